@@ -1,0 +1,112 @@
+"""An asyncio Kafka consumer framework that keeps flowing while the group rebalances.
+
+Names are loaded when they are first used (PEP 562), so that importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.consumer import Consumer, RebalanceListener
+    from asyncrevoke.errors import (
+        AsyncRevokeError,
+        AuthenticationError,
+        BrokerError,
+        ConfigError,
+        ConsumerClosedError,
+        CorruptRecordError,
+        DecodeError,
+        FatalError,
+        FencedInstanceError,
+        GroupAuthorizationError,
+        HandlerCancelledError,
+        HandlerExitError,
+        IllegalStateError,
+        InconsistentGroupError,
+        NoOffsetError,
+        OffsetOutOfRangeError,
+        PartitionLostError,
+        PartitionsError,
+        RequestTimeoutError,
+        TopicAuthorizationError,
+        UnsupportedVersionError,
+    )
+    from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.model import (
+        GroupMetadata,
+        Health,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PollResult,
+        Record,
+        TopicPartition,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncRevokeError",
+    "AuthenticationError",
+    "BrokerError",
+    "ConfigError",
+    "Consumer",
+    "ConsumerClosedError",
+    "ConsumerConfig",
+    "CorruptRecordError",
+    "DecodeError",
+    "FatalError",
+    "FencedInstanceError",
+    "GroupAuthorizationError",
+    "GroupMetadata",
+    "HandlerCancelledError",
+    "HandlerExitError",
+    "Health",
+    "IllegalStateError",
+    "InconsistentGroupError",
+    "NoOffsetError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRangeError",
+    "PartitionLostError",
+    "PartitionsError",
+    "PollResult",
+    "RebalanceListener",
+    "Record",
+    "RequestTimeoutError",
+    "Router",
+    "TopicAuthorizationError",
+    "TopicPartition",
+    "UnsupportedVersionError",
+]
+
+_ERRORS = "asyncrevoke.errors"
+_MODEL = "asyncrevoke.model"
+_MODULES = {
+    "Consumer": "asyncrevoke.consumer",
+    "ConsumerConfig": "asyncrevoke.config",
+    "GroupMetadata": _MODEL,
+    "Health": _MODEL,
+    "OffsetAndMetadata": _MODEL,
+    "OffsetAndTimestamp": _MODEL,
+    "PollResult": _MODEL,
+    "RebalanceListener": "asyncrevoke.consumer",
+    "Record": _MODEL,
+    "Router": "asyncrevoke.handlers.registry",
+    "TopicPartition": _MODEL,
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+
+    value: object = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,363 @@
+"""A real Apache Kafka on this machine, for as long as it is needed."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import uuid
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
+from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
+from asyncrevoke.broker.jars import OnProgress, class_path
+from asyncrevoke.broker.java import find_java
+from asyncrevoke.broker.ports import HOST, free_ports, is_free
+from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
+from asyncrevoke.broker.properties import Node, broker_properties, properties_text
+from asyncrevoke.broker.running import RunningBroker
+from asyncrevoke.broker.security import ClientOptions, Security, write_certificates
+from asyncrevoke.errors import ConfigError, IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 30.0
+_TRIES_FOR_PORTS = 3
+_QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.showShortLogName=true",
+    # Each start would write a thousand lines of settings.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
+)
+_PORT_TAKEN = ("Address already in use", "Address in use", "Failed to bind")
+
+
+class KafkaBroker(RunningBroker):
+    """Apache Kafka in KRaft mode, one process as broker and controller, without Docker.
+
+    Entering starts it, leaving ends it and removes its data. It ends with the process that
+    started it, even if that one is killed.
+
+    Args:
+        port: where clients connect, on 127.0.0.1; a free port by default.
+        properties: further properties of the broker, overriding ours.
+        security: what the clients' listener asks for.
+        quick: start fast and let the group coordinator wait as little as it may; False for
+            benchmarks, which run with Kafka's own defaults and a fully optimising Java.
+        heap: Java's memory, as ``-Xmx`` takes it.
+        tools: also download Kafka's command line tools (see :attr:`java_command`).
+        folder: where data and log are kept and stay; a temporary folder by default.
+        start_timeout: seconds until the broker must answer.
+        on_progress: called while jars are downloaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        security: Security | None = None,
+        quick: bool = True,
+        heap: str = "512m",
+        tools: bool = False,
+        folder: Path | None = None,
+        start_timeout: float = START_TIMEOUT,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.security = security or Security()
+        self.start_timeout = start_timeout
+        self._port = port
+        self._properties = dict(properties or {})
+        self._quick = quick
+        self._heap = heap
+        self._tools = tools
+        self._keep = folder is not None
+        self._folder = folder
+        self._on_progress = on_progress
+        self._nodes: tuple[Node, ...] = ()
+        self._node_id = 1
+        self._cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._java: tuple[str, ...] = ()
+        self._process: BrokerProcess | None = None
+        self._remove: weakref.finalize[..., KafkaBroker] | None = None
+
+    # -- where it is
+
+    @property
+    @override
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients; the same after a restart."""
+        return f"{HOST}:{self._node.clients_port}"
+
+    @property
+    def port(self) -> int:
+        """The port of :attr:`bootstrap_servers`."""
+        return self._node.clients_port
+
+    @property
+    @override
+    def admin_addresses(self) -> Sequence[str]:
+        """``host:port`` of the listener that asks for neither TLS nor SASL."""
+        if not self.running:
+            raise IllegalStateError("the broker is not running: call start() first")
+        return [self._admin_address]
+
+    @property
+    def node_id(self) -> int:
+        """The broker's id in the cluster."""
+        return self._node_id
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it is not running."""
+        return self._process.pid if self._process is not None and self._process.running else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs; a paused broker runs too."""
+        return self.pid is not None
+
+    @property
+    def log_path(self) -> Path:
+        """The file that the broker logs to."""
+        return self._directory / "broker.log"
+
+    @property
+    def java_command(self) -> tuple[str, ...]:
+        """Java with the class path of this broker: append a main class and its arguments."""
+        self._find_java()
+        return self._java
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of the broker's log."""
+        return tail(self.log_path, lines)
+
+    @override
+    def client_options(self, user: str | None = None) -> ClientOptions:
+        """What a client needs to connect, ``bootstrap_servers`` included, as keyword arguments."""
+        options = self.security.client_options(user, self._directory / "authority.pem")
+        options["bootstrap_servers"] = self.bootstrap_servers
+        return options
+
+    # -- its life
+
+    @override
+    def start(self) -> None:
+        """Start it, with the data and the port it had before; returns when it answers requests.
+
+        Raises:
+            BrokerStartError: it cannot be started; the message names the fix, and ends with the
+                broker's last lines if it ran.
+        """
+        if self.running:
+            return
+        first = not self._nodes
+        for attempt in range(_TRIES_FOR_PORTS):
+            if first:
+                self._choose_ports()
+            try:
+                self.launch()
+                self.wait_until_ready({self._node_id})
+            except BrokerStartError as error:
+                self.kill()
+                taken = any(sign in error.log_tail for sign in _PORT_TAKEN)
+                last = attempt == _TRIES_FOR_PORTS - 1
+                if not (taken and first) or last:
+                    raise
+                # Another program took one of the ports between our look and the broker's.
+                self._forget_data()
+            else:
+                return
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """Shut it down in an orderly way and keep its data; killed after ``timeout`` seconds."""
+        if self._process is not None:
+            self._process.terminate(timeout)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it at once, as a crash would, and keep its data."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def restart(self, *, orderly: bool = True) -> None:
+        """Stop (or kill) and start it again with the same data and port."""
+        if orderly:
+            self.stop()
+        else:
+            self.kill()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): connections stay open, and nothing answers."""
+        self._signal("SIGSTOP")
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        self._signal("SIGCONT")
+
+    @override
+    def close(self) -> None:
+        """End it at once and remove its data; in a folder of yours, shut it down and keep them."""
+        if self._keep:
+            self.stop()
+        self.kill()
+        if self._remove is not None:
+            self._remove()
+
+    # -- for clusters of several
+
+    def join_cluster(self, node_id: int, nodes: tuple[Node, ...], cluster_id: str) -> None:
+        """Make this broker one of several, before it is started for the first time."""
+        self._node_id, self._nodes, self._cluster_id = node_id, nodes, cluster_id
+
+    def launch(self) -> None:
+        """Start the process without waiting for its answers."""
+        self._find_java()
+        directory = self._directory
+        config = directory / "server.properties"
+        self._write_config(directory, config)
+        if not (directory / "data" / "meta.properties").exists():
+            self._format(config)
+        command = (*self._java, *self._jvm_options(), "kafka.Kafka", str(config))
+        self._process = BrokerProcess(command, self.log_path, None if self._keep else directory)
+
+    def wait_until_ready(self, node_ids: set[int]) -> None:
+        """Wait until it answers and knows all these brokers as ready.
+
+        Raises:
+            BrokerStartError: it ended, or did not answer within ``start_timeout`` seconds.
+        """
+        deadline = time.monotonic() + self.start_timeout
+        while not self._answers(node_ids):
+            if self._process is None or not self._process.running:
+                code = None if self._process is None else self._process.exit_code
+                raise BrokerStartError(
+                    f"Apache Kafka ended while it started (exit code {code}); its last lines:",
+                    self.log_tail(),
+                )
+            if time.monotonic() > deadline:
+                raise BrokerStartError(
+                    f"Apache Kafka did not answer within {self.start_timeout:g} s (a slow machine "
+                    "may need a longer start_timeout); its last lines:",
+                    self.log_tail(),
+                )
+            time.sleep(RETRY_INTERVAL)
+
+    # -- the rest
+
+    @property
+    def _node(self) -> Node:
+        for node in self._nodes:
+            if node.node_id == self._node_id:
+                return node
+        raise IllegalStateError("the broker has no address before start()")
+
+    @property
+    def _admin_address(self) -> str:
+        return f"{HOST}:{self._node.brokers_port}"
+
+    @property
+    def _directory(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="asyncrevoke-kafka-"))
+            self._remove = weakref.finalize(self, _remove_tree, self._folder, os.getpid())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
+
+    def _find_java(self) -> None:
+        if not self._java:
+            java = find_java()
+            jars = class_path(tools=self._tools, on_progress=self._on_progress)
+            self._java = (str(java.path), "-cp", jars)
+
+    def _choose_ports(self) -> None:
+        if self._port is not None and not is_free(self._port):
+            raise BrokerStartError(
+                f"port {self._port} is in use: end the program that listens there, or choose "
+                "another port"
+            )
+        ports = free_ports()
+        clients = self._port if self._port is not None else next(ports)
+        self._nodes = (
+            Node(
+                node_id=self._node_id,
+                clients_port=clients,
+                brokers_port=next(ports),
+                controller_port=next(ports),
+            ),
+        )
+
+    def _write_config(self, directory: Path, config: Path) -> None:
+        key_store = directory / "broker.pem"
+        if self.security.tls and not key_store.exists():
+            write_certificates(key_store, directory / "authority.pem")
+        properties = broker_properties(
+            self._node,
+            self._nodes,
+            data=(directory / "data").as_posix(),
+            key_store=key_store.as_posix(),
+            security=self.security,
+            quick=self._quick,
+            extra=self._properties,
+        )
+        config.write_text(properties_text(properties), "utf-8")
+        config.chmod(0o600)
+
+    def _format(self, config: Path) -> None:
+        arguments = (
+            "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
+            "--cluster-id", self._cluster_id, "--config", str(config),
+            *self.security.format_arguments(),
+        )  # fmt: skip
+        code = run_to_end((*self._java, *arguments), self.log_path, self.start_timeout)
+        if code != 0:
+            raise BrokerStartError(
+                f"Apache Kafka's storage could not be formatted (exit code {code}); last lines:",
+                self.log_tail(),
+            )
+
+    def _jvm_options(self) -> tuple[str, ...]:
+        speed = _QUICK_JAVA if self._quick else ()
+        return (f"-Xmx{self._heap}", *speed, "-Djava.awt.headless=true", *_LOGGING)
+
+    def _forget_data(self) -> None:
+        shutil.rmtree(self._directory / "data", ignore_errors=True)
+
+    def _answers(self, node_ids: set[int]) -> bool:
+        try:
+            with Admin(self._admin_address, timeout=5) as admin:
+                if not node_ids <= admin.brokers():
+                    return False
+            # The clients' listener opens last.
+            with socket.create_connection((HOST, self._node.clients_port), 5):
+                return True
+        except (OSError, BrokerRequestError):
+            return False
+
+    def _signal(self, name: str) -> None:
+        if sys.platform == "win32":
+            raise ConfigError("Windows has no signals that pause and resume a process")
+        if self._process is None:
+            raise IllegalStateError("the broker is not running: call start() first")
+        self._process.send(getattr(signal, name))
+
+
+def _remove_tree(folder: Path, owner: int) -> None:
+    # A forked copy of this process inherits the finalizer, not the folder.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,60 @@
+"""Which broker a demo or a test session uses."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from asyncrevoke.broker.broker import KafkaBroker
+from asyncrevoke.broker.docker import DockerBroker, engine_answers
+from asyncrevoke.broker.errors import BrokerMissingError
+from asyncrevoke.broker.given import GivenBroker
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.running import RunningBroker
+
+VARIABLE = "ASYNCREVOKE_BROKER"
+
+
+def start_broker(
+    *, on_progress: OnProgress | None = None, environ: Mapping[str, str] | None = None
+) -> RunningBroker:
+    """A broker that answers; close it, or use it as a context manager.
+
+    The environment variable ``ASYNCREVOKE_BROKER`` says which: ``HOST:PORT`` is one of yours,
+    ``jvm`` and ``docker`` start one. Without it, it runs on this machine's Java, or in a container
+    if there is no Java or no jgo here and a Docker engine answers.
+
+    Raises:
+        BrokerStartError: there is none; the message names the fix.
+        ConfigError: the variable says something else.
+    """
+    choice = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
+    broker: RunningBroker
+    if choice == "docker":
+        broker = DockerBroker()
+    elif choice in {"", "jvm"}:
+        broker = KafkaBroker(on_progress=on_progress)
+    elif ":" in choice:
+        broker = GivenBroker(choice)
+    else:
+        raise ConfigError(f"{VARIABLE}={choice}: use HOST:PORT, jvm or docker")
+    try:
+        return _started(broker)
+    except BrokerMissingError:
+        if choice or not engine_answers():
+            raise
+    return _started(DockerBroker())
+
+
+def _started(broker: RunningBroker) -> RunningBroker:
+    try:
+        broker.start()
+    except BaseException:
+        broker.close()
+        raise
+    return broker

@@ -1,0 +1,113 @@
+"""Several brokers as one cluster on this machine."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
+from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.running import RunningBroker
+from asyncrevoke.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.security import ClientOptions, Security
+
+
+class KafkaCluster(RunningBroker):
+    """Three brokers (or ``size``) that are controllers too; a context manager.
+
+    ``brokers[i]`` can be stopped, killed, paused and restarted alone. Topics, offsets and
+    transactions have three copies. The other arguments are those of :class:`KafkaBroker`.
+    """
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        properties: Mapping[str, str] | None = None,
+        security: Security | None = None,
+        quick: bool = True,
+        heap: str = "384m",
+        tools: bool = False,
+        start_timeout: float = START_TIMEOUT,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        ports = free_ports()
+        nodes = tuple(
+            Node(
+                node_id=node_id,
+                clients_port=next(ports),
+                brokers_port=next(ports),
+                controller_port=next(ports),
+            )
+            for node_id in range(1, size + 1)
+        )
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.brokers: list[KafkaBroker] = []
+        for node in nodes:
+            broker = KafkaBroker(
+                properties=properties,
+                security=security,
+                quick=quick,
+                heap=heap,
+                tools=tools,
+                start_timeout=start_timeout,
+                on_progress=on_progress,
+            )
+            broker.join_cluster(node.node_id, nodes, cluster_id)
+            self.brokers.append(broker)
+
+    @property
+    @override
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, separated by commas."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    @property
+    @override
+    def admin_addresses(self) -> Sequence[str]:
+        """``host:port`` of each running broker's listener that asks for neither TLS nor SASL."""
+        addresses = [
+            address
+            for broker in self.brokers
+            if broker.running
+            for address in broker.admin_addresses
+        ]
+        if not addresses:
+            raise IllegalStateError("no broker of the cluster runs: call start() first")
+        return addresses
+
+    @override
+    def client_options(self, user: str | None = None) -> ClientOptions:
+        """What a client needs to connect, as keyword arguments."""
+        options = self.brokers[0].client_options(user)
+        options["bootstrap_servers"] = self.bootstrap_servers
+        return options
+
+    @override
+    def start(self) -> None:
+        """Start every broker that does not run; returns when all of them know each other.
+
+        Raises:
+            BrokerStartError: one of them cannot be started.
+        """
+        for broker in self.brokers:
+            if not broker.running:
+                broker.launch()
+        everyone = {broker.node_id for broker in self.brokers}
+        for broker in self.brokers:
+            broker.wait_until_ready(everyone)
+
+    @override
+    def close(self) -> None:
+        """End all brokers at once and remove their data."""
+        for broker in self.brokers:
+            broker.close()

@@ -1,0 +1,153 @@
+"""Apache Kafka as a container, where a Docker engine answers."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
+from asyncrevoke.broker.broker import START_TIMEOUT
+from asyncrevoke.broker.errors import (
+    BrokerMissingError,
+    BrokerRequestError,
+    BrokerStartError,
+)
+from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.ports import HOST, free_ports
+from asyncrevoke.broker.properties import Node, broker_properties
+from asyncrevoke.broker.running import RunningBroker
+from asyncrevoke.broker.security import Security
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from testcontainers.core.container import DockerContainer
+
+IMAGE = f"apache/kafka:{KAFKA_VERSION}"
+_FIX = "start Docker, or unset ASYNCREVOKE_BROKER to run Apache Kafka on Java instead"
+
+
+def engine_answers() -> bool:
+    """Whether testcontainers is installed and its Docker engine answers."""
+    try:
+        docker = importlib.import_module("docker")  # comes with testcontainers
+    except ImportError:
+        return False
+    try:
+        client = docker.from_env(timeout=5)
+    except docker.errors.DockerException:
+        return False
+    try:
+        return bool(client.ping())
+    except (docker.errors.DockerException, OSError):
+        return False
+    finally:
+        client.close()
+
+
+class DockerBroker(RunningBroker):
+    """One broker in a container; testcontainers' reaper ends it if this process is killed.
+
+    Args:
+        properties: further properties of the broker, overriding ours.
+        quick: as of :class:`KafkaBroker`.
+    """
+
+    def __init__(self, *, properties: Mapping[str, str] | None = None, quick: bool = True) -> None:
+        self._properties = dict(properties or {})
+        self._quick = quick
+        self._container: DockerContainer | None = None
+        self._port = 0
+
+    @property
+    @override
+    def bootstrap_servers(self) -> str:
+        """The container's published port on the loopback interface."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    @override
+    def admin_addresses(self) -> Sequence[str]:
+        """The same: this listener asks for nothing."""
+        return [self.bootstrap_servers]
+
+    @override
+    def start(self) -> None:
+        """Start the container, its image pulled if need be.
+
+        Raises:
+            BrokerMissingError: testcontainers is not installed, or no engine answers.
+            BrokerStartError: the broker does not answer.
+        """
+        try:
+            from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise BrokerMissingError(
+                "testcontainers is not installed: pip install 'asyncrevoke[testing]'"
+            ) from error
+        if not engine_answers():
+            raise BrokerMissingError(f"no Docker engine answers: {_FIX}")
+        # The port inside is the one outside, for the broker tells it to its clients.
+        ports = free_ports()
+        self._port = next(ports)
+        container = DockerContainer(IMAGE).with_bind_ports(self._port, self._port)
+        for name, value in self._environment(next(ports), next(ports)).items():
+            container = container.with_env(name, value)
+        self._container = container
+        container.start()
+        self._wait_until_ready(container)
+
+    @override
+    def close(self) -> None:
+        """Remove the container."""
+        if self._container is not None:
+            self._container.stop()
+            self._container = None
+
+    def _environment(self, brokers_port: int, controller_port: int) -> dict[str, str]:
+        node = Node(
+            node_id=1,
+            clients_port=self._port,
+            brokers_port=brokers_port,
+            controller_port=controller_port,
+        )
+        properties = broker_properties(
+            node,
+            (node,),
+            data="/tmp/kraft-data",  # noqa: S108 - inside the container
+            key_store="",
+            security=Security(),
+            quick=self._quick,
+            extra=self._properties,
+        )
+        listeners = properties["listeners"].replace(
+            f"://{HOST}:{self._port}", f"://0.0.0.0:{self._port}"
+        )
+        properties["listeners"] = listeners
+        # The image's own convention for properties in the environment.
+        return {
+            "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper(): value
+            for name, value in properties.items()
+        }
+
+    def _wait_until_ready(self, container: DockerContainer) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            try:
+                with Admin(self.bootstrap_servers, timeout=5) as admin:
+                    if admin.brokers():
+                        return
+            except (OSError, BrokerRequestError):
+                pass
+            if time.monotonic() > deadline:
+                output, errors = container.get_logs()
+                tail = (output + errors).decode("utf-8", "replace").splitlines()[-30:]
+                raise BrokerStartError(
+                    f"the container of {IMAGE} did not answer within {START_TIMEOUT:g} s; its "
+                    "last lines:",
+                    "\n".join(tail),
+                )
+            time.sleep(RETRY_INTERVAL)

@@ -1,0 +1,26 @@
+"""What goes wrong before a broker answers, or when it refuses a request."""
+
+from asyncrevoke.errors import AsyncRevokeError
+
+
+class BrokerStartError(AsyncRevokeError):
+    """No broker could be started; the message names the fix.
+
+    ``log_tail`` holds the last lines that the broker wrote, empty if it never ran.
+    """
+
+    def __init__(self, message: str, log_tail: str = "") -> None:
+        self.log_tail = log_tail
+        super().__init__(f"{message}\n{log_tail}" if log_tail else message)
+
+
+class BrokerMissingError(BrokerStartError):
+    """This machine lacks what a broker needs: a Java, the jars, or a Docker engine."""
+
+
+class BrokerRequestError(AsyncRevokeError):
+    """The broker refused a request such as creating a topic; ``code`` is Kafka's error code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code

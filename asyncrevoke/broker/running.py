@@ -1,0 +1,119 @@
+"""What can be asked of every broker, whoever has started it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
+
+from asyncrevoke.broker.admin import REQUEST_TIMEOUT, Admin, Operation, Resource, wait_for_topic
+from asyncrevoke.broker.security import ClientOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+
+class RunningBroker(ABC):
+    """A broker or a cluster that answers; a synchronous context manager.
+
+    Its methods block, also while an event loop runs in this thread.
+    """
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    @abstractmethod
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: ``host:port``, several separated by commas."""
+
+    @property
+    @abstractmethod
+    def admin_addresses(self) -> Sequence[str]:
+        """``host:port`` of each running broker's listener that asks for neither TLS nor SASL."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start what is not running; returns when it answers.
+
+        Raises:
+            BrokerStartError: it cannot be started, or reached; the message names the fix.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what :meth:`start` has started, and remove its data."""
+
+    def client_options(self, user: str | None = None) -> ClientOptions:
+        """What a client needs to connect, ``bootstrap_servers`` included, as keyword arguments."""
+        del user  # without SASL nobody has a name
+        return ClientOptions(bootstrap_servers=self.bootstrap_servers)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; returns when every broker knows a leader of each of its partitions.
+
+        ``replication`` is 1 on a single broker and 3 on a cluster, unless it is given.
+
+        Raises:
+            BrokerRequestError: the broker refused, for instance because the topic exists.
+        """
+        addresses = self.admin_addresses
+        with Admin(addresses[0]) as admin:
+            admin.create_topic(name, partitions, replication or -1, config or {})
+        wait_for_topic(addresses, name, partitions, REQUEST_TIMEOUT)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Raise a topic's number of partitions to ``total``; returns when they have leaders.
+
+        Raises:
+            BrokerRequestError: the broker refused, for instance because it has as many.
+        """
+        addresses = self.admin_addresses
+        with Admin(addresses[0]) as admin:
+            admin.add_partitions(name, total)
+        wait_for_topic(addresses, name, total, REQUEST_TIMEOUT)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic.
+
+        Raises:
+            BrokerRequestError: the broker refused, for instance because there is no such topic.
+        """
+        with Admin(self.admin_addresses[0]) as admin:
+            admin.delete_topic(name)
+
+    def allow(
+        self,
+        user: str,
+        resource: Resource,
+        name: str,
+        operations: Iterable[Operation],
+        *,
+        prefixed: bool = False,
+    ) -> None:
+        """Let ``user`` do ``operations``, for a broker whose security has ``acls=True``.
+
+        Raises:
+            BrokerRequestError: the broker refused, for instance because it has no access control.
+        """
+        with Admin(self.admin_addresses[0]) as admin:
+            admin.allow(user, resource, name, operations, prefixed=prefixed)

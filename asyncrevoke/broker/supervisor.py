@@ -1,0 +1,81 @@
+"""Runs one broker and never lets it outlive the process that asked for it.
+
+Started as a script of its own, with nothing but the standard library: it is the broker's parent,
+because Linux ties "kill the child when its parent dies" to the *thread* that started it, and the
+thread that starts a broker in a test may well end before the broker. Its standard input is a pipe
+that nobody writes to: when it ends, the asking process is gone, however it died. Where a forked
+copy of that process still holds the pipe, the changed parent id tells the same.
+
+Usage: supervisor.py PARENT_PID FOLDER LOG COMMAND...   (FOLDER is removed when the parent dies;
+``-`` keeps it). Writes the broker's process id as one line to its standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+PARENT_CHECK = 0.5
+
+
+def die_with_parent() -> None:
+    """Runs between fork and exec: the kernel kills this process when the supervisor dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    """Run the command until it ends or the parent dies; returns its exit code."""
+    parent, folder, log, *command = sys.argv[1:]
+    # A terminal's interrupt is the parent's business.
+    with contextlib.suppress(AttributeError, ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with open(log, "ab") as output:
+        try:
+            child = subprocess.Popen(  # noqa: S603 - the command is ours
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            )
+        except OSError as error:
+            output.write(f"{error}\n".encode())
+            return 127
+    orphaned = threading.Event()
+
+    def end() -> None:
+        orphaned.set()
+        child.kill()
+
+    def watch_pipe() -> None:
+        while os.read(0, 64):
+            pass
+        end()
+
+    def watch_parent() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(PARENT_CHECK)
+        end()
+
+    threading.Thread(target=watch_pipe, daemon=True).start()
+    if sys.platform != "win32":
+        threading.Thread(target=watch_parent, daemon=True).start()
+    os.write(1, b"%d\n" % child.pid)
+    code = child.wait()
+    if orphaned.is_set() and folder != "-":
+        shutil.rmtree(folder, ignore_errors=True)
+    # The watching threads may sit in a read: leave without waiting for them.
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""``python -m asyncrevoke.cli``."""
+
+from asyncrevoke.cli import main
+
+main()

@@ -1,0 +1,18 @@
+"""The commands of ``asyncrevoke``, collected."""
+
+from __future__ import annotations
+
+import typer
+
+from asyncrevoke.cli.broker import broker
+from asyncrevoke.cli.demo.command import demo
+
+app = typer.Typer(
+    help="A Kafka consumer that keeps flowing while the group rebalances.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    rich_markup_mode="markdown",
+)
+app.command()(demo)
+app.command()(broker)

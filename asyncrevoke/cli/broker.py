@@ -1,0 +1,101 @@
+"""``asyncrevoke broker``: a real Apache Kafka until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from asyncrevoke.broker import BrokerStartError, KafkaBroker
+from asyncrevoke.cli.starting import StartDisplay
+from asyncrevoke.errors import AsyncRevokeError
+
+DEFAULT_PORT = 9092
+LIFE_CHECK = 0.5
+
+
+def topic_argument(text: str) -> tuple[str, int]:
+    """``NAME`` or ``NAME:PARTITIONS``."""
+    name, colon, partitions = text.partition(":")
+    if not name or (colon and not (partitions.isdecimal() and int(partitions))):
+        raise typer.BadParameter(f"{text}: use NAME:PARTITIONS, for example orders:12")
+    return name, int(partitions) if colon else 1
+
+
+def broker(
+    *,
+    port: Annotated[int, typer.Option(help="Where clients connect, on 127.0.0.1; 0: any.")] = (
+        DEFAULT_PORT
+    ),
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:PARTITIONS", help="A topic to create.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the data here; a temporary folder by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One line for machines.")] = False,
+) -> None:
+    """Run a real Apache Kafka on this machine, without Docker, until Ctrl-C.
+
+    Topics that clients ask for are created with 4 partitions.
+
+    Example: `asyncrevoke broker --topic orders:12`
+    """
+    topics = dict(topic_argument(text) for text in topic or [])
+    messages = Console(stderr=True)
+    try:
+        with contextlib.ExitStack() as stack:
+            with StartDisplay(messages) as display:
+                started = stack.enter_context(
+                    KafkaBroker(
+                        port=port or None,
+                        folder=folder,
+                        properties={"auto.create.topics.enable": "true", "num.partitions": "4"},
+                        on_progress=display.downloaded,
+                    )
+                )
+            stop = _stop_on_signals()
+            for name, partitions in topics.items():
+                started.create_topic(name, partitions)
+            _tell(started, topics, messages, as_json=as_json)
+            while started.running and not stop.wait(LIFE_CHECK):
+                pass
+            if not started.running:
+                raise BrokerStartError("Apache Kafka ended; its last lines:", started.log_tail())
+    except AsyncRevokeError as error:
+        messages.print(f"error: {error}", markup=False, highlight=False)
+        raise typer.Exit(1) from error
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return stop
+
+
+def _tell(
+    started: KafkaBroker, topics: dict[str, int], messages: Console, *, as_json: bool
+) -> None:
+    if as_json:
+        facts = {
+            "bootstrap_servers": started.bootstrap_servers,
+            "pid": started.pid,
+            "log": str(started.log_path),
+            "topics": topics,
+        }
+        print(json.dumps(facts), flush=True)
+        return
+    print(started.bootstrap_servers, flush=True)
+    messages.print(f"Apache Kafka runs, its log is {started.log_path}. Ctrl-C ends it.")

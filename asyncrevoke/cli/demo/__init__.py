@@ -1,0 +1,1 @@
+"""``asyncrevoke demo``: a group whose members come and go under load, and who judges it."""

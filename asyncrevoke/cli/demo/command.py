@@ -1,0 +1,226 @@
+"""``asyncrevoke demo``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import json
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from asyncrevoke.broker import start_broker
+from asyncrevoke.cli.demo.group import Group
+from asyncrevoke.cli.demo.member_config import Client, MemberConfig
+from asyncrevoke.cli.demo.report import facts, faults, table
+from asyncrevoke.cli.demo.run import Run
+from asyncrevoke.cli.demo.schedule import churn
+from asyncrevoke.cli.demo.timeline import Panel, draw
+from asyncrevoke.cli.demo.view import render
+from asyncrevoke.cli.starting import StartDisplay
+from asyncrevoke.errors import AsyncRevokeError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from asyncrevoke.cli.demo.judge import Verdict
+    from asyncrevoke.cli.demo.schedule import Step
+
+PARTITIONS = 12
+CONCURRENCY = 64
+SESSION_TIMEOUT = 6.0
+MAX_STALL = 1.0
+
+
+class Protocol(enum.StrEnum):
+    """How partitions change hands: all are given up at each rebalance, or only those that move."""
+
+    EAGER = "eager"
+    COOPERATIVE = "cooperative"
+
+
+class Rival(enum.StrEnum):
+    """What to run beside this library."""
+
+    AIOKAFKA = "aiokafka"
+
+
+def demo(
+    *,
+    seconds: Annotated[
+        float, typer.Option(min=6, help="How long orders are produced and members come and go.")
+    ] = 36,
+    rate: Annotated[float, typer.Option(min=1, max=5000, help="Orders per second.")] = 400,
+    protocol: Annotated[
+        Protocol, typer.Option(help="How this library's members rebalance.")
+    ] = Protocol.COOPERATIVE,
+    compare: Annotated[
+        Rival | None, typer.Option(help="Run the same schedule with this consumer beside it.")
+    ] = None,
+    kill: Annotated[bool, typer.Option(help="The last leave is a SIGKILL.")] = False,
+    max_stall: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Fail if a kept partition stands still longer than this many seconds; "
+            f"{MAX_STALL:g} with cooperative, no limit with eager."
+        ),
+    ] = None,
+    picture: Annotated[Path, typer.Option(help="Where the timeline is written, as SVG.")] = Path(
+        "asyncrevoke-demo.svg"
+    ),
+    logs: Annotated[
+        Path | None, typer.Option(help="Keep what the members wrote down in this folder.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
+) -> None:
+    """Watch a group of consumers on a real Apache Kafka while its members join and leave.
+
+    Starts a broker, produces keyed orders, and runs members as processes, whose handlers take
+    50 ms on average and sometimes 3 s. At the end a judge tells what was lost, handled twice or
+    out of order, and how long a partition that a member kept stood still, from what the handlers
+    wrote down and the group committed.
+
+    Example: `asyncrevoke demo --compare aiokafka`
+    """
+    messages = Console(stderr=True)
+    if max_stall is None and protocol is Protocol.COOPERATIVE:
+        max_stall = MAX_STALL
+    steps = churn(seconds, kill=kill)
+    clients = [Client.ASYNCREVOKE] + ([Client.AIOKAFKA] if compare else [])
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = logs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            folder.mkdir(parents=True, exist_ok=True)
+            with StartDisplay(messages) as display:
+                broker = start_broker(on_progress=display.downloaded)
+            stack.enter_context(contextlib.closing(broker))
+            groups = [
+                _group(client, broker.bootstrap_servers, protocol.value, folder)
+                for client in clients
+            ]
+            for group in groups:
+                broker.create_topic(group.topic, PARTITIONS)
+            view = stack.enter_context(_view(groups, steps, seconds, messages, live=not as_json))
+            run = Run(
+                broker.bootstrap_servers, groups, steps, seconds=seconds, rate=rate, show=view.show
+            )
+            verdicts = asyncio.run(_judged(run, groups))
+    except AsyncRevokeError as error:
+        messages.print(f"error: {error}", markup=False, highlight=False)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        messages.print("stopped before the end: no judgement")
+        raise typer.Exit(1) from None
+    picture.write_text(draw(_panels(groups, verdicts), run.begin), "utf-8")
+    wrong = faults(verdicts[clients[0]], killed=kill, max_stall=max_stall)
+    if as_json:
+        _print_json(verdicts, wrong, picture)
+    else:
+        _print_result(verdicts, wrong, picture)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _group(
+    client: Client, bootstrap_servers: str, protocol: Literal["eager", "cooperative"], folder: Path
+) -> Group:
+    run = uuid.uuid4().hex[:8]
+    template = MemberConfig(
+        client=client,
+        name="",
+        bootstrap_servers=bootstrap_servers,
+        topic=f"demo-orders-{client}-{run}",
+        group=f"demo-billing-{client}-{run}",
+        log="",
+        protocol=protocol,
+        concurrency=CONCURRENCY,
+        session_timeout=SESSION_TIMEOUT,
+    )
+    return Group(template, folder, PARTITIONS)
+
+
+async def _judged(run: Run, groups: Sequence[Group]) -> dict[Client, Verdict]:
+    await run.run()
+    return {group.client: await run.verdict(group, CONCURRENCY) for group in groups}
+
+
+class _View:
+    """Shows the run on a terminal, or tells each step on a line."""
+
+    def __init__(
+        self, groups: Sequence[Group], steps: Sequence[Step], seconds: float, console: Console
+    ) -> None:
+        self._groups, self._steps, self._seconds = groups, steps, seconds
+        self._console = console
+        self._told = 0
+        self.live: Live | None = None
+
+    def show(self, elapsed: float) -> None:
+        """Called several times a second."""
+        if self.live is not None:
+            self.live.update(
+                render(self._groups, self._steps, elapsed, self._seconds), refresh=True
+            )
+            return
+        done = self._groups[0].steps
+        for step in done[self._told :]:
+            self._console.print(f"{step.at:5.1f} s  {step.member} {step.action}", highlight=False)
+        self._told = len(done)
+
+
+@contextlib.contextmanager
+def _view(
+    groups: Sequence[Group],
+    steps: Sequence[Step],
+    seconds: float,
+    messages: Console,
+    *,
+    live: bool,
+) -> Generator[_View]:
+    view = _View(groups, steps, seconds, messages)
+    if not (live and messages.is_terminal):
+        yield view
+        return
+    with Live(console=messages, auto_refresh=False) as screen:
+        view.live = screen
+        yield view
+
+
+def _panels(groups: Sequence[Group], verdicts: dict[Client, Verdict]) -> list[Panel]:
+    return [
+        Panel(
+            title=group.client.value,
+            steps=group.steps,
+            handled=group.handled,
+            died=group.died,
+            verdict=verdicts[group.client],
+        )
+        for group in groups
+    ]
+
+
+def _print_json(verdicts: dict[Client, Verdict], wrong: list[str], picture: Path) -> None:
+    ok = {client: not wrong if client is Client.ASYNCREVOKE else True for client in verdicts}
+    result = {
+        "ok": not wrong,
+        "faults": wrong,
+        "picture": str(picture),
+        **{client.value: facts(verdict, ok=ok[client]) for client, verdict in verdicts.items()},
+    }
+    json.dump(result, sys.stdout)
+    print(flush=True)
+
+
+def _print_result(verdicts: dict[Client, Verdict], wrong: list[str], picture: Path) -> None:
+    console = Console()
+    console.print(table({client.value: verdict for client, verdict in verdicts.items()}))
+    console.print(f"timeline: {picture}", highlight=False)
+    if wrong:
+        console.print(f"asyncrevoke failed: {'; '.join(wrong)}", style="bold red", highlight=False)

@@ -1,0 +1,155 @@
+"""One consumer group of the demo: its members' processes, its topic and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, LogReader, Started
+from asyncrevoke.cli.demo.progress import GroupProgress
+from asyncrevoke.cli.demo.schedule import Action, Step
+from asyncrevoke.errors import AsyncRevokeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asyncrevoke.cli.demo.handler_log import Event
+    from asyncrevoke.cli.demo.judge import Produced
+    from asyncrevoke.cli.demo.member_config import MemberConfig
+
+LEAVE_TIMEOUT = 40.0
+ERROR_LINES = 20
+
+
+class MemberFailedError(AsyncRevokeError):
+    """A member's process ended although nobody had told it to."""
+
+
+class Group:
+    """Starts and ends members, and collects what they wrote down.
+
+    Args:
+        template: the configuration of every member but for its name and its log.
+        folder: where the members' logs go.
+        partitions: how many the topic has.
+    """
+
+    def __init__(self, template: MemberConfig, folder: Path, partitions: int) -> None:
+        self.client = template.client
+        self.topic = template.topic
+        self.name = template.group
+        self.produced: list[Produced] = []
+        self.events: list[Event] = []
+        self.died: dict[str, float] = {}
+        self.steps: list[Step] = []
+        self.progress = GroupProgress(partitions)
+        self._template = template
+        self._folder = folder
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._readers: dict[str, LogReader] = {}
+        self._told: set[str] = set()
+
+    @property
+    def handled(self) -> list[Started | Ended | Abandoned]:
+        """What the members wrote about handlers."""
+        return [event for event in self.events if isinstance(event, Started | Ended | Abandoned)]
+
+    def acknowledged(self, record: Produced) -> None:
+        """A record is in the topic."""
+        self.produced.append(record)
+        self.progress.append((record,))
+
+    async def take(self, step: Step, begin: float) -> None:
+        """Do what the schedule says; the moment is written down."""
+        self.steps.append(Step(now() - begin, step.action, step.member))
+        match step.action:
+            case Action.JOIN:
+                await self._join(step.member)
+            case Action.STOP:
+                self._tell(step.member, signal.SIGTERM, "leaving")
+            case Action.KILL:
+                # Windows has only this way to end a process.
+                self._tell(step.member, getattr(signal, "SIGKILL", signal.SIGTERM), "killed")
+
+    def refresh(self) -> None:
+        """Read what the members have written since the last time.
+
+        Raises:
+            MemberFailedError: one of them has ended by itself; with its last lines.
+        """
+        for reader in self._readers.values():
+            events = reader.read()
+            self.events += events
+            self.progress.update(events)
+        for name, process in self._processes.items():
+            if process.returncode is None or name in self.died:
+                continue
+            self.died[name] = now()
+            killed = self.progress.member(name).state == "killed"
+            self.progress.ended(name, "killed" if killed else "left")
+            if name not in self._told or (process.returncode != 0 and not killed):
+                raise MemberFailedError(
+                    f"member {name} ({self.client}) ended with exit code {process.returncode}:\n"
+                    f"{self._errors(name)}"
+                )
+
+    @property
+    def all_handled(self) -> bool:
+        """Whether every record in the topic was handled."""
+        return self.progress.handled >= len(self.produced)
+
+    @property
+    def all_gone(self) -> bool:
+        """Whether no member's process is left."""
+        return len(self.died) == len(self._processes)
+
+    def stop(self) -> None:
+        """Tell every member that is left to leave."""
+        for name in self._processes:
+            if name not in self._told:
+                self._tell(name, signal.SIGTERM, "leaving")
+
+    async def close(self) -> None:
+        """End what is left of the processes, without ceremony."""
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    async def _join(self, name: str) -> None:
+        config = msgspec.structs.replace(
+            self._template, name=name, log=str(self._folder / f"{self.client}-{name}.log")
+        )
+        self.progress.member(name)
+        with self._error_file(name).open("wb") as errors:
+            self._processes[name] = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "asyncrevoke.cli.demo.member",
+                msgspec.json.encode(config).decode(),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                # A terminal's interrupt is for the demo, which then ends its members.
+                start_new_session=True,
+            )  # fmt: skip
+        self._readers[name] = LogReader(self._folder / f"{self.client}-{name}.log")
+
+    def _tell(self, name: str, number: int, state: str) -> None:
+        self._told.add(name)
+        self.progress.member(name).state = state
+        process = self._processes[name]
+        if process.returncode is None:
+            process.send_signal(number)
+
+    def _error_file(self, name: str) -> Path:
+        return self._folder / f"{self.client}-{name}.err"
+
+    def _errors(self, name: str) -> str:
+        lines = self._error_file(name).read_text("utf-8", "replace").splitlines()
+        return "\n".join(lines[-ERROR_LINES:])

@@ -1,0 +1,148 @@
+"""What a member writes down about its handlers: one file per member, one JSON object per line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from asyncrevoke.cli.demo.clock import now
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+    from pathlib import Path
+
+
+class Handling(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about one record; ``at`` is on the shared clock."""
+
+    member: str
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    at: float
+
+
+class Started(Handling, frozen=True, kw_only=True, tag="start"):
+    """A handler was called."""
+
+
+class Ended(Handling, frozen=True, kw_only=True, tag="end"):
+    """A handler returned."""
+
+
+class Abandoned(Handling, frozen=True, kw_only=True, tag="abandon"):
+    """A handler was cancelled or raised."""
+
+
+class Owning(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that a member was told about."""
+
+    member: str
+    partitions: tuple[int, ...]
+    at: float
+
+
+class Assigned(Owning, frozen=True, kw_only=True, tag="assigned"):
+    """They are its own now."""
+
+
+class GivenUp(Owning, frozen=True, kw_only=True, tag="given up"):
+    """They are no longer its own, released or lost."""
+
+
+class Draining(msgspec.Struct, frozen=True, kw_only=True, tag="draining"):
+    """How many partitions a member is about to give up."""
+
+    member: str
+    count: int
+    at: float
+
+
+Event: TypeAlias = Started | Ended | Abandoned | Assigned | GivenUp | Draining
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+class HandlerLog:
+    """The writing side. Every line reaches the operating system at once, so that a killed member
+    has written all that it did.
+    """
+
+    def __init__(self, path: Path, member: str) -> None:
+        self._member = member
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._encode = msgspec.json.Encoder().encode
+        self._draining = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    @contextlib.contextmanager
+    def handling(
+        self, topic: str, partition: int, offset: int, key: bytes | None
+    ) -> Generator[None]:
+        """Around a handler's work."""
+        name = None if key is None else key.decode("utf-8", "backslashreplace")
+
+        def write(kind: type[Started | Ended | Abandoned]) -> None:
+            self._write(
+                kind(
+                    member=self._member,
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                    key=name,
+                    at=now(),
+                )
+            )
+
+        write(Started)
+        try:
+            yield
+        except BaseException:
+            write(Abandoned)
+            raise
+        write(Ended)
+
+    def assigned(self, partitions: Iterable[int]) -> None:
+        """The member got partitions."""
+        self._write(Assigned(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
+
+    def given_up(self, partitions: Iterable[int]) -> None:
+        """The member gave partitions up, or lost them."""
+        self._write(GivenUp(member=self._member, partitions=tuple(sorted(partitions)), at=now()))
+
+    def draining(self, count: int) -> None:
+        """The member is about to give up ``count`` partitions; written when it changes."""
+        if count != self._draining:
+            self._draining = count
+            self._write(Draining(member=self._member, count=count, at=now()))
+
+    def _write(self, event: Event) -> None:
+        os.write(self._file, self._encode(event) + b"\n")
+
+
+class LogReader:
+    """The reading side: each call of :meth:`read` gives what was written since the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[Event]:
+        """New events, in the order in which they were written; none while there is no file."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        # A line that is still being written waits for the next call.
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [_decode(line) for line in whole.splitlines()]

@@ -1,0 +1,323 @@
+"""Judges what a group did, from what was produced, handled and committed, and nothing else.
+
+The consumer's own counters are not asked. Definitions, for a record *r* of partition *p*:
+
+- *lost*: no handler of r returned, and the group's committed offset of p lies past r.
+- *unfinished*: no handler of r returned, and the committed offset does not lie past r.
+- *repeated*: more than one handler call was made for r.
+- *uncommitted*: a handler of r returned, and the committed offset does not lie past r: the next
+  member of the group would handle r again.
+- *order violation*: the first handler call of r came after the first call of a later record with
+  the same partition and key, or some call of r came while another handler with its partition and
+  key was running. Records without a key have no order.
+- *waiting*: r is in the log (its producer has the acknowledgement) and no handler of it was called.
+- *due*: r is waiting, it is the first waiting record with its key in p, and no handler with its key
+  in p is running. A waiting record that is not due is explained by the order of keys.
+- *stall of a kept partition*: the longest time between two handler calls of p, both by the same
+  member and none by another member in between, during which a record of p was due all the time and
+  the member had a handler free all the time. So a partition that is taken away and given back
+  counts as kept, and a slow handler excuses its own key and the handler that it occupies, nothing
+  else.
+- *hand-over*: the same, where the next call is another member's (whose handlers are then the free
+  ones that count); it contains the draining of what the first member had begun.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
+from asyncrevoke.model import TopicPartition
+
+
+class Produced(NamedTuple):
+    """A record that the broker has acknowledged; ``at`` is when, on the shared clock."""
+
+    partition: TopicPartition
+    offset: int
+    key: str | None
+    at: float
+
+
+class RecordId(NamedTuple):
+    """Which record."""
+
+    partition: TopicPartition
+    offset: int
+
+
+class Disorder(NamedTuple):
+    """``record`` was begun by ``member`` although ``other``, of the same key, forbade it."""
+
+    record: RecordId
+    other: RecordId
+    key: str
+    member: str
+
+
+class Stall(NamedTuple):
+    """A partition stood still for ``seconds`` until ``member`` went on with it."""
+
+    partition: TopicPartition
+    member: str
+    begin: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the judge looks at.
+
+    Args:
+        produced: all records of the topic.
+        handled: what all members wrote down, in any order between members.
+        committed: the group's committed offsets, read after the members had gone.
+        concurrency: how many handlers a member may run at once.
+        died: members that were killed, and when; their running handlers ended then.
+    """
+
+    produced: Sequence[Produced]
+    handled: Sequence[Started | Ended | Abandoned]
+    committed: Mapping[TopicPartition, int]
+    concurrency: int
+    died: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the judge found; see the module for the meaning of each word."""
+
+    produced: int
+    handled: int
+    lost: tuple[RecordId, ...]
+    unfinished: tuple[RecordId, ...]
+    repeated: tuple[RecordId, ...]
+    uncommitted: tuple[RecordId, ...]
+    disorder: tuple[Disorder, ...]
+    stall: Stall | None
+    hand_over: Stall | None
+    latency_median: float
+    latency_p99: float
+
+    @property
+    def longest_stall(self) -> float:
+        """Seconds of the longest stall of a kept partition, 0 if there was none."""
+        return self.stall.seconds if self.stall else 0.0
+
+
+class Call(NamedTuple):
+    """One handler call; ``end`` is infinite if it never ended, ``returned`` whether it returned."""
+
+    record: RecordId
+    key: str | None
+    member: str
+    begin: float
+    end: float
+    returned: bool
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Judge a run."""
+    calls = handler_calls(evidence.handled, evidence.died)
+    by_record: dict[RecordId, list[Call]] = defaultdict(list)
+    for call in calls:
+        by_record[call.record].append(call)
+    returned = {call.record: call.end for call in reversed(calls) if call.returned}
+    lost: list[RecordId] = []
+    unfinished: list[RecordId] = []
+    uncommitted: list[RecordId] = []
+    latencies: list[float] = []
+    for record in evidence.produced:
+        name = RecordId(record.partition, record.offset)
+        past = evidence.committed.get(record.partition, 0) > record.offset
+        end = returned.get(name)
+        if end is None:
+            (lost if past else unfinished).append(name)
+            continue
+        latencies.append(end - record.at)
+        if not past:
+            uncommitted.append(name)
+    latencies.sort()
+    stall, hand_over = _stalls(evidence, calls)
+    return Verdict(
+        produced=len(evidence.produced),
+        handled=len(latencies),
+        lost=tuple(lost),
+        unfinished=tuple(unfinished),
+        repeated=tuple(sorted(name for name, each in by_record.items() if len(each) > 1)),
+        uncommitted=tuple(uncommitted),
+        disorder=tuple(_disorder(calls)),
+        stall=stall,
+        hand_over=hand_over,
+        latency_median=_quantile(latencies, 0.5),
+        latency_p99=_quantile(latencies, 0.99),
+    )
+
+
+def handler_calls(
+    events: Iterable[Started | Ended | Abandoned], died: Mapping[str, float]
+) -> list[Call]:
+    """The calls that the events tell of, by the time they began."""
+    running: dict[tuple[str, RecordId], Started] = {}
+    calls: list[Call] = []
+    for event in sorted(events, key=lambda event: (event.at, not isinstance(event, Ended))):
+        record = RecordId(TopicPartition(event.topic, event.partition), event.offset)
+        if isinstance(event, Started):
+            running[event.member, record] = event
+            continue
+        started = running.pop((event.member, record), None)
+        if started is not None:
+            calls.append(_call(record, started, event.at, returned=isinstance(event, Ended)))
+    for (member, record), started in running.items():
+        calls.append(_call(record, started, died.get(member, float("inf")), returned=False))
+    calls.sort(key=lambda call: (call.begin, call.record))
+    return calls
+
+
+def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> Call:
+    return Call(record, started.key, started.member, started.at, end, returned)
+
+
+def _disorder(calls: Sequence[Call]) -> list[Disorder]:
+    by_key: dict[tuple[TopicPartition, str], list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.key is not None:
+            by_key[call.record.partition, call.key].append(call)
+    found: list[Disorder] = []
+    for (_, key), lane in by_key.items():
+        seen: set[RecordId] = set()
+        highest = lane[0]
+        busy = lane[0]
+        for call in lane:
+            other: Call | None = None
+            if call is not busy and call.begin < busy.end:
+                other = busy
+            elif call.record not in seen and call.record < highest.record:
+                other = highest
+            if other is not None:
+                found.append(Disorder(call.record, other.record, key, call.member))
+            seen.add(call.record)
+            highest = max(highest, call, key=lambda call: call.record)
+            busy = max(busy, call, key=lambda call: call.end)
+    return sorted(found)
+
+
+class _Key:
+    """The records of one key in one partition."""
+
+    __slots__ = ("running", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: set[int] = set()
+        self.running = 0
+
+    @property
+    def due(self) -> bool:
+        return bool(self.waiting) and not self.running
+
+
+def _stalls(evidence: Evidence, calls: Sequence[Call]) -> tuple[Stall | None, Stall | None]:
+    busy = {
+        member: _full_times([call for call in calls if call.member == member], evidence.concurrency)
+        for member in {call.member for call in calls}
+    }
+    produced: dict[TopicPartition, list[Produced]] = defaultdict(list)
+    for record in evidence.produced:
+        produced[record.partition].append(record)
+    called: dict[TopicPartition, list[Call]] = defaultdict(list)
+    for call in calls:
+        called[call.record.partition].append(call)
+    kept: list[Stall] = []
+    moved: list[Stall] = []
+    for partition in sorted(called):
+        pauses = _pauses(produced[partition], called[partition])
+        for begin, previous, call in pauses:
+            begins, seconds = _longest_free(begin, call.begin, busy[call.member])
+            stall = Stall(partition, call.member, begins, seconds)
+            (kept if previous.member == call.member else moved).append(stall)
+    longest = _by_seconds
+    return max(kept, key=longest, default=None), max(moved, key=longest, default=None)
+
+
+def _by_seconds(stall: Stall) -> float:
+    return stall.seconds
+
+
+def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[tuple[float, Call, Call]]:
+    """For each call but the first: since when something was due, the call before it, and it."""
+    # At one moment, ends come first, then appends, then calls: that favours nobody.
+    moments: list[tuple[float, int, int, Produced | Call]] = []
+    moments += [(call.end, 0, call.record.offset, call) for call in calls]
+    moments += [(record.at, 1, record.offset, record) for record in produced]
+    moments += [(call.begin, 2, call.record.offset, call) for call in calls]
+    moments.sort(key=lambda moment: moment[:3])
+    keys: dict[object, _Key] = defaultdict(_Key)
+    begun: set[int] = set()
+    due = 0
+    due_since = 0.0
+    previous: Call | None = None
+    pauses: list[tuple[float, Call, Call]] = []
+    for at, kind, offset, what in moments:
+        # A record without a key waits for nobody.
+        lane = keys[offset if what.key is None else what.key]
+        before = lane.due
+        if kind == 0:
+            lane.running -= 1
+        elif kind == 1:
+            # Its handler may have been quicker than the producer's acknowledgement.
+            if offset not in begun:
+                lane.waiting.add(offset)
+        else:
+            assert isinstance(what, Call)
+            if due and previous is not None:
+                pauses.append((max(previous.begin, due_since), previous, what))
+            previous = what
+            begun.add(offset)
+            lane.running += 1
+            lane.waiting.discard(offset)
+        if lane.due and not before:
+            due += 1
+            if due == 1:
+                due_since = at
+        elif before and not lane.due:
+            due -= 1
+    return pauses
+
+
+def _full_times(calls: Sequence[Call], concurrency: int) -> list[tuple[float, float]]:
+    """When a member ran as many handlers as it may."""
+    changes = sorted([(call.begin, 1) for call in calls] + [(call.end, -1) for call in calls])
+    full: list[tuple[float, float]] = []
+    running = 0
+    since = 0.0
+    for at, change in changes:
+        running += change
+        if change > 0 and running == concurrency:
+            since = at
+        elif change < 0 and running == concurrency - 1:
+            full.append((since, at))
+    return full
+
+
+def _longest_free(
+    begin: float, end: float, full: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """The longest part of ``begin``..``end`` outside the times in ``full``: where, how long."""
+    best = (begin, 0.0)
+    at = begin
+    first = bisect.bisect_right(full, begin, key=lambda times: times[1])
+    for busy_begin, busy_end in full[first:]:
+        if busy_begin >= end:
+            break
+        if busy_begin - at > best[1]:
+            best = (at, busy_begin - at)
+        at = max(at, busy_end)
+    return (at, end - at) if end - at > best[1] else best
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

@@ -1,0 +1,32 @@
+"""What the demo tells a member's process."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+
+class Client(enum.StrEnum):
+    """Which consumer a member is made of."""
+
+    ASYNCREVOKE = "asyncrevoke"
+    AIOKAFKA = "aiokafka"
+
+
+class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a member needs; times are seconds."""
+
+    client: Client
+    name: str
+    bootstrap_servers: str
+    topic: str
+    group: str
+    log: str
+    protocol: Literal["eager", "cooperative"]
+    concurrency: int
+    session_timeout: float
+    max_in_flight: int = 2000
+    commit_interval: float = 1.0
+    heartbeat_interval: float = 1.0

@@ -1,0 +1,166 @@
+"""The demo's run: load, schedule, and the wait until all is handled."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
+# pyright: reportUnknownParameterType=false
+# aiokafka has types in parts.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT
+from asyncrevoke.cli.demo.judge import Evidence, Verdict, judge
+from asyncrevoke.cli.demo.producer import produce
+from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from asyncrevoke.cli.demo.group import Group
+    from asyncrevoke.cli.demo.judge import Produced
+    from asyncrevoke.cli.demo.schedule import Step
+
+REFRESH = 0.125
+CATCH_UP_TIMEOUT = 30.0
+
+
+class Run:
+    """One run of the schedule with one group, or with two side by side.
+
+    Args:
+        groups: each with a topic of its own and the same orders in it.
+        steps: what happens to the members of each group.
+        rate: orders a second.
+        show: called several times a second with the seconds since the begin.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        groups: Sequence[Group],
+        steps: Sequence[Step],
+        *,
+        seconds: float,
+        rate: float,
+        show: Callable[[float], None],
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._groups = {group.topic: group for group in groups}
+        self._steps = steps
+        self._seconds = seconds
+        self._rate = rate
+        self._show = show
+        self.begin = 0.0
+
+    async def run(self) -> None:
+        """Run to the end: all orders handled (or given up after a while), all members gone.
+
+        Raises:
+            MemberFailedError: a member ended by itself.
+            KafkaError: an order could not be produced.
+        """
+        self.begin = now()
+        producing = asyncio.create_task(
+            produce(
+                self._bootstrap_servers,
+                list(self._groups),
+                rate=self._rate,
+                seconds=self._seconds,
+                acknowledged=self._acknowledged,
+            )
+        )
+        try:
+            for step in self._steps:
+                await self._watch(partial(self._reached, step), producing)
+                for group in self._groups.values():
+                    await group.take(step, self.begin)
+            await self._watch(producing.done, producing)
+            await self._watch(
+                lambda: all(group.all_handled for group in self._groups.values()),
+                producing,
+                CATCH_UP_TIMEOUT,
+            )
+            for group in self._groups.values():
+                group.stop()
+            await self._watch(
+                lambda: all(group.all_gone for group in self._groups.values()),
+                producing,
+                LEAVE_TIMEOUT,
+            )
+        finally:
+            producing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await producing
+            for group in self._groups.values():
+                await group.close()
+
+    async def verdict(self, group: Group, concurrency: int) -> Verdict:
+        """What the judge says of a group, after the run."""
+        partitions = sorted({record.partition for record in group.produced})
+        return judge(
+            Evidence(
+                produced=group.produced,
+                handled=group.handled,
+                committed=await committed_offsets(self._bootstrap_servers, group.name, partitions),
+                concurrency=concurrency,
+                died=group.died,
+            )
+        )
+
+    def _reached(self, step: Step) -> bool:
+        return now() - self.begin >= step.at
+
+    def _acknowledged(self, topic: str, record: Produced) -> None:
+        self._groups[topic].acknowledged(record)
+
+    async def _watch(
+        self,
+        done: Callable[[], bool],
+        producing: asyncio.Task[None],
+        patience: float = float("inf"),
+    ) -> None:
+        deadline = now() + patience
+        while True:
+            for group in self._groups.values():
+                group.refresh()
+            self._show(now() - self.begin)
+            if done() or now() > deadline:
+                return
+            if producing.done():
+                producing.result()  # raises what went wrong
+            await asyncio.sleep(REFRESH)
+
+
+async def committed_offsets(
+    bootstrap_servers: str, group: str, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    """The offsets that the group has committed, asked of the broker by an independent client.
+
+    Raises:
+        AsyncRevokeError: the broker did not tell.
+    """
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    try:
+        offsets = await admin.list_consumer_group_offsets(
+            group, partitions=[AioTopicPartition(*partition) for partition in partitions]
+        )
+    except KafkaError as error:
+        raise AsyncRevokeError(f"cannot read the committed offsets of {group}: {error}") from error
+    finally:
+        await admin.close()
+    return {
+        TopicPartition(partition.topic, partition.partition): offset.offset
+        for partition, offset in offsets.items()
+        if offset.offset >= 0
+    }

@@ -1,0 +1,38 @@
+"""Who joins and leaves when."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class Action(enum.StrEnum):
+    """What happens to a member: ``stop`` is a SIGTERM, ``kill`` a SIGKILL."""
+
+    JOIN = "joins"
+    STOP = "leaves"
+    KILL = "is killed"
+
+
+class Step(NamedTuple):
+    """``at`` is in seconds after the start."""
+
+    at: float
+    action: Action
+    member: str
+
+
+def churn(seconds: float, *, kill: bool = False) -> tuple[Step, ...]:
+    """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves.
+
+    With ``kill`` the last one does not leave: it is killed.
+    """
+    sixth = seconds / 6
+    return (
+        Step(0, Action.JOIN, "A"),
+        Step(sixth, Action.JOIN, "B"),
+        Step(2 * sixth, Action.JOIN, "C"),
+        Step(3 * sixth, Action.STOP, "A"),
+        Step(4 * sixth, Action.JOIN, "D"),
+        Step(5 * sixth, Action.KILL if kill else Action.STOP, "B"),
+    )

@@ -1,0 +1,29 @@
+"""Every option of a consumer: its default, its unit, and what goes wrong with it."""
+
+from asyncrevoke.config.checks import ASSIGNORS
+from asyncrevoke.config.consumer_config import (
+    CommitMode,
+    ConsumerConfig,
+    ConsumerOptions,
+    GroupProtocol,
+    IsolationLevel,
+    NullKeys,
+    OffsetReset,
+    OrderBy,
+    SaslMechanism,
+    SecurityProtocol,
+)
+
+__all__ = [
+    "ASSIGNORS",
+    "CommitMode",
+    "ConsumerConfig",
+    "ConsumerOptions",
+    "GroupProtocol",
+    "IsolationLevel",
+    "NullKeys",
+    "OffsetReset",
+    "OrderBy",
+    "SaslMechanism",
+    "SecurityProtocol",
+]

@@ -1,0 +1,213 @@
+"""Checks of single options: each takes the option's name and value, and returns the value to keep.
+
+They raise :class:`~asyncrevoke.errors.ConfigError` with a sentence that names the fix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeAlias, cast
+
+from asyncrevoke.config.names import explain_unknown
+from asyncrevoke.errors import ConfigError
+
+Check: TypeAlias = Callable[[str, object], object]
+
+DEFAULT_PORT = 9092
+ASSIGNORS = ("range", "roundrobin", "cooperative-sticky")
+# Kafka carries times as 32 bits of milliseconds and sizes as 32 bits of bytes.
+_MOST_SECONDS = 2_147_483.0
+_MOST_BYTES = 2_147_483_647
+
+
+def parse_address(server: str) -> tuple[str, int]:
+    """``"host:port"``, ``"host"`` or ``"[ipv6]:port"`` as (host, port). Raises ConfigError."""
+    text = server.strip()
+    if "://" in text:
+        raise ConfigError(
+            f"bootstrap_servers: {server!r} has a scheme; write host:port, and choose the "
+            "protocol by security_protocol"
+        )
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise ConfigError(
+                f"bootstrap_servers: {server!r} is no address; an IPv6 one looks like [::1]:9092"
+            )
+        port_text = rest[1:] if rest else str(DEFAULT_PORT)
+    elif text.count(":") > 1:
+        raise ConfigError(
+            f"bootstrap_servers: {server!r} could be read in two ways; put the IPv6 address in "
+            "brackets, like [::1]:9092"
+        )
+    else:
+        host, colon, port_text = text.partition(":")
+        port_text = port_text if colon else str(DEFAULT_PORT)
+    is_port = port_text.isascii() and port_text.isdigit() and 0 < int(port_text[:6]) <= 65535
+    if not host or not is_port or len(port_text) > 5 or any(char.isspace() for char in host):
+        raise ConfigError(
+            f"bootstrap_servers: {server!r} is no address; write host:port, like localhost:9092"
+        )
+    return host, int(port_text)
+
+
+def addresses(name: str, value: object) -> tuple[str, ...]:
+    """Bootstrap servers, as a tuple of distinct ``host:port``."""
+    servers = (
+        value.split(",") if isinstance(value, str) else _strings(name, value, "localhost:9092")
+    )
+    servers = [server.strip() for server in servers if server.strip()]
+    if not servers:
+        raise ConfigError('bootstrap_servers is empty: use for example "localhost:9092"')
+    for server in servers:
+        parse_address(server)
+    return tuple(dict.fromkeys(servers))
+
+
+def assignors(name: str, value: object) -> tuple[str, ...]:
+    """Names of assignors that exist, each once."""
+    names = tuple(_strings(name, value, "cooperative-sticky"))
+    if not names:
+        raise ConfigError('assignors is empty: use for example assignors=("cooperative-sticky",)')
+    for given in names:
+        if given not in ASSIGNORS:
+            raise ConfigError(f"assignors: {explain_unknown(given, ASSIGNORS, 'assignor')}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"assignors names one twice: {names}")
+    return names
+
+
+def _strings(name: str, value: object, example: str) -> list[str]:
+    if isinstance(value, str):
+        raise ConfigError(f"{name} takes a tuple of names: use {name}=({value!r},)")
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f'{name} takes names like ("{example}",), not {_describe(value)}')
+    items = cast("Sequence[object]", value)
+    for item in items:
+        if not isinstance(item, str):
+            raise ConfigError(f"{name} takes strings, not {_describe(item)}")
+    return [cast("str", item) for item in items]
+
+
+def offset_reset(name: str, value: object) -> object:
+    """A reset policy, or how far to go back."""
+    if isinstance(value, timedelta):
+        if value <= timedelta(0):
+            raise ConfigError(
+                f"{name}={value!r} is how far to go back from now: use a positive one"
+            )
+        return value
+    if value == "none":
+        raise ConfigError(f'use {name}="error": it raises and keeps the position, as "none" did')
+    return choice("earliest", "latest", "error", extra="a timedelta")(name, value)
+
+
+def group_protocol(name: str, value: object) -> object:
+    """A group protocol that this version speaks."""
+    if value in ("consumer", "auto"):
+        raise ConfigError(
+            f'{name}="{value}" (KIP-848) comes with a later version, this one speaks the classic '
+            f'protocol only: use {name}="classic", or leave it out'
+        )
+    return choice("classic")(name, value)
+
+
+def choice(*values: str, extra: str = "") -> Check:
+    """One of ``values``; ``extra`` names what else the caller admits."""
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, str) and value in values:
+            return value
+        wanted = " or ".join([*(f'"{choice}"' for choice in values), *([extra] if extra else [])])
+        raise ConfigError(f"{name} is {wanted}, not {_describe(value)}")
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """None, or what ``check`` admits."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def seconds(*, zero: bool = False) -> Check:
+    """A duration in seconds; 0 only if ``zero``."""
+
+    def check(name: str, value: object) -> float:
+        if isinstance(value, timedelta):
+            raise ConfigError(f"{name} is in seconds: use {name}={value.total_seconds()}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigError(f"{name} is in seconds, a number, not {_describe(value)}")
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+            raise ConfigError(f"{name}={value} must be {'at least' if zero else 'more than'} 0 s")
+        if value > _MOST_SECONDS:
+            raise ConfigError(
+                f"{name}={value} is in seconds, at most {_MOST_SECONDS:.0f}: "
+                f"if these were milliseconds, use {name}={value / 1000}"
+            )
+        return float(value)
+
+    return check
+
+
+def count(*, most: int = _MOST_BYTES, least: int = 1) -> Check:
+    """A whole number within bounds."""
+
+    def check(name: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{name} is a whole number, not {_describe(value)}")
+        if not least <= value <= most:
+            raise ConfigError(f"{name}={value} must lie between {least} and {most}")
+        return value
+
+    return check
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is True or False, not {_describe(value)}")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    """A string that is not empty."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is a string, not {_describe(value)}")
+    if not value:
+        raise ConfigError(f"{name} is empty: give it a value, or leave it out")
+    return value
+
+
+def secret(name: str, value: object) -> str:
+    """A string that no message may show."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is a string, not a {type(value).__name__}")
+    return value
+
+
+def tls_context(name: str, value: object) -> object:
+    """An ``ssl.SSLContext``."""
+    import ssl  # noqa: PLC0415 - only for who uses TLS
+
+    if not isinstance(value, ssl.SSLContext):
+        raise ConfigError(
+            f"{name} is an ssl.SSLContext, for example ssl.create_default_context(cafile=...), "
+            f"not {_describe(value)}"
+        )
+    return value
+
+
+def token_provider(name: str, value: object) -> object:
+    """An object that gives OAuth tokens."""
+    if not callable(getattr(value, "token", None)):
+        raise ConfigError(
+            f"{name} is an instance with `async def token(self) -> str`, not a "
+            f"{type(value).__name__}"
+        )
+    return value
+
+
+def _describe(value: object) -> str:
+    return f"{value!r} ({type(value).__name__})"

@@ -1,0 +1,383 @@
+"""Every option of a consumer: its default, its unit, and what goes wrong with it.
+
+Seconds are floats, sizes are bytes. An option that cannot work is refused when the consumer is
+constructed, by a :class:`~asyncrevoke.errors.ConfigError` whose sentence names the fix.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence  # noqa: TC003 - the hints can be resolved
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, cast
+
+from asyncrevoke.config import checks
+from asyncrevoke.config.names import explain_unknown, old_name
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiokafka.abc import AbstractTokenProvider
+
+CommitMode: TypeAlias = Literal["processed", "ack", "manual"]
+OrderBy: TypeAlias = Literal["key", "partition"]
+NullKeys: TypeAlias = Literal["ordered", "unordered"]
+OffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism: TypeAlias = Literal[
+    "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"
+]
+GroupProtocol: TypeAlias = Literal["classic"]
+
+_MIB = 1024 * 1024
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What ``Consumer(...)`` takes by name; each is described at :class:`ConsumerConfig`."""
+
+    bootstrap_servers: str | Sequence[str]
+    group_id: str | None
+    commit_mode: CommitMode
+    auto_delay: bool
+    concurrency: int
+    order_by: OrderBy | None
+    null_keys: NullKeys
+    max_in_flight: int
+    commit_interval: float
+    client_id: str
+    group_instance_id: str | None
+    client_rack: str | None
+    group_protocol: GroupProtocol
+    assignors: Sequence[str]
+    auto_offset_reset: OffsetReset
+    isolation_level: IsolationLevel
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_wait: float
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    buffer_memory: int
+    session_timeout: float
+    heartbeat_interval: float
+    rebalance_timeout: float
+    max_poll_interval: float
+    revoke_timeout: float | None
+    revoke_tick: float
+    close_timeout: float
+    request_timeout: float
+    heartbeat_thread: bool
+    metadata_max_age: float
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+    sasl_oauth_token_provider: AbstractTokenProvider | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """All options, validated. Raises :class:`~asyncrevoke.errors.ConfigError`."""
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    """Addresses to begin with, ``"host:port,host:port"`` or a sequence; the port is 9092 if left
+    out, and an IPv6 address stands in brackets. Hazard: with a single one, the consumer cannot
+    start while that broker is down; name two or three. Normalised to a tuple."""
+
+    group_id: str | None = None
+    """The consumer group. None reads without a group: nothing is committed, and partitions come
+    from ``assign`` or are all those of the topics."""
+
+    commit_mode: CommitMode = "processed"
+    """When a record counts: ``"processed"``, when the next step is asked for, or its handler ends;
+    ``"ack"``, when ``ack(record)`` is called; ``"manual"``, when you commit it. Hazard of
+    ``"processed"``: anything that asks ahead of the work (a prefetching wrapper, tasks of your
+    own) makes records count that are not done; use ``"ack"`` or a task group for those."""
+
+    auto_delay: bool = True
+    """Whether a revoke waits by itself for what is in flight. Hazard of False: what is still
+    running when the partition goes is repeated by its next owner, unless you call
+    ``delay_revoke``."""
+
+    concurrency: int = 64
+    """Handlers running at once."""
+
+    order_by: OrderBy | None = "key"
+    """Which handlers wait for each other: those of one ``"key"``, of one ``"partition"``, or none
+    (None). Hazard of None: two records of one key may be handled in either order."""
+
+    null_keys: NullKeys = "ordered"
+    """Records without a key share one lane per partition (``"ordered"``) or are handled in any
+    order (``"unordered"``). Hazard of ``"ordered"``: a topic without keys runs one handler per
+    partition at a time."""
+
+    max_in_flight: int = 2000
+    """Records taken and not finished; beyond it, delivery and fetching wait. Hazard: with a single
+    record that never ends, so many are delivered again after a crash."""
+
+    commit_interval: float = 1.0
+    """Seconds between commits of what counts. Hazard: after a crash, up to this much work is
+    repeated."""
+
+    client_id: str = "asyncrevoke"
+    """The name by which brokers' logs, quotas and metrics know this client."""
+
+    group_instance_id: str | None = None
+    """A name for static membership (KIP-345): a restart within ``session_timeout`` causes no
+    rebalance. Hazard: two running consumers with the same one fence each other, and the partitions
+    of one that never returns stay unread for ``session_timeout``."""
+
+    client_rack: str | None = None
+    """Fetch from a replica in this rack where there is one (KIP-392)."""
+
+    group_protocol: GroupProtocol = "classic"
+    """How the group is coordinated. This version speaks the classic protocol."""
+
+    assignors: Sequence[str] = ("cooperative-sticky",)
+    """Assignors that this member offers, the preferred first, named as in Java: ``range``,
+    ``roundrobin``, ``cooperative-sticky``. All must speak a common rebalance protocol. Hazard: all
+    members of a group must share one; changing it takes two rolling restarts (KIP-429). With
+    ``range`` or ``roundrobin`` among them, everything is given up at each rebalance."""
+
+    auto_offset_reset: OffsetReset = "earliest"
+    """Where to read when the group has committed nothing, or the position is outside the log:
+    ``"earliest"``, ``"latest"``, ``"error"``, or a timedelta back from now. Never used after an
+    error. Hazard of ``"latest"``: records that arrive before the first commit can be skipped when
+    retention removes the position."""
+
+    isolation_level: IsolationLevel = "read_uncommitted"
+    """``"read_committed"`` hides aborted transactions and stops at the last stable offset. Hazard
+    of it: a producer that leaves a transaction open holds up the partition until its timeout."""
+
+    max_poll_records: int = 500
+    """The most records that a step returns, shared fairly between partitions (KIP-41)."""
+
+    fetch_min_bytes: int = 1
+    """Bytes that a broker collects before it answers a fetch. Hazard: a high value delays sparse
+    topics by ``fetch_max_wait``."""
+
+    fetch_max_wait: float = 0.5
+    """Seconds that a broker waits for ``fetch_min_bytes``. Must be less than
+    ``request_timeout``."""
+
+    fetch_max_bytes: int = 50 * _MIB
+    """Bytes of one fetch response; a first batch that is larger is still returned."""
+
+    max_partition_fetch_bytes: int = _MIB
+    """Bytes of one partition in a fetch response; a first batch that is larger is still
+    returned."""
+
+    buffer_memory: int = 64 * _MIB
+    """Bytes of fetched and undelivered records, over all partitions. Hazard: compressed batches
+    grow when they are opened, and one fetch is always allowed, so leave headroom."""
+
+    session_timeout: float = 45.0
+    """Seconds without a heartbeat after which the group takes the partitions away. Hazard: short
+    ones lose partitions at a pause of the event loop or the machine; the broker has limits of its
+    own (6 s to 30 min by default)."""
+
+    heartbeat_interval: float = 1.0
+    """Seconds between heartbeats; members learn of a rebalance by them, so joins are as slow as
+    they are. At most half of ``session_timeout``."""
+
+    rebalance_timeout: float = 300.0
+    """Seconds that the group waits for this member to rejoin, hence the most that giving
+    partitions up may take with an eager assignor. Hazard: while an eager member drains, the whole
+    group waits."""
+
+    max_poll_interval: float = 300.0
+    """Seconds that the loop body may keep the iterator waiting before this member leaves the group
+    (time spent waiting inside the library does not count). Hazard: a body that is slower, for
+    example by doing all of a large batch one by one, loses all partitions and repeats the
+    batch."""
+
+    revoke_timeout: float | None = None
+    """Seconds after which a delayed revoke ends with the partition being lost; None waits as long
+    as the protocol allows. At most ``rebalance_timeout``. Hazard: work that takes longer is
+    repeated by the next owner."""
+
+    revoke_tick: float = 0.25
+    """While a revoke is delayed by hand, steps return at least this often (seconds), so that the
+    loop can renew the delay."""
+
+    close_timeout: float = 25.0
+    """Seconds that all of closing may take, the last 5 of them kept for the final commit and for
+    leaving the group. Hazard: keep it below the grace of whatever stops the process (Kubernetes:
+    30 s)."""
+
+    request_timeout: float = 40.0
+    """Seconds that a broker has to answer. A JoinGroup has ``rebalance_timeout`` more."""
+
+    heartbeat_thread: bool = True
+    """Permits a thread of its own for heartbeats, for event loops that are blocked for long.
+    Hazard: it is a permission; this version sends heartbeats from the event loop and warns when
+    the loop was blocked for a third of ``session_timeout``."""
+
+    metadata_max_age: float = 300.0
+    """Seconds after which topics and brokers are looked up again, by which new partitions and
+    topics that match a pattern are found."""
+
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    """How to connect. Hazard of ``"SASL_PLAINTEXT"`` with mechanism PLAIN: the password travels in
+    the clear."""
+
+    ssl_context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
+    """For ``SSL`` and ``SASL_SSL``; None uses ``ssl.create_default_context()``."""
+
+    sasl_mechanism: SaslMechanism = "PLAIN"
+    """For ``SASL_PLAINTEXT`` and ``SASL_SSL``. GSSAPI needs the package ``gssapi``."""
+
+    sasl_plain_username: str | None = None
+    """For PLAIN and SCRAM."""
+
+    sasl_plain_password: str | None = dataclasses.field(default=None, repr=False)
+    """For PLAIN and SCRAM; never shown in a repr or an error."""
+
+    sasl_kerberos_service_name: str = "kafka"
+    """For GSSAPI."""
+
+    sasl_kerberos_domain_name: str | None = None
+    """For GSSAPI; None takes the broker's host name."""
+
+    sasl_oauth_token_provider: AbstractTokenProvider | None = dataclasses.field(
+        default=None, repr=False
+    )
+    """For OAUTHBEARER: an ``aiokafka.abc.AbstractTokenProvider``; it runs on the consumer's
+    loop."""
+
+    @classmethod
+    def from_options(cls, **options: object) -> ConsumerConfig:
+        """Make a config of options by name; a wrong or old name is answered with the right one."""
+        for name, value in options.items():
+            if name in _DEFAULTS:
+                continue
+            raise ConfigError(old_name(name, value) or explain_unknown(name, _DEFAULTS))
+        return cls(**cast("ConsumerOptions", options))
+
+    def __post_init__(self) -> None:
+        for name, check in _CHECKS.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        self._check_group()
+        self._check_times()
+        self._check_security()
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """The bootstrap servers as (host, port); an IPv6 host without its brackets."""
+        return tuple(checks.parse_address(server) for server in self.bootstrap_servers)
+
+    def _check_group(self) -> None:
+        if self.group_instance_id is not None and self.group_id is None:
+            raise ConfigError(
+                "group_instance_id is for members of a group: give a group_id, or leave it out"
+            )
+
+    def _check_times(self) -> None:
+        if self.heartbeat_interval * 2 > self.session_timeout:
+            raise ConfigError(
+                f"heartbeat_interval={self.heartbeat_interval} is more than half of "
+                f"session_timeout={self.session_timeout}, so one late heartbeat would cost the "
+                f"membership: use heartbeat_interval={self.session_timeout / 3:g}, or a longer "
+                "session_timeout"
+            )
+        if self.revoke_timeout is not None and self.revoke_timeout > self.rebalance_timeout:
+            raise ConfigError(
+                f"revoke_timeout={self.revoke_timeout} goes beyond "
+                f"rebalance_timeout={self.rebalance_timeout}, when the group stops waiting: raise "
+                "rebalance_timeout, lower revoke_timeout, or leave it out (None: as long as the "
+                "protocol allows)"
+            )
+        if self.fetch_max_wait >= self.request_timeout:
+            raise ConfigError(
+                f"fetch_max_wait={self.fetch_max_wait} must be less than "
+                f"request_timeout={self.request_timeout}, or every quiet fetch would time out"
+            )
+
+    def _check_security(self) -> None:
+        protocol = self.security_protocol
+        if protocol.endswith("SSL"):
+            if self.ssl_context is None:
+                import ssl  # noqa: PLC0415 - only for who uses TLS
+
+                object.__setattr__(self, "ssl_context", ssl.create_default_context())
+        elif self.ssl_context is not None:
+            raise ConfigError(
+                f'ssl_context is given, but security_protocol="{protocol}" would not use it: '
+                f'use security_protocol="{"SASL_SSL" if protocol.startswith("SASL") else "SSL"}"'
+            )
+        if not protocol.startswith("SASL"):
+            for name in (
+                "sasl_plain_username",
+                "sasl_plain_password",
+                "sasl_oauth_token_provider",
+            ):
+                if getattr(self, name) is not None:
+                    wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
+                    raise ConfigError(
+                        f'{name} is given, but security_protocol="{protocol}" would not use it: '
+                        f"use security_protocol {wanted}"
+                    )
+        elif self.sasl_mechanism == "OAUTHBEARER":
+            if self.sasl_oauth_token_provider is None:
+                raise ConfigError(
+                    "OAUTHBEARER needs sasl_oauth_token_provider, an object with "
+                    "`async def token(self) -> str`"
+                )
+        elif self.sasl_mechanism != "GSSAPI" and (
+            self.sasl_plain_username is None or self.sasl_plain_password is None
+        ):
+            raise ConfigError(
+                f"{self.sasl_mechanism} needs sasl_plain_username and sasl_plain_password"
+            )
+
+
+_CHECKS: dict[str, checks.Check] = {
+    "bootstrap_servers": checks.addresses,
+    "group_id": checks.optional(checks.text),
+    "commit_mode": checks.choice("processed", "ack", "manual"),
+    "auto_delay": checks.flag,
+    "concurrency": checks.count(),
+    "order_by": checks.optional(checks.choice("key", "partition", extra="None")),
+    "null_keys": checks.choice("ordered", "unordered"),
+    "max_in_flight": checks.count(),
+    "commit_interval": checks.seconds(),
+    "client_id": checks.text,
+    "group_instance_id": checks.optional(checks.text),
+    "client_rack": checks.optional(checks.text),
+    "group_protocol": checks.group_protocol,
+    "assignors": checks.assignors,
+    "auto_offset_reset": checks.offset_reset,
+    "isolation_level": checks.choice("read_uncommitted", "read_committed"),
+    "max_poll_records": checks.count(),
+    "fetch_min_bytes": checks.count(least=0),
+    "fetch_max_wait": checks.seconds(zero=True),
+    "fetch_max_bytes": checks.count(),
+    "max_partition_fetch_bytes": checks.count(),
+    "buffer_memory": checks.count(most=1 << 60),
+    "session_timeout": checks.seconds(),
+    "heartbeat_interval": checks.seconds(),
+    "rebalance_timeout": checks.seconds(),
+    "max_poll_interval": checks.seconds(),
+    "revoke_timeout": checks.optional(checks.seconds()),
+    "revoke_tick": checks.seconds(),
+    "close_timeout": checks.seconds(zero=True),
+    "request_timeout": checks.seconds(),
+    "heartbeat_thread": checks.flag,
+    "metadata_max_age": checks.seconds(),
+    "security_protocol": checks.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "ssl_context": checks.optional(checks.tls_context),
+    "sasl_mechanism": checks.choice(
+        "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"
+    ),
+    "sasl_plain_username": checks.optional(checks.text),
+    "sasl_plain_password": checks.optional(checks.secret),
+    "sasl_kerberos_service_name": checks.text,
+    "sasl_kerberos_domain_name": checks.optional(checks.text),
+    "sasl_oauth_token_provider": checks.optional(checks.token_provider),
+}
+
+_DEFAULTS = tuple(field.name for field in dataclasses.fields(ConsumerConfig))

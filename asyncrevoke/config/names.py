@@ -1,0 +1,109 @@
+"""Option names of other Kafka clients, and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Old name -> the sentence that follows it.
+_SENTENCES = {
+    "enable_auto_commit": (
+        'what counts is decided by commit_mode: "processed" (the default, committed for you), '
+        '"ack" or "manual" (the counterpart of enable_auto_commit=False)'
+    ),
+    "partition_assignment_strategy": (
+        'use assignors=("cooperative-sticky",), with names as Java\'s: '
+        "range, roundrobin, cooperative-sticky"
+    ),
+    "value_deserializer": (
+        "values arrive as bytes: annotate the first parameter of a handler with the type "
+        "wanted, or decode record.value yourself"
+    ),
+    "key_deserializer": "keys arrive as bytes: decode record.key yourself",
+    "consumer_timeout_ms": "use `await consumer.poll(timeout=...)`, in seconds",
+    "group_remote_assignor": (
+        "it belongs to KIP-848, which comes with a later version: use assignors=(...)"
+    ),
+    "api_version": "versions are negotiated with each broker: leave it out",
+    "check_crcs": "checksums are always verified: leave it out",
+    "loop": "the consumer uses the event loop that it is entered in: leave it out",
+    "exclude_internal_topics": "internal topics are read only when they are named: leave it out",
+    "connections_max_idle_ms": "idle connections are renewed when needed: leave it out",
+    "retry_backoff_ms": "retries back off by themselves, with jitter: leave it out",
+    "topics": 'topics come first, without a name: Consumer("orders", "clicks", ...)',
+    "topic": 'topics come first, without a name: Consumer("orders", ...)',
+}
+
+# Times whose name differs in more than its unit.
+_RENAMED_TIMES = {
+    "auto_commit_interval_ms": "commit_interval",
+    "fetch_wait_max_ms": "fetch_max_wait",
+    "fetch_max_wait_ms": "fetch_max_wait",
+    "socket_timeout_ms": "request_timeout",
+    "topic_metadata_refresh_interval_ms": "metadata_max_age",
+}
+
+_TIMES = frozenset(
+    (
+        "session_timeout",
+        "heartbeat_interval",
+        "rebalance_timeout",
+        "max_poll_interval",
+        "request_timeout",
+        "metadata_max_age",
+        "fetch_max_wait",
+        "close_timeout",
+        "revoke_timeout",
+        "revoke_tick",
+        "commit_interval",
+    )
+)
+
+_RENAMED = {
+    "rack_id": "client_rack",
+    "rack": "client_rack",
+    "client_rack_id": "client_rack",
+    "queued_max_messages_kbytes": "buffer_memory",
+    "sasl_username": "sasl_plain_username",
+    "sasl_password": "sasl_plain_password",
+    "sasl_mechanisms": "sasl_mechanism",
+}
+
+
+def old_name(name: str, value: object) -> str | None:
+    """The sentence that answers another client's option name, None if the name is not known.
+
+    Dotted names, as Java and librdkafka have them, are read as if they had underscores.
+    """
+    plain = name.replace(".", "_")
+    if (sentence := _SENTENCES.get(plain)) is not None:
+        return f"there is no option {name}: {sentence}"
+    if plain.endswith("_ms"):
+        wanted = _RENAMED_TIMES.get(plain, plain[:-3])
+        if wanted in _TIMES:
+            return f"there is no option {name}, times are in seconds: {_in_seconds(wanted, value)}"
+    if (renamed := _RENAMED.get(plain)) is not None:
+        return f"there is no option {name}: use {renamed}=..."
+    if plain != name:
+        return f"there is no option {name}: names have underscores, like bootstrap_servers=..."
+    return None
+
+
+def explain_unknown(name: str, known: Iterable[str], noun: str = "option") -> str:
+    """A sentence that says that ``name`` is unknown, with the closest known names."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    start = f"there is no {noun} {name}"
+    if not close:
+        if noun == "option":
+            return f"{start}: all of them are described at asyncrevoke.config.ConsumerConfig"
+        return f"{start}: there are {', '.join(known)}"
+    return f"{start}: did you mean {' or '.join(close)}?"
+
+
+def _in_seconds(name: str, value: object) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"use {name}={value / 1000}"
+    return f"use {name}=... with a number"

@@ -1,0 +1,61 @@
+"""Topics and patterns that a user names, checked before they reach a broker."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from asyncrevoke.errors import ConfigError
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
+    """Distinct legal topic names; ``call`` is what the user wrote, such as ``subscribe``."""
+    for topic in topics:
+        if isinstance(topic, str):
+            _check_name(topic, call)
+            continue
+        if isinstance(topic, (list, tuple, set, frozenset)):
+            items = list(cast("set[object]", topic))
+            names = ", ".join(repr(name) for name in items)
+            raise ConfigError(f"topics are given one by one, not in a list: use {call}({names})")
+        raise ConfigError(f"{call} takes names of topics, not {topic!r} ({type(topic).__name__})")
+    return tuple(dict.fromkeys(cast("tuple[str, ...]", topics)))
+
+
+def check_pattern(pattern: object) -> str | None:
+    """A regular expression as text, None for none."""
+    if pattern is None:
+        return None
+    text = pattern
+    if isinstance(pattern, re.Pattern):
+        text = cast("re.Pattern[str]", pattern).pattern
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"pattern is a regular expression, not {pattern!r}")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"pattern={text!r} is no regular expression: {error}") from error
+    return text
+
+
+def refuse_both(topics: tuple[str, ...], pattern: str | None) -> None:
+    """A consumer reads named topics or those that match a pattern."""
+    if topics and pattern is not None:
+        raise ConfigError(
+            "topics and pattern exclude each other: give names, or one pattern that matches "
+            f"them, for example pattern={'|'.join(map(re.escape, topics)) + '|' + pattern!r}"
+        )
+
+
+def _check_name(topic: str, call: str) -> None:
+    if _LEGAL.fullmatch(topic) and topic not in (".", ".."):
+        return
+    hint = "letters, digits, '.', '_' and '-', at most 249 of them"
+    if any(char in topic for char in "*^$[]()|+?"):
+        hint = f'for a regular expression use {call}(pattern="{topic}")'
+    elif "," in topic:
+        names = ", ".join(f'"{name.strip()}"' for name in topic.split(","))
+        hint = f"topics are given one by one: use {call}({names})"
+    raise ConfigError(f"{topic!r} is no name of a topic: {hint}")

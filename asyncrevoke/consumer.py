@@ -1,0 +1,466 @@
+"""The public face: a consumer to iterate, or to give handlers to."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.errors import (
+    AsyncRevokeError,
+    ConfigError,
+    ConsumerClosedError,
+    HandlerExitError,
+    IllegalStateError,
+)
+from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
+from asyncrevoke.runtime.rebalance_listener import RebalanceListener
+from asyncrevoke.runtime.record_iterator import RecordIterator
+from asyncrevoke.runtime.signals import drain_on_signals
+from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from asyncrevoke.config import ConsumerOptions, OrderBy
+    from asyncrevoke.handlers.registry import F, OnError, Router
+    from asyncrevoke.handlers.task_group import TrackedTaskGroup
+    from asyncrevoke.model import (
+        GroupMetadata,
+        Health,
+        OffsetAndMetadata,
+        PollResult,
+        Record,
+        TopicPartition,
+    )
+    from asyncrevoke.runtime.session import Session
+
+__all__ = ["Consumer", "RebalanceListener"]
+
+
+class Consumer(SubscriptionCalls, PartitionCalls):
+    """Reads topics, alone or in a group, and gives partitions up in two steps (KIP-983).
+
+    ::
+
+        async with Consumer("orders", group_id="billing") as consumer:
+            async for batch in consumer:
+                for record in batch.records:
+                    await handle(record)
+
+    Asking for the next batch says that the last one is done, and it is committed for you. So a
+    wrapper that asks ahead, or tasks of your own, need ``commit_mode="ack"`` or a
+    :meth:`task_group`.
+
+    Topics are given by name or by one ``pattern``, which must match a whole name. ``listener``
+    hears of rebalances. All options are described at :class:`~asyncrevoke.config.ConsumerConfig`.
+    Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._config = ConsumerConfig.from_options(**options)
+        super().__init__(*read_from(topics, pattern, "Consumer"))
+        self._check_assignors()
+        self._listener = listener
+        self._router: Router | None = None
+        self._handlers: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """All options of this consumer."""
+        return self._config
+
+    def _check_assignors(self) -> None:
+        if len(self._config.assignors) > 1:
+            from asyncrevoke.core.assignors import (  # noqa: PLC0415 - not for a single one
+                choose_protocol,
+                find_assignors,
+            )
+
+            choose_protocol(find_assignors(self._config.assignors))
+
+    # --- entering and leaving --------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Enter: begin to connect, and start the handlers if there are any.
+
+        Does not wait for a broker: while none answers, log lines say what is waited for. A
+        consumer is entered once. Raises ConfigError and IllegalStateError.
+        """
+        if self._session is not None:
+            raise IllegalStateError(
+                "this consumer was entered before: a consumer is entered once, make another one"
+            )
+        self._check_subscription()
+        session = self._session = self._open()
+        if self._router is not None:
+            session.core.subscribe(session.now(), self._handled_topics(), self._router.pattern)
+        elif self._topics or self._pattern is not None:
+            session.core.subscribe(session.now(), self._topics, self._pattern)
+        session.start()
+        if self._assigned is not None:
+            self.assign(self._assigned)
+        if self._router is not None:
+            self._handlers = asyncio.create_task(self._run_handlers(session, self._router))
+            session.wait_for(self._handlers)
+        elif self._config.commit_mode == "ack":
+            session.core.track(True)
+
+    def _open(self) -> Session:
+        config = self._config
+        if self._router is not None:
+            # To the core, handlers are what acks are: records count one by one, and none of
+            # them by the start of the next step.
+            config = dataclasses.replace(config, commit_mode="ack")
+        return self._open_with(config)
+
+    def _open_with(self, config: ConsumerConfig) -> Session:
+        from asyncrevoke.runtime.opening import open_session  # noqa: PLC0415 - loads everything
+
+        return open_session(config, self._listener)
+
+    async def aclose(self) -> None:
+        """Leave: wait for tracked work, commit what counts, leave the group, disconnect.
+
+        Takes ``close_timeout`` at most. From another task than the loop's it is :meth:`stop`, and
+        the loop's current batch counts if it asks for the next one in time; ``asyncio.wait_for``
+        is another task in Python 3.11, ``asyncio.timeout`` is not. Never waits for acks. From
+        within a handler call :meth:`stop`. Idempotent: all callers wait for the same end.
+
+        Raises what the final commit failed with, and what a handler failed with. If cancelled,
+        nothing more is waited for but the final commit and leaving, at most 5 s; if cancelled
+        again, those go on alone.
+        """
+        if self._session is None:
+            return
+        try:
+            await self._session.aclose()
+        finally:
+            failure = self._handlers_failure()
+            if failure is not None:
+                raise failure
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Like :meth:`aclose`; if an exception passes through, nothing is waited for."""
+        if error is None:
+            await self.aclose()
+            return
+        session = self._entered_once()
+        try:
+            await session.aclose(graceful=False)
+        except AsyncRevokeError as closing:
+            session.log.exception("closing failed, after another error", exc_info=closing)
+
+    def stop(self) -> None:
+        """End the loop or the handlers: the next step counts the previous batch, then ends.
+
+        Synchronous, and may be called from anywhere, another thread included. Partitions stay
+        ours until the consumer is left.
+        """
+        self._entered_once().stop()
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        self._reading()
+        return self
+
+    async def __anext__(self) -> PollResult:
+        """The next step: waits for records, a revoke or a loss.
+
+        Cancelling it never loses records or ``lost``: the next call returns them.
+        """
+        return await self._reading().poll()
+
+    async def poll(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - a result, not an error, ends it
+        max_records: int | None = None,
+    ) -> PollResult:
+        """One step; an empty result after ``timeout`` seconds (None waits).
+
+        The previous batch counts as processed when this is called. Returns at most
+        ``max_records``, by default ``max_poll_records``. Raises ConsumerClosedError once the
+        consumer is stopping, the errors of partitions once, and a FatalError each time. If
+        cancelled, no record is gone: the next call returns them.
+        """
+        if max_records is not None and max_records < 1:
+            raise ConfigError(f"max_records={max_records}: at least 1, or None for the default")
+        result = await self._reading().step(timeout, max_records)
+        if result is None:
+            raise ConsumerClosedError("the consumer is stopping: there are no further records")
+        return result
+
+    def records(self) -> RecordIterator:
+        """Single records; one is done when the next is asked for (``async for record in ...``).
+
+        Records of a partition that is lost meanwhile are left out. Cancelling a step loses none.
+        """
+        session = self._reading()
+        counts = self._config.commit_mode == "processed"
+        if counts:
+            session.core.track(True)
+        return RecordIterator(session, counts=counts)
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Keep announced partitions until the next step's result at least (KIP-983).
+
+        True if all of them stay ours (or their revoke was withdrawn). False if one was lost or
+        released since it was announced; the rest is delayed. Raises ValueError, and delays
+        nothing, for a partition that no result has announced.
+        """
+        session = self._entered()
+        wanted = to_partitions(partitions)
+        return session.call(lambda: session.core.delay_revoke(wanted))
+
+    # --- counting --------------------------------------------------------------------------------
+
+    def ack(self, record: Record) -> bool:
+        """This record is done; individually, in any order. Needs ``commit_mode="ack"``.
+
+        True also if it was done already. False if its partition is lost or released: nothing
+        happens then. Raises ValueError for a record of another consumer.
+        """
+        session = self._session
+        if session is None or self._config.commit_mode != "ack":
+            session = self._entered_once()
+            raise ConfigError(
+                f'ack() needs commit_mode="ack", this consumer has "{self._config.commit_mode}"'
+            )
+        session.check_thread()
+        return session.complete(record)
+
+    async def commit(
+        self, what: Record | Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
+    ) -> None:
+        """Commit, and return when the broker has acknowledged it.
+
+        Without an argument, what counts; in ``"manual"`` mode everything returned, the current
+        batch included. There it also takes a record (its offset + 1 is committed), or the next
+        offset to read by partition, which may rewind.
+
+        Raises PartitionLostError, with nothing sent, if a partition is not ours any more, and
+        ConfigError for an argument in the other modes or without a group. If cancelled, the
+        commit goes on without being waited for.
+        """
+        session = self._entered()
+        self._needs_group("commit")
+        offsets = None if what is None else to_offsets(what, self._config.commit_mode)
+        await session.ask(lambda: session.core.commit(session.now(), offsets))
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    def group_metadata(self) -> GroupMetadata:
+        """Our identity in the group; generation -1 while there is none."""
+        self._needs_group("group_metadata")
+        return self._entered().core.group_metadata()
+
+    def health(self) -> Health:
+        """How the consumer is, for a health check."""
+        session = self._entered_once()
+        return session.core.health(session.now())
+
+    # --- handlers and tasks ----------------------------------------------------------------------
+
+    def handler(
+        self,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        on_error: OnError = "stop",
+        **options: object,
+    ) -> Callable[[F], F]:
+        """Register an async function for topics; see ``Router.handler``.
+
+        Entering a consumer that has handlers starts them. Such a consumer cannot be iterated.
+        """
+        return self._handler_router().handler(
+            *topics, pattern=pattern, on_error=on_error, **options
+        )
+
+    def include_router(self, router: Router) -> None:
+        """Take over the handlers of a router."""
+        self._handler_router().include_router(router)
+
+    async def run(self) -> None:
+        """Enter, handle records until SIGINT or SIGTERM or :meth:`stop`, drain, and leave.
+
+        A second signal ends the process at once. Raises what a handler failed with. If cancelled,
+        handlers are cancelled too, and what has not ended does not count.
+        """
+        if self._router is None:
+            raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
+        with drain_on_signals(self._signalled):
+            async with self:
+                if self._handlers is not None:
+                    await asyncio.wait((self._handlers,))
+
+    @asynccontextmanager
+    async def lifespan(
+        self, app: object = None, *, on_failure: Literal["terminate", "report"] = "terminate"
+    ) -> AsyncGenerator[None]:
+        """For an ASGI application: ``FastAPI(lifespan=consumer.lifespan)``.
+
+        If the handlers fail it is logged, and with ``"terminate"`` SIGTERM is sent to our own
+        process, so that the server shuts down; the error is raised when the lifespan ends.
+        """
+        del app
+        async with self:
+            if self._handlers is not None and on_failure == "terminate":
+                self._handlers.add_done_callback(_terminate_if_failed)
+            yield
+
+    def task_group(
+        self,
+        *,
+        concurrency: int | None = None,
+        order_by: OrderBy | Literal["as configured"] | None = "as configured",
+        on_error: OnError = "stop",
+    ) -> TrackedTaskGroup:
+        """A group for ``async with``, whose tasks' records count when they end.
+
+        Defaults are those of the consumer. Needs ``commit_mode="processed"``.
+        """
+        session = self._reading()
+        if self._config.commit_mode != "processed":
+            raise ConfigError(
+                'a task group counts records by itself: it needs commit_mode="processed", this '
+                f'consumer has "{self._config.commit_mode}"'
+            )
+        from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415 - if used
+
+        session.core.track(True)
+        group = TrackedTaskGroup(
+            session,
+            concurrency=concurrency or self._config.concurrency,
+            max_in_flight=self._config.max_in_flight,
+            log=session.log,
+            order_by=self._config.order_by if order_by == "as configured" else order_by,
+            null_keys=self._config.null_keys,
+            on_error=on_error,
+        )
+        session.watch(group)
+        return group
+
+    def _handler_router(self) -> Router:
+        from asyncrevoke.handlers.registry import Router  # noqa: PLC0415 - if used
+
+        if self._session is not None:
+            raise IllegalStateError("handlers are registered before the consumer is entered")
+        if self._config.group_id is None:
+            raise ConfigError("handlers need a group: give the consumer a group_id")
+        if self._config.commit_mode != "processed":
+            raise ConfigError(
+                "a record counts when its handler has ended: handlers need "
+                f'commit_mode="processed", this consumer has "{self._config.commit_mode}"'
+            )
+        if self._assigned is not None or self._pattern is not None:
+            raise ConfigError(
+                "handlers say which topics are read: give @consumer.handler the topics or the "
+                "pattern, and the consumer none"
+            )
+        if self._router is None:
+            self._router = Router()
+        return self._router
+
+    def _handled_topics(self) -> tuple[str, ...]:
+        router = self._router
+        if router is None or router.pattern is not None:
+            return ()
+        return tuple(sorted(router.topics))
+
+    def _check_subscription(self) -> None:
+        if self._router is not None:
+            for topic in self._topics:
+                self._router.find(topic)
+
+    async def _run_handlers(self, session: Session, router: Router) -> None:
+        from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415 - if used
+
+        runner = HandlerRunner(
+            session,
+            router,
+            concurrency=self._config.concurrency,
+            log=session.log,
+            order_by=self._config.order_by,
+            null_keys=self._config.null_keys,
+        )
+        session.watch(runner)
+        try:
+            await runner.run()
+        except Exception as error:
+            session.log.exception("handlers have stopped the consumer", exc_info=error)
+            raise
+        finally:
+            session.close_soon()
+
+    def _handlers_failure(self) -> BaseException | None:
+        handlers = self._handlers
+        if handlers is None or not handlers.done() or handlers.cancelled():
+            return None
+        failure = handlers.exception()
+        return failure.reason if isinstance(failure, HandlerExitError) else failure
+
+    def _signalled(self, number: signal.Signals) -> None:
+        session = self._session
+        if session is not None:
+            session.log.info("draining; a second signal ends at once", signal=number.name)
+            session.stop()
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def _entered_once(self) -> Session:
+        if self._session is None:
+            raise IllegalStateError(
+                "this consumer is not entered yet: use `async with consumer:` first, or "
+                "`await consumer.start()`"
+            )
+        return self._session
+
+    def _entered(self) -> Session:
+        session = self._entered_once()
+        session.check_thread()
+        if session.closing:
+            raise ConsumerClosedError("this consumer is closed: make another one")
+        return session
+
+    def _reading(self) -> Session:
+        if self._router is not None:
+            raise ConfigError(
+                "this consumer has handlers, which take its records: use another consumer (with "
+                "a group_id of its own) to iterate, or await consumer.run()"
+            )
+        return self._entered_once()
+
+    @property
+    def _has_handlers(self) -> bool:
+        return self._router is not None
+
+    def _needs_group(self, call: str) -> None:
+        if self._config.group_id is None:
+            raise ConfigError(f"{call}() is about a consumer group: give the consumer a group_id")
+
+
+def _terminate_if_failed(handlers: asyncio.Task[None]) -> None:
+    if not handlers.cancelled() and handlers.exception() is not None:
+        signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,158 @@
+"""The instances that are ours, their ledgers, and what the user is told of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.buffer import RecordBuffer
+from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.ledger import Ledger
+from asyncrevoke.core.partition import PartitionInstance, State, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.model import TopicPartition
+
+# Unique over all consumers of a process, so that a record handed to the wrong one is recognised.
+_LEDGER_IDS = itertools.count(1)
+
+_NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
+
+
+class Assignment:
+    """Every live instance by partition.
+
+    Records that are in flight are counted over all live instances in ``in_flight``; an instance
+    that ends takes its share with it.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._live: dict[TopicPartition, PartitionInstance] = {}
+        self._by_ledger: dict[int, PartitionInstance] = {}
+        self._ledger_ids: set[int] = set()
+        self._instances = 0
+        self._notices: dict[NotifyKind, dict[TopicPartition, None]] = {
+            kind: {} for kind in _NOTICE_ORDER
+        }
+        self.in_flight = 0
+        # Lost, and not yet told to the user by a poll result.
+        self.lost: dict[TopicPartition, PartitionInstance] = {}
+        self.on_positioned: Callable[[PartitionInstance], None] = lambda _instance: None
+        self.on_ended: Callable[[PartitionInstance], None] = lambda _instance: None
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._live
+
+    def get(self, partition: TopicPartition) -> PartitionInstance | None:
+        """The live instance of a partition."""
+        return self._live.get(partition)
+
+    def live(self) -> list[PartitionInstance]:
+        """All live instances, oldest first."""
+        return list(self._live.values())
+
+    def revoking(self) -> list[PartitionInstance]:
+        """Those whose revoke is under way, oldest first."""
+        return [instance for instance in self._live.values() if instance.revoking]
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours, those being given up included."""
+        return frozenset(self._live)
+
+    def owner_of(self, ledger_id: int) -> PartitionInstance | None:
+        """The live instance that has (or, before a seek, had) this ledger; None if it ended.
+
+        Raises ValueError for a ledger that was never ours.
+        """
+        instance = self._by_ledger.get(ledger_id)
+        if instance is None and ledger_id not in self._ledger_ids:
+            raise ValueError("this record was not returned by this consumer")
+        return instance
+
+    def add(self, partitions: Iterable[TopicPartition]) -> list[PartitionInstance]:
+        """Start a new instance for each partition; none of them may be live."""
+        added: list[PartitionInstance] = []
+        for partition in partitions:
+            self._instances += 1
+            instance = PartitionInstance(partition, self._instances)
+            self._live[partition] = instance
+            added.append(instance)
+        return added
+
+    def place(self, instance: PartitionInstance, offset: int, leader_epoch: int = -1) -> None:
+        """Give an instance a position: its first one, or one that was sought."""
+        if instance.ledger is not None:
+            old = instance.ledger
+            if old.in_flight:
+                instance.old_ledgers[old.ledger_id] = old
+            else:
+                del self._by_ledger[old.ledger_id]
+        ledger = Ledger(next(_LEDGER_IDS), offset, leader_epoch)
+        instance.ledger = ledger
+        instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset)
+        self._ledger_ids.add(ledger.ledger_id)
+        self._by_ledger[ledger.ledger_id] = instance
+        if instance.state is State.INIT:
+            instance.step(Step.POSITIONED)
+            self._notice(NotifyKind.ASSIGNED, instance.partition)
+        self.on_positioned(instance)
+
+    def rewind(self, instance: PartitionInstance, offset: int) -> None:
+        """Start reading again at ``offset``, for the same ledger (its tail was truncated)."""
+        ledger = instance.ledger
+        if ledger is not None:
+            instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset)
+            self.on_positioned(instance)
+
+    def settle(self, instance: PartitionInstance) -> None:
+        """Count every record of it as done that was returned and that no task holds."""
+        before = instance.in_flight
+        for ledger in (*instance.old_ledgers.values(), instance.ledger):
+            if ledger is not None:
+                ledger.settle()
+        self.forget_ended_ledgers(instance)
+        self.in_flight += instance.in_flight - before
+
+    def forget_ended_ledgers(self, instance: PartitionInstance) -> None:
+        """Drop the ledgers from before a seek that have nothing in flight any more."""
+        for ledger_id, ledger in list(instance.old_ledgers.items()):
+            if not ledger.in_flight:
+                del instance.old_ledgers[ledger_id]
+                del self._by_ledger[ledger_id]
+
+    def end(self, instance: PartitionInstance, step: Step) -> None:
+        """Release or lose an instance. It never commits or counts again."""
+        shown = instance.state is not State.INIT
+        self.in_flight -= instance.in_flight
+        instance.step(step)
+        del self._live[instance.partition]
+        for ledger_id in (*instance.old_ledgers, *self._current_ledger(instance)):
+            del self._by_ledger[ledger_id]
+        self.on_ended(instance)
+        instance.buffer = None
+        if instance.state is State.LOST:
+            self.lost[instance.partition] = instance
+            self._notice(NotifyKind.LOST, instance.partition)
+        elif shown:
+            self._notice(NotifyKind.REVOKED, instance.partition)
+
+    @staticmethod
+    def _current_ledger(instance: PartitionInstance) -> tuple[int, ...]:
+        return () if instance.ledger is None else (instance.ledger.ledger_id,)
+
+    def _notice(self, kind: NotifyKind, partition: TopicPartition) -> None:
+        self._notices[kind][partition] = None
+
+    def flush_notices(self) -> None:
+        """Tell the listener what has happened: lost, then revoked, then assigned."""
+        for kind, partitions in self._notices.items():
+            if partitions:
+                self._outbox.put(Notify(kind, frozenset(partitions)))
+                partitions.clear()

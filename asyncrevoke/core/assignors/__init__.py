@@ -1,0 +1,18 @@
+"""Who gets which partition of a classic group: decided by its leader, with one of these rules."""
+
+from asyncrevoke.core.assignors.assignor import Assignment, Assignor, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.ownership import Violation, repair, withheld
+from asyncrevoke.core.assignors.registry import ASSIGNORS, choose_protocol, find_assignors
+
+__all__ = [
+    "ASSIGNORS",
+    "Assignment",
+    "Assignor",
+    "Member",
+    "RebalanceProtocol",
+    "Violation",
+    "choose_protocol",
+    "find_assignors",
+    "repair",
+    "withheld",
+]

@@ -1,0 +1,66 @@
+"""What an assignor is: the leader's rule that gives each partition of a classic group an owner."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.subscription import Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+Assignment = dict[str, list[TopicPartition]]
+"""What each member shall hold, by member id."""
+
+
+class RebalanceProtocol(enum.IntEnum):
+    """What members do with their partitions before they rejoin (KIP-429); the higher the better."""
+
+    EAGER = 0
+    COOPERATIVE = 1
+
+
+class Member(NamedTuple):
+    """A member of the group as its leader sees it in the JoinGroup response."""
+
+    member_id: str
+    group_instance_id: str | None
+    subscription: Subscription
+
+
+class Assignor(Protocol):
+    """A rule of assignment. Pure: the same input always gives the same output.
+
+    ``name`` is what members of the group agree on, so an assignor of one's own needs a name of
+    its own. ``protocols`` are the rebalance protocols under which its results are safe: with
+    COOPERATIVE it must not give a partition to a member while another one reports it as owned.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that goes into JoinGroup."""
+        ...
+
+    @property
+    def protocols(self) -> frozenset[RebalanceProtocol]:
+        """The rebalance protocols that it supports."""
+        ...
+
+    def user_data(self, generation: int, owned: Collection[TopicPartition]) -> bytes | None:
+        """What our own subscription carries for this assignor when the group's leader is another.
+
+        ``generation`` is that of our last assignment, -1 for none; ``owned`` what we hold.
+        """
+        ...
+
+    def assign(
+        self, partitions: Mapping[str, Sequence[int]], members: Sequence[Member]
+    ) -> Assignment:
+        """Distribute ``partitions`` (of each topic, ascending) over ``members``.
+
+        Every member has an entry in the result, if only an empty one. Topics that nobody is
+        subscribed to, and subscribed topics that are not in ``partitions``, are left out.
+        """
+        ...

@@ -1,0 +1,97 @@
+"""``cooperative-sticky``: as even as can be, with as few partitions moved as can be.
+
+Theory of operation. If all members are subscribed to the same topics, each has a quota, and the
+result is Java's to the last partition:
+
+1. A member keeps what it owns up to its quota, lowest partitions first. The quota is the rounded
+   share; the partitions left over by rounding raise it by one for as many members, namely the
+   first ones (in Java's order) that own so much.
+2. What is free then goes, in order, one each by turns to the members below the rounded share.
+3. The rest goes, one each, to members at the share.
+
+Otherwise ``balance.py`` finds the most even assignment. In both cases partitions that change
+their owner are withheld in this round (``ownership.py``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.assignors.assignor import Assignment, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.balance import balance
+from asyncrevoke.core.assignors.member_order import hash_order
+from asyncrevoke.core.assignors.ownership import Claims, encode_generation, withhold
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+
+class CooperativeStickyAssignor:
+    """Java's CooperativeStickyAssignor, without racks (KIP-429, KIP-792)."""
+
+    name = "cooperative-sticky"
+    protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
+
+    def user_data(self, generation: int, owned: Collection[TopicPartition]) -> bytes:  # noqa: ARG002
+        """The generation, which Java leaders before 3.2 read from here alone."""
+        return encode_generation(generation)
+
+    def assign(
+        self, partitions: Mapping[str, Sequence[int]], members: Sequence[Member]
+    ) -> Assignment:
+        """Plan, then withhold.
+
+        Owned partitions that no longer exist, or whose topic their owner dropped, are free.
+        """
+        claims = Claims(members)
+        return withhold(plan(partitions, members, claims), claims)
+
+
+def plan(
+    partitions: Mapping[str, Sequence[int]], members: Sequence[Member], claims: Claims
+) -> Assignment:
+    """Where the group shall arrive, disregarding who must give something up first."""
+    topics_of = {
+        member.member_id: partitions.keys() & member.subscription.topics for member in members
+    }
+    topics = sorted(set[str]().union(*topics_of.values()))
+    everything = [TopicPartition(topic, n) for topic in topics for n in partitions[topic]]
+    owned: Assignment = {member_id: [] for member_id in topics_of}
+    for tp in everything:
+        owner = claims.owners.get(tp)
+        if owner is not None and tp.topic in topics_of[owner]:
+            owned[owner].append(tp)
+    if all(len(mine) == len(topics) for mine in topics_of.values()):
+        return _fill_quotas(everything, owned)
+    return balance({topic: partitions[topic] for topic in topics}, topics_of, owned)
+
+
+def _fill_quotas(everything: Sequence[TopicPartition], owned: Assignment) -> Assignment:
+    if not owned:
+        return {}
+    share, extra = divmod(len(everything), len(owned))
+    shares: Assignment = {}
+    at_share: list[str] = []
+    for member_id in hash_order(list(owned)):
+        mine = sorted(owned[member_id], key=lambda tp: (tp.partition, tp.topic))
+        if extra and len(mine) > share:
+            extra -= 1
+            shares[member_id] = mine[: share + 1]
+        else:
+            shares[member_id] = mine[:share]
+            if len(mine) >= share:
+                at_share.append(member_id)
+    kept = {tp for mine in shares.values() for tp in mine}
+    free = iter([tp for tp in everything if tp not in kept])
+    below = sorted(member_id for member_id, mine in shares.items() if len(mine) < share)
+    above = deque(sorted(at_share))
+    while below:
+        for member_id in below:
+            shares[member_id].append(next(free))
+        above.extend(member_id for member_id in below if len(shares[member_id]) == share)
+        below = [member_id for member_id in below if len(shares[member_id]) < share]
+    for tp in free:
+        shares[above.popleft()].append(tp)
+    return {member_id: shares[member_id] for member_id in owned}

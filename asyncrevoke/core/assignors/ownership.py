@@ -1,0 +1,133 @@
+"""Who holds what, by the members' own word, and who may not be given it in this round.
+
+A partition that changes its owner within a cooperative group takes two rounds: it is taken from
+the old owner in the first, and given to the new one in the second, after the old owner has joined
+without it. What counts is what the members report, not the leader's own mode: eager members
+report nothing, since they gave everything up before they joined, so theirs may move at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.core.assignors.assignor import Assignment, Member
+    from asyncrevoke.protocol.subscription import Subscription
+
+_GENERATION = struct.Struct(">i")
+
+
+class Violation(NamedTuple):
+    """A partition that an assignor gave to a member that must not have it."""
+
+    partition: TopicPartition
+    member_id: str
+    reason: str
+
+
+def encode_generation(generation: int) -> bytes:
+    """The user data of ``cooperative-sticky``, version 0: all that leaders before KIP-792 read."""
+    return _GENERATION.pack(generation)
+
+
+def generation_of(subscription: Subscription) -> int:
+    """The generation in which a member got what it owns, -1 if it does not tell.
+
+    Members that speak subscription version 0 or 1 tell it in the user data.
+    """
+    if subscription.generation >= 0:
+        return subscription.generation
+    data = subscription.user_data
+    if data is None or len(data) < _GENERATION.size:
+        return -1
+    generation: int = _GENERATION.unpack_from(data)[0]
+    return max(generation, -1)
+
+
+class Claims:
+    """What members report as owned.
+
+    If several members claim one partition, that of the highest generation owns it (KIP-792); if
+    there are several of that generation, nobody does.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        claimants: dict[TopicPartition, list[tuple[int, str]]] = {}
+        for member in members:
+            generation = generation_of(member.subscription)
+            for partition in dict.fromkeys(member.subscription.owned):
+                claimants.setdefault(partition, []).append((generation, member.member_id))
+        self._claimants = {
+            partition: frozenset(member_id for _, member_id in claims)
+            for partition, claims in claimants.items()
+        }
+        self.owners: dict[TopicPartition, str] = {}
+        for partition, claims in claimants.items():
+            highest = max(claims)
+            if all(other is highest or other[0] < highest[0] for other in claims):
+                self.owners[partition] = highest[1]
+
+    def bar(self, partition: TopicPartition, member_id: str) -> str | None:
+        """Who else claims the partition, so that ``member_id`` may not be given it yet."""
+        claimants = self._claimants.get(partition)
+        if claimants is None or self.owners.get(partition) == member_id:
+            return None
+        others = claimants - {member_id}
+        return min(others) if others else None
+
+
+def withhold(plan: Assignment, claims: Claims) -> Assignment:
+    """``plan`` without the partitions that another member still reports as owned."""
+    return {
+        member_id: [tp for tp in assigned if claims.bar(tp, member_id) is None]
+        for member_id, assigned in plan.items()
+    }
+
+
+def withheld(
+    partitions: Mapping[str, Sequence[int]], members: Sequence[Member], assignment: Assignment
+) -> list[TopicPartition]:
+    """The partitions that somebody is subscribed to and that ``assignment`` gives to nobody.
+
+    They wait for their owners: if there are any, another round follows.
+    """
+    given = {tp for assigned in assignment.values() for tp in assigned}
+    topics = {topic for member in members for topic in member.subscription.topics}
+    return [
+        tp
+        for topic in sorted(topics & partitions.keys())
+        for number in partitions[topic]
+        if (tp := TopicPartition(topic, number)) not in given
+    ]
+
+
+def repair(assignment: Assignment, members: Sequence[Member]) -> tuple[Assignment, list[Violation]]:
+    """Make the result of a foreign assignor safe: no partition may have two owners at once.
+
+    Stripped are partitions that another member still reports as owned, those given to a second
+    member, and everything given to somebody who is not in the group. Members that were forgotten
+    get nothing. The second value says what was stripped, for the log.
+    """
+    claims = Claims(members)
+    violations: list[Violation] = []
+    holders: dict[TopicPartition, str] = {}
+    repaired: Assignment = {member.member_id: [] for member in members}
+    for member_id in sorted(assignment):
+        kept = repaired.get(member_id)
+        for tp in assignment[member_id]:
+            if kept is None:
+                violations.append(Violation(tp, member_id, "is given to no member of the group"))
+            elif (claimant := claims.bar(tp, member_id)) is not None:
+                violations.append(
+                    Violation(tp, member_id, f"is still reported as owned by {claimant}")
+                )
+            elif (holder := holders.setdefault(tp, member_id)) != member_id:
+                violations.append(Violation(tp, member_id, f"is given to {holder} as well"))
+            elif tp not in kept:
+                kept.append(tp)
+    return repaired, violations

@@ -1,0 +1,152 @@
+"""Fetched data of one partition instance that has not been delivered yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.model import Record, TopicPartition
+
+
+class RecordBuffer:
+    """Record batches in offset order, decoded one at a time and only when they are taken.
+
+    ``position`` is the next offset to deliver and lies past holes, control batches and aborted
+    ones as far as they are known; ``fetch_position`` is the next offset to fetch, the end of what
+    is buffered. ``buffered`` counts records not taken yet: an estimate from the batches' headers,
+    0 only if there is nothing to deliver. ``size`` is the bytes held. The epochs are -1 if unknown.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_cursor",
+        "_decoded",
+        "_open_size",
+        "buffered",
+        "fetch_epoch",
+        "fetch_position",
+        "leader_epoch",
+        "ledger_id",
+        "partition",
+        "position",
+        "size",
+    )
+
+    def __init__(self, partition: TopicPartition, ledger_id: int, position: int) -> None:
+        self.partition = partition
+        self.ledger_id = ledger_id
+        self.position = position
+        self.fetch_position = position
+        self.fetch_epoch = -1
+        self.leader_epoch = -1
+        self.buffered = 0
+        self.size = 0
+        # The first batch is the open one if ``_decoded`` holds its records.
+        self._batches: deque[tuple[RecordBatch, int]] = deque()
+        self._decoded: list[Record] | None = None
+        self._cursor = 0
+        self._open_size = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<RecordBuffer {self.partition.topic}-{self.partition.partition}: "
+            f"position {self.position}, about {self.buffered} records to {self.fetch_position}>"
+        )
+
+    def append(self, batches: Sequence[RecordBatch]) -> None:
+        """Add what was fetched; what lies before ``fetch_position`` is there already."""
+        for batch in batches:
+            if batch.next_offset <= self.fetch_position:
+                continue
+            # The first batch of a fetch may begin before the offset that was asked for.
+            wanted = batch.next_offset - max(batch.base_offset, self.fetch_position)
+            estimate = min(batch.count, wanted)
+            self.fetch_position = batch.next_offset
+            self.fetch_epoch = batch.leader_epoch
+            self._batches.append((batch, estimate))
+            self.buffered += estimate
+            self.size += batch.size
+        if self._decoded is None:
+            self._skip_empty()
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to ``limit`` records in offset order; empty if the batches turn out to hold none.
+
+        Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded;
+        records before it are returned first. :meth:`discard` allows it to be fetched again.
+        """
+        taken: list[Record] = []
+        while limit > 0 and self._batches:
+            batch, _ = self._batches[0]
+            decoded = self._decoded
+            if decoded is None:
+                try:
+                    decoded = self._open(batch)
+                except CorruptBatch as error:
+                    if taken:
+                        break
+                    raise CorruptRecordError(self.partition, self.position, str(error)) from error
+            cursor = self._cursor
+            end = min(cursor + limit, len(decoded))
+            if end > cursor:
+                part = decoded if end - cursor == len(decoded) else decoded[cursor:end]
+                if taken:
+                    taken += part
+                else:
+                    taken = part
+                limit -= end - cursor
+                self.buffered -= end - cursor
+                self.leader_epoch = batch.leader_epoch
+            if end < len(decoded):
+                self._cursor = end
+                self.position = decoded[end].offset
+                break
+            self._close(batch)
+        return taken
+
+    def discard(self) -> None:
+        """Forget everything that was not taken, so that it is fetched again."""
+        self._batches.clear()
+        self._decoded = None
+        self._cursor = self._open_size = 0
+        self.buffered = self.size = 0
+        self.fetch_position = self.position
+        self.fetch_epoch = self.leader_epoch
+
+    def _open(self, batch: RecordBatch) -> list[Record]:
+        packed = batch.size
+        decoded = batch.decode(
+            self.partition.topic, self.partition.partition, self.ledger_id, self.position
+        )
+        if decoded:
+            first, last = decoded[0].offset, decoded[-1].offset
+            if not self.position <= first <= last - len(decoded) + 1 < batch.next_offset > last:
+                raise CorruptBatch(f"records {first}..{last} do not fit their batch")
+        # Decoding may have unpacked it.
+        self._open_size = batch.size
+        self.size += self._open_size - packed
+        self.buffered += len(decoded) - self._batches[0][1]
+        self._decoded = decoded
+        self._cursor = 0
+        return decoded
+
+    def _close(self, batch: RecordBatch) -> None:
+        self._batches.popleft()
+        self.size -= self._open_size
+        self._decoded = None
+        self._cursor = 0
+        self.position = batch.next_offset
+        self._skip_empty()
+
+    def _skip_empty(self) -> None:
+        """Pass batches that yield nothing: control batches, aborted and emptied ones."""
+        while self._batches and not self._batches[0][1]:
+            batch, _ = self._batches.popleft()
+            self.position = batch.next_offset
+            self.size -= batch.size

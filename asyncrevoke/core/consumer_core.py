@@ -1,0 +1,494 @@
+"""The whole consumer without I/O: composes the parts, and decides what each poll returns.
+
+``handle(now, event)`` is total: it never raises on what a broker sends. ``poll`` is the only place
+that moves delivered positions and consumes ``lost``; everything in it happens between two awaits
+of the caller, so that cancelling a waiting poll loses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.assignment import Assignment
+from asyncrevoke.core.assignors.registry import find_assignors
+from asyncrevoke.core.cluster import Cluster
+from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.coordinator import Coordinator
+from asyncrevoke.core.effects import Complete, Effect, Event, Node
+from asyncrevoke.core.fetching import Fetching
+from asyncrevoke.core.leaving import Leaving
+from asyncrevoke.core.lookups import Lookups
+from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.membership.manual import ManualMembership
+from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.poller import Poller
+from asyncrevoke.core.positions import Positions
+from asyncrevoke.core.revocation import Revocation
+from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.tracking import Tracking
+from asyncrevoke.errors import (
+    ConsumerClosedError,
+    FatalError,
+)
+from asyncrevoke.model import (
+    GroupMetadata,
+    Health,
+    OffsetAndMetadata,
+    PollResult,
+    Record,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.protocol.records import RecordDecoder
+
+
+class ConsumerCore:
+    """One consumer. ``wall_clock_offset`` is the wall clock minus ``now``, in seconds."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        bootstrap: Sequence[Node],
+        decode: RecordDecoder,
+        *,
+        wall_clock_offset: float = 0.0,
+    ) -> None:
+        self._config = config
+        self._outbox = outbox = Outbox()
+        self._assignment = Assignment(outbox)
+        self._revocation = Revocation(outbox, config, self._assignment)
+        self._cluster = Cluster(outbox, config, bootstrap)
+        self._coordinator = Coordinator(outbox, config, self._cluster)
+        self._commits = Commits(outbox, config, self._coordinator, self._assignment)
+        self._positions = Positions(
+            outbox,
+            config,
+            self._cluster,
+            self._coordinator,
+            lambda now: int((now + wall_clock_offset) * 1000),
+        )
+        self._fetching = Fetching(outbox, config, self._cluster, decode)
+        self._lookups = Lookups(outbox, config, self._cluster, self._coordinator)
+        self._tracking = Tracking(outbox, config, self._assignment, self._revocation, self._commits)
+        self._seeking = Seeking(
+            outbox, config, self._assignment, self._positions, self._fetching, self._commits
+        )
+        self._poller = Poller(
+            outbox, config, self._assignment, self._revocation, self._tracking, self._fetching
+        )
+        self._poller.on_begin = self._loop_asks
+        self._poller.on_idle = self._loop_is_idle
+        self._leaving = Leaving(
+            outbox, config, self._start_leaving, self._give_up_closing, self._closed
+        )
+        self._manual = ManualMembership(config, self._cluster, self._assignment, self._revocation)
+        self._membership: ClassicMembership | ManualMembership = self._manual
+        self._classic: ClassicMembership | None = None
+        if config.group_id is not None:
+            self._classic = ClassicMembership(
+                outbox,
+                config,
+                self._cluster,
+                self._coordinator,
+                self._assignment,
+                self._revocation,
+                find_assignors(config.assignors),
+            )
+            self._membership = self._classic
+        self._connect()
+        self._pattern: re.Pattern[str] | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
+        self._topic_ids: dict[str, bytes | None] = {}
+        self._tickets = 0
+        self._started = False
+
+    def _connect(self) -> None:
+        self._assignment.on_positioned = self._seeking.positioned
+        self._assignment.on_ended = self._instance_ended
+        self._revocation.is_acknowledged = self._commits.is_acknowledged
+        self._revocation.flush = self._commits.flush
+        self._revocation.on_released = self._released
+        self._commits.membership = self._membership
+        self._commits.on_acknowledged = self._acknowledged
+        self._commits.on_refused = self._revocation.refuse
+        self._positions.on_found = self._seeking.found
+        self._fetching.on_out_of_range = self._seeking.out_of_range
+        self._fetching.blocked = self._seeking.is_blocked
+        self._tracking.after = self._after
+        self._cluster.on_change = self._cluster_changed
+        self._cluster.on_leaders = self._leaders_known
+        self._cluster.on_error = self._error
+        self._coordinator.on_error = self._error
+        self._commits.on_error = self._error
+        self._positions.on_error = self._error
+        self._fetching.on_error = self._error
+        self._seeking.on_error = self._error
+        for membership in (self._manual, self._classic):
+            if membership is not None:
+                membership.on_added = self._seeking.find
+                membership.on_left = self._left
+                membership.on_fatal = self._failed
+        if self._classic is not None:
+            self._classic.on_ready = self._commits.kick
+            self._classic.on_group_topics = self._group_topics_known
+
+    # --- the world -------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Send the first requests."""
+        self._started = True
+        self._cluster.start(now)
+        self._want_topics(now)
+        self._membership.subscribe(now, self._effective_topics())
+        self._after(now)
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """Take in one event, and return all effects since the last take."""
+        self._outbox.route(now, event)
+        self._after(now)
+        return self._outbox.take()
+
+    def take_effects(self) -> list[Effect]:
+        """The effects that other calls have left."""
+        return self._outbox.take()
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether :meth:`take_effects` has anything to return."""
+        return self._outbox.pending
+
+    def _after(self, now: float) -> None:
+        while self._revocation.barrier_due:
+            self._revocation.barrier_due = False
+            if self._revocation.at_barrier:
+                self._membership.barrier(now)
+        self._revocation.slowest_commit = self._commits.slowest
+        if not self._leaving.closing:
+            self._fetching.plan(now)
+        self._assignment.flush_notices()
+
+    # --- the poller ------------------------------------------------------------------------------
+
+    def poll(
+        self, now: float, max_records: int | None = None, *, expired: bool = False
+    ) -> PollResult | None:
+        """One look at what there is for the user (R1 to R6). None: nothing yet, call again.
+
+        The first call after a result begins a step. ``expired`` ends the step with whatever there
+        is. Raises what users must know, once; a fatal error each time. When ``ended`` is True
+        there will be no further result.
+        """
+        try:
+            return self._poller.poll(now, max_records, expired=expired)
+        finally:
+            self._after(now)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the iterator is to end: stopped (the last batch has been counted) or closing."""
+        return self._poller.ended
+
+    @property
+    def stopping(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._poller.stopping
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Keep announced partitions one more poll (KIP-983); see :meth:`Revocation.delay`."""
+        return self._revocation.delay(partitions)
+
+    def stop(self, now: float) -> None:
+        """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
+        self._poller.stop()
+        self._after(now)
+
+    def boundary(self, now: float, *, inside: bool) -> None:
+        """The user begins or ends awaiting the library outside a poll; see :class:`Poller`."""
+        self._poller.boundary(now, inside=inside)
+        self._after(now)
+
+    def _loop_asks(self, now: float) -> None:
+        self._membership.wake(now)
+
+    def _loop_is_idle(self, now: float) -> None:
+        self._membership.leave_idle(now)
+
+    # --- tracking --------------------------------------------------------------------------------
+
+    def track(self, on: bool, *, settle: bool = False) -> None:
+        """From now on count records one by one, each until :meth:`complete` (handlers, ``"ack"``),
+        or by batch. With ``settle`` (task groups) the next step counts those that no task holds."""
+        self._tracking.track(one_by_one=on, settle=settle)
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were returned and are not done."""
+        return self._assignment.in_flight
+
+    def submit(self, record: Record) -> bool:
+        """See :meth:`Tracking.submit`."""
+        return self._tracking.submit(record)
+
+    def complete(self, now: float, record: Record) -> bool:
+        """See :meth:`Tracking.complete`."""
+        return self._tracking.complete(now, record)
+
+    def abandon(self, now: float, record: Record) -> None:
+        """See :meth:`Tracking.abandon`."""
+        self._tracking.abandon(now, record)
+
+    def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
+        """See :meth:`Tracking.drop_after`."""
+        self._tracking.drop_after(now, partition, offset)
+
+    # --- subscription ----------------------------------------------------------------------------
+
+    def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
+        """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
+        self._pattern = re.compile(pattern) if pattern is not None else None
+        self._topics = frozenset(topics)
+        if self._classic is not None:
+            self._membership = self._commits.membership = self._classic
+        if self._started:
+            self._want_topics(now)
+            self._membership.subscribe(now, self._effective_topics())
+            self._after(now)
+
+    def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without the group's help."""
+        self._membership = self._commits.membership = self._manual
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        self._topics = frozenset(tp.topic for tp in wanted)
+        self._want_topics(now)
+        self._manual.assign(now, wanted)
+        self._after(now)
+
+    def unsubscribe(self, now: float) -> int:
+        """Drain, commit, release, leave, then clear the subscription. Answers a ticket."""
+        ticket = self._ticket()
+        self._leaving.unsubscribe(now, ticket)
+        return ticket
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; for a pattern those that match now."""
+        return self._effective_topics()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours, those being given up included."""
+        return self._assignment.partitions()
+
+    def _effective_topics(self) -> frozenset[str]:
+        if self._pattern is None:
+            return self._topics
+        match = self._pattern.fullmatch
+        return frozenset(topic for topic in self._cluster.topics() if match(topic))
+
+    def _want_topics(self, now: float) -> None:
+        everything = None if self._pattern is not None else self._topics | self._group_topics
+        self._cluster.want(now, everything)
+
+    def _group_topics_known(self, now: float, topics: frozenset[str]) -> None:
+        self._group_topics = topics
+        self._want_topics(now)
+
+    def _cluster_changed(self, now: float) -> None:
+        gone = [i for i in self._assignment.live() if not self._exists(i.partition)]
+        for topic in sorted(self._cluster.topics()):
+            self._topic_ids[topic] = self._cluster.topic_id(topic)
+        if gone:
+            self._revocation.lose(now, gone, "the partition does not exist any more")
+            self._membership.rejoin(now, "partitions have gone")
+        if self._pattern is not None:
+            self._membership.subscribe(now, self._effective_topics())
+        self._membership.metadata_changed(now)
+
+    def _exists(self, partition: TopicPartition) -> bool:
+        """Whether it is still the partition that it was; one of a topic that was deleted and
+        created again (KIP-516) is another."""
+        numbers = self._cluster.partitions(partition.topic)
+        if numbers is None:
+            return partition.topic not in self._topic_ids
+        topic_id = self._cluster.topic_id(partition.topic)
+        known_id = self._topic_ids.get(partition.topic, topic_id)
+        return partition.partition in numbers and known_id in (topic_id, None)
+
+    def _leaders_known(self, now: float) -> None:
+        self._positions.leaders_known(now)
+        self._fetching.leaders_known(now)
+        self._membership.metadata_refreshed(now)
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """See :meth:`Seeking.pause`."""
+        self._seeking.pause(partitions)
+
+    def resume(self, now: float, partitions: Iterable[TopicPartition]) -> None:
+        """See :meth:`Seeking.resume`."""
+        self._seeking.resume(partitions)
+        self._after(now)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """See :meth:`Seeking.paused`."""
+        return self._seeking.paused()
+
+    def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
+        """See :meth:`Seeking.seek`."""
+        self._seeking.seek(now, partition, offset)
+        self._after(now)
+
+    def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
+        """See :meth:`Seeking.seek_to`. Answers a ticket."""
+        ticket = self._ticket()
+        self._seeking.seek_to(now, ticket, partitions, timestamp)
+        self._after(now)
+        return ticket
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """See :meth:`Seeking.position`."""
+        return self._seeking.position(partition)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """See :meth:`Seeking.highwater`."""
+        return self._seeking.highwater(partition)
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """See :meth:`Seeking.last_stable_offset`."""
+        return self._seeking.last_stable_offset(partition)
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """See :meth:`Seeking.lag`."""
+        return self._seeking.lag()
+
+    def _instance_ended(self, instance: PartitionInstance) -> None:
+        self._seeking.ended(instance)
+        self._commits.forget(instance)
+
+    def _released(self, now: float, instance: PartitionInstance) -> None:
+        self._membership.released(now, instance)
+
+    def _acknowledged(self, now: float, _instances: list[PartitionInstance]) -> None:
+        self._revocation.progress(now)
+
+    # --- tickets ---------------------------------------------------------------------------------
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def commit(
+        self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ) -> int:
+        """Commit what counts (manual mode: what was returned, or ``offsets``). Answers a ticket."""
+        ticket = self._ticket()
+        if self._poller.fatal is not None:
+            self._outbox.put(Complete(ticket, error=self._poller.fatal))
+        else:
+            self._commits.request(now, ticket, offsets)
+        self._after(now)
+        return ticket
+
+    def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
+        """Ask the coordinator what the group has committed. Answers a ticket."""
+        ticket = self._ticket()
+        self._lookups.committed(now, ticket, list(partitions))
+        return ticket
+
+    def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
+        """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Answers a ticket."""
+        ticket = self._ticket()
+        self._lookups.offsets_for_times(now, ticket, timestamps)
+        return ticket
+
+    def partitions_for_topic(self, now: float, topic: str) -> int:
+        """Ask the cluster which partitions a topic has. Answers a ticket."""
+        ticket = self._ticket()
+        self._lookups.partitions_for_topic(now, ticket, topic)
+        return ticket
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether closing has ended."""
+        return self._leaving.closed
+
+    def close(self, now: float, *, graceful: bool = True) -> int:
+        """Release everything, commit what counts, leave. Answers a ticket, within close_timeout.
+
+        ``graceful`` waits for tasks and handlers until 5 seconds before that; called again, it may
+        stop the waiting.
+        """
+        ticket = self._ticket()
+        joined = self._started and self._poller.fatal is None
+        self._poller.end()
+        self._leaving.close(now, ticket, graceful=graceful, joined=joined)
+        return ticket
+
+    def _start_leaving(self, now: float, wait_for_tasks: bool) -> None:
+        self._poller.rest()
+        self._membership.leave(now, wait_for_tasks=wait_for_tasks)
+        self._after(now)
+
+    def _left(self, now: float) -> None:
+        self._topics = self._group_topics = frozenset()
+        self._pattern = None
+        if not self._leaving.closing:
+            self._membership.subscribe(now, self._topics)
+        self._leaving.left()
+
+    def _give_up_closing(self, now: float) -> None:
+        self._membership.abandon()
+        self._revocation.lose(now, self._assignment.live(), "closing took too long")
+
+    def _closed(self) -> None:
+        self._commits.fail_waiters(ConsumerClosedError("the consumer was closed meanwhile"))
+
+    # --- errors and facts ------------------------------------------------------------------------
+
+    def _error(self, now: float, error: Exception) -> None:
+        if isinstance(error, FatalError):
+            self._membership.fail(now, error)
+        else:
+            self._poller.error(error)
+
+    def fail(self, now: float, error: FatalError) -> None:
+        """Something outside the core has failed for good: everything is lost, polls raise it."""
+        self._membership.fail(now, error)
+        self._after(now)
+
+    def _failed(self, _now: float, error: FatalError) -> None:
+        if self._poller.fatal is None:
+            self._poller.fatal = error
+            self._outbox.emit("error", "the consumer cannot go on", error=str(error))
+        self._commits.fail_waiters(error)
+        self._outbox.wake()
+        if self._leaving.closing:
+            self._leaving.finish()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Our identity in the group."""
+        return self._membership.stamp
+
+    def health(self, now: float) -> Health:
+        """How the consumer is."""
+        confirmed = self._membership.confirmed_at
+        node = self._coordinator.node
+        return Health(
+            state=self._membership.phase.value,
+            coordinator=None if node is None else f"{node.host}:{node.port}",
+            heartbeat_age=None if confirmed is None else now - confirmed,
+            idle_seconds=None if self._poller.idle_since is None else now - self._poller.idle_since,
+            in_flight=self._assignment.in_flight,
+            assigned=len(self._assignment),
+            revoking=len(self._assignment.revoking()),
+            paused_partitions=self.paused(),
+            error=self._poller.fatal,
+        )

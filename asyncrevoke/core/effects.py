@@ -1,0 +1,138 @@
+"""What the core asks of the world, and what the world tells it.
+
+The core never awaits, sleeps, reads a clock or draws a random number. It answers each event with
+effects; whoever carries them out (the asyncio driver, or a simulation) owes it an answer to each
+``Send`` and each ``SetTimer``, and nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, TypeAlias
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import Request, Response
+
+
+class Node(NamedTuple):
+    """A broker's address. A negative ``node_id`` is a bootstrap address: -1 the first one."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Channel(enum.Enum):
+    """A connection with a purpose. A broker answers one request at a time per connection, so a
+    parked JoinGroup or a long-polling Fetch must not stand before a heartbeat or a commit."""
+
+    JOIN = "join"
+    HEARTBEAT = "heartbeat"
+    COMMIT = "commit"
+    FETCH = "fetch"
+    METADATA = "metadata"
+
+
+# --- effects: core -> world --------------------------------------------------------------------
+
+
+class Send(NamedTuple):
+    """Send ``message`` to ``node`` over its ``channel`` (connecting if need be), and answer with
+    ``Replied`` or ``Failed`` for this ``request_id``, after ``timeout`` seconds at the latest."""
+
+    request_id: int
+    message: Request
+    node: Node
+    channel: Channel
+    timeout: float
+
+
+class SetTimer(NamedTuple):
+    """Send ``TimerFired(key)`` at time ``at``, or up to ``spread`` seconds later (the world draws
+    the jitter). Setting a key again replaces its timer."""
+
+    key: str
+    at: float
+    spread: float = 0.0
+
+
+class CancelTimer(NamedTuple):
+    """Forget the timer of this key."""
+
+    key: str
+
+
+class WakePoller(NamedTuple):
+    """Something may be there for a waiting poll: call ``poll`` again."""
+
+
+class NotifyKind(enum.Enum):
+    """Which callback of a RebalanceListener."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+class Notify(NamedTuple):
+    """Call the listener, as a notification (KIP-429). ``partitions`` is never empty."""
+
+    kind: NotifyKind
+    partitions: frozenset[TopicPartition]
+
+
+class Emit(NamedTuple):
+    """An event for logs, journal and dashboard; ``level`` is one of ``logging``, in lower case."""
+
+    level: str
+    event: str
+    fields: dict[str, object]
+
+
+class Complete(NamedTuple):
+    """A user's request (commit, look-up, unsubscribe, close) has ended: exactly one per ticket."""
+
+    ticket: int
+    result: object = None
+    error: Exception | None = None
+
+
+Effect: TypeAlias = Send | SetTimer | CancelTimer | WakePoller | Notify | Emit | Complete
+
+
+# --- events: world -> core ---------------------------------------------------------------------
+
+
+class FailureKind(enum.Enum):
+    """Why a request has no response."""
+
+    UNREACHABLE = "unreachable"  # no connection: the request was never sent
+    DISCONNECTED = "disconnected"  # the connection broke: it may or may not have been processed
+    TIMEOUT = "timeout"  # no answer in time, the connection was dropped: likewise ambiguous
+    MALFORMED = "malformed"  # the answer could not be decoded, the connection was dropped
+    AUTHENTICATION = "authentication"  # the broker refused our credentials
+    UNSUPPORTED = "unsupported"  # the broker offers no version of this request that we speak
+
+
+class Replied(NamedTuple):
+    """The response to a ``Send``."""
+
+    request_id: int
+    message: Response
+
+
+class Failed(NamedTuple):
+    """A ``Send`` that got no response; ``detail`` is a sentence for a log line."""
+
+    request_id: int
+    kind: FailureKind
+    detail: str = ""
+
+
+class TimerFired(NamedTuple):
+    """The time of ``SetTimer(key, ...)`` has come."""
+
+    key: str
+
+
+Event: TypeAlias = Replied | Failed | TimerFired

@@ -1,0 +1,101 @@
+"""What one poll takes from whom: max-min fair, the least recently served first (KIP-41).
+
+Nobody gets more than an equal share while another has records left, and what one leaves over is
+shared again among the rest. A ring remembers who was served when, so that with more partitions
+than records per poll everyone gets a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ItemT = TypeVar("ItemT")
+
+
+class Source(Protocol[ItemT]):
+    """Something that items are taken from."""
+
+    @property
+    def buffered(self) -> int:
+        """How many items it has; may be too high, is 0 only if there is none to take now."""
+        ...
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is to leave the ring; one that only may not give now keeps its place."""
+        ...
+
+    def take(self, limit: int) -> list[ItemT]:
+        """Up to ``limit`` items; an empty list says that the estimate was wrong."""
+        ...
+
+
+class FairShare(Generic[KeyT, ItemT]):
+    """A ring of sources, the least recently served first."""
+
+    __slots__ = ("_ring",)
+
+    def __init__(self) -> None:
+        self._ring: dict[KeyT, Source[ItemT]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def __contains__(self, key: KeyT) -> bool:
+        return key in self._ring
+
+    def offer(self, key: KeyT, source: Source[ItemT]) -> None:
+        """This source has items: it enters at the end of the ring, or keeps its place in it."""
+        self._ring[key] = source
+
+    def withdraw(self, key: KeyT) -> None:
+        """This source is gone."""
+        self._ring.pop(key, None)
+
+    def ready(self) -> bool:
+        """Whether any source has something to take now."""
+        return any(source.buffered for source in self._ring.values())
+
+    def drain(self, limit: int) -> dict[KeyT, list[ItemT]]:
+        """Take up to ``limit`` items, shared fairly; keys in the order in which they were served.
+
+        The cost grows with ``limit`` and not with the number of sources, unless many of them
+        keep their place without giving.
+        """
+        ring = self._ring
+        taken: dict[KeyT, list[ItemT]] = {}
+        waiting = iter(list(ring.items()))
+        active: list[tuple[KeyT, Source[ItemT]]] = []
+        served: list[tuple[KeyT, Source[ItemT]]] = []
+        while limit > 0:
+            # More sources than items: those further back cannot get any, so they are not asked.
+            while len(active) < limit and (entry := next(waiting, None)) is not None:
+                if entry[1].buffered:
+                    active.append(entry)
+                elif entry[1].empty:
+                    del ring[entry[0]]
+            if len(active) < limit:
+                active += served
+                served = []
+            if not active:
+                break
+            share = max(1, limit // len(active))
+            turn, active = active[:limit], active[limit:]
+            for key, source in turn:
+                if items := source.take(min(share, source.buffered)):
+                    limit -= len(items)
+                    if key in taken:
+                        taken[key] += items
+                    else:
+                        taken[key] = items
+                    # To the end of the ring; so whoever gets the odd record of an uneven share
+                    # stands behind all others when the next one is given.
+                    del ring[key]
+                    ring[key] = source
+                    if source.buffered:
+                        served.append((key, source))
+                if source.empty:
+                    del ring[key]
+        return taken

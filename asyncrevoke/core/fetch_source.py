@@ -1,0 +1,173 @@
+"""One partition instance as something to fetch for and to drain from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.partition import State
+from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.protocol.messages import FetchPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.core.buffer import RecordBuffer
+    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.model import Record
+
+FIRST_BACKOFF = 0.1
+LONGEST_BACKOFF = 10.0
+
+
+class Gate(Protocol):
+    """What sources ask before they give anything."""
+
+    blocked: Callable[[PartitionInstance], bool]
+    room: Callable[[PartitionInstance], int]
+    # Grows with every drain: what was asked before it is asked anew.
+    round: int
+    # Sources whose next batch cannot be decoded.
+    spoiled: list[FetchSource]
+
+
+class FetchSource:
+    """Where an instance stands between its broker and the user."""
+
+    __slots__ = (
+        "_asked_in",
+        "_gate",
+        "_left",
+        "_request",
+        "backoff",
+        "complained",
+        "corrupt",
+        "counted",
+        "filling",
+        "home",
+        "in_flight",
+        "instance",
+        "leader",
+        "not_before",
+        "out_of_range",
+        "preferred",
+        "preferred_until",
+        "removed",
+    )
+
+    def __init__(self, gate: Gate, instance: PartitionInstance) -> None:
+        self._gate = gate
+        self.instance = instance
+        self._asked_in = -1
+        self._left = 0
+        self._request: FetchPartition | None = None
+        # The one collection that holds it now, None while it is in flight or out of range.
+        self.home: dict[FetchSource, None] | None = None
+        self.in_flight = False
+        self.removed = False
+        # Bytes of its buffer that the memory budget has counted.
+        self.counted = 0
+        # From the low water mark up to the high one it is fetched for.
+        self.filling = True
+        self.leader: tuple[Node, int] | None = None
+        self.preferred = -1
+        self.preferred_until = 0.0
+        self.backoff = FIRST_BACKOFF
+        self.not_before = 0.0
+        self.complained = False
+        self.corrupt: CorruptRecordError | None = None
+        # The buffer whose end is out of range; fetched no further until it is drained.
+        self.out_of_range: RecordBuffer | None = None
+
+    @property
+    def name(self) -> str:
+        """The partition, for log lines."""
+        return f"{self.instance.partition.topic}-{self.instance.partition.partition}"
+
+    @property
+    def may_flow(self) -> bool:
+        """Whether it may be fetched for and delivered from now."""
+        instance = self.instance
+        return (
+            instance.state is State.ACTIVE
+            and not instance.paused
+            and not self._gate.blocked(instance)
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is buffered."""
+        buffer = self.instance.buffer
+        return buffer is None or not buffer.buffered
+
+    def reset(self) -> None:
+        """Its position, or whether it may flow, has changed: forget what went wrong before."""
+        self.backoff = FIRST_BACKOFF
+        self.not_before = 0.0
+        self.complained = False
+        self.corrupt = None
+        self.out_of_range = None
+        self.filling = True
+
+    def delay(self, now: float) -> None:
+        """Nothing is fetched for it for a while, longer each time."""
+        self.not_before = now + self.backoff
+        self.backoff = min(self.backoff * 2, LONGEST_BACKOFF)
+
+    def move_to(self, home: dict[FetchSource, None] | None) -> None:
+        """Leave one collection for another."""
+        if self.home is not None:
+            del self.home[self]
+        self.home = home
+        if home is not None:
+            home[self] = None
+
+    def request(self, buffer: RecordBuffer, max_bytes: int) -> FetchPartition:
+        """What to ask for; the same object as long as nothing has changed."""
+        asked = self._request
+        leader_epoch = -1 if self.leader is None else self.leader[1]
+        if (
+            asked is None
+            or asked.offset != buffer.fetch_position
+            or asked.leader_epoch != leader_epoch
+        ):
+            asked = self._request = FetchPartition(
+                partition=self.instance.partition,
+                offset=buffer.fetch_position,
+                max_bytes=max_bytes,
+                leader_epoch=leader_epoch,
+            )
+        return asked
+
+    # --- what a fair drain asks --------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int:
+        """Records that it may give in this round (an estimate)."""
+        buffer = self.instance.buffer
+        if buffer is None:
+            return 0
+        if self._asked_in != self._gate.round:
+            self._asked_in = self._gate.round
+            self._left = self._gate.room(self.instance) if self.may_flow else 0
+        return min(buffer.buffered, max(self._left, 0))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to give, now or when it is let through."""
+        return self.is_empty
+
+    def take(self, limit: int) -> list[Record]:
+        """Take records from the buffer; none if the next batch cannot be decoded."""
+        buffer = self.instance.buffer
+        if buffer is None:
+            return []
+        try:
+            records = buffer.take(limit)
+        except CorruptRecordError as error:
+            self.corrupt = error
+            self._gate.spoiled.append(self)
+            self._left = 0
+            return []
+        self._left -= len(records)
+        return records

@@ -1,0 +1,339 @@
+"""Which delivered records of one partition instance are done, and how far it may be committed.
+
+One byte per offset, addressed by offset: a record in flight costs about one byte in a dense log.
+Small holes (control records, compaction) are filled with a byte each, so that most partitions
+are a single segment and finding a record is one subtraction; a wide hole begins a new segment,
+so that a compacted log never costs more than about twenty bytes per record.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.model import Record
+
+_PENDING = 0  # delivered
+_HELD = 1  # delivered, and a task runs it
+_DONE = 2
+_HOLE = 3  # no record has this offset
+
+_FINISHED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
+_SETTLE = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
+_WIDEST_HOLE = 16
+_COMPACT_BEYOND = 4096
+
+
+class Ledger:
+    """The completions of one partition instance since it was positioned.
+
+    ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
+    epoch that was committed with the starting position, -1 if unknown.
+    """
+
+    __slots__ = (
+        "_abandoned",
+        "_epoch_starts",
+        "_epochs",
+        "_first",
+        "_flags",
+        "_head",
+        "_held",
+        "_high",
+        "_low",
+        "_open",
+        "_segment_indices",
+        "_segment_offsets",
+        "_shift",
+        "_slices",
+        "_untracked",
+        "ledger_id",
+        "position",
+    )
+
+    def __init__(self, ledger_id: int, position: int, leader_epoch: int = -1) -> None:
+        self.ledger_id = ledger_id
+        self.position = position
+        self._first = position
+        self._flags = bytearray()
+        self._head = 0  # index of the first record that is not done
+        self._open = 0  # tracked records that are not done
+        self._held = 0
+        self._abandoned: int | None = None  # the lowest offset that ended without being done
+        # Where each segment begins: its offset, and the index of its first byte.
+        self._segment_offsets = array("q")
+        self._segment_indices = array("q")
+        # The segment used last: offsets low..high-1, whose index is offset - shift.
+        self._low = 0
+        self._high = 0
+        self._shift = 0
+        # Untracked slices (first offset, records), pending as a whole.
+        self._slices: list[tuple[int, int]] = []
+        self._untracked = 0
+        # From which offset on which leader epoch holds.
+        self._epoch_starts = [position - 1]
+        self._epochs = [leader_epoch]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ledger {self.ledger_id}: commit point {self.commit_point}, "
+            f"position {self.position}, {self.in_flight} in flight>"
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Records delivered and not done."""
+        return self._open + self._untracked
+
+    @property
+    def held(self) -> int:
+        """Records that a task runs."""
+        return self._held
+
+    @property
+    def commit_point(self) -> int:
+        """The offset of the first record that is not done, else ``position``."""
+        ended = self._ended_to
+        return ended if self._abandoned is None else min(self._abandoned, ended)
+
+    @property
+    def commit_epoch(self) -> int:
+        """The leader epoch of the record before the commit point, -1 if unknown.
+
+        A slice that spans several epochs counts as of its last one.
+        """
+        return self._epochs[bisect_left(self._epoch_starts, self.commit_point) - 1]
+
+    @property
+    def oldest(self) -> int | None:
+        """The offset of the first record that is not done, None if all are."""
+        return self.commit_point if self.in_flight else None
+
+    def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
+        """Register records as pending, each on its own; ``position`` is the offset after them."""
+        self._begin_slice(records[0].offset if records else None, position, leader_epoch)
+        if not records:
+            return
+        flags = self._flags
+        expected = self._end_of_segments(records[0].offset)
+        if records[-1].offset - expected + 1 == len(records):
+            flags.extend(bytes(len(records)))
+        else:
+            for record in records:
+                hole = record.offset - expected
+                if hole:
+                    if hole < 0:
+                        raise ValueError(f"offset {record.offset} after {expected - 1}")
+                    if hole > _WIDEST_HOLE:
+                        self._segment_offsets.append(record.offset)
+                        self._segment_indices.append(len(flags))
+                    else:
+                        flags.extend(b"\x03" * hole)
+                expected = record.offset + 1
+                flags.append(_PENDING)
+        self._open += len(records)
+        self._use_segment(len(self._segment_offsets) - 1)
+
+    def deliver_untracked(self, count: int, position: int, leader_epoch: int) -> None:
+        """Register ``count`` records as pending together, until :meth:`settle`."""
+        if count:
+            self._slices.append((self.position, count))
+            self._untracked += count
+        self._begin_slice(self.position if count else None, position, leader_epoch)
+
+    def submit(self, offset: int) -> bool:
+        """A task runs this record now. False if it is unknown, done, or run already."""
+        if self._low <= offset < self._high:
+            index = offset - self._shift
+        else:
+            try:
+                index = self._locate(offset)
+            except KeyError:
+                return False
+        if index < 0 or self._flags[index] != _PENDING:
+            return False
+        self._flags[index] = _HELD
+        self._held += 1
+        return True
+
+    def complete(self, offset: int) -> bool:
+        """This record is done. False if it ended before; KeyError if it was never delivered.
+
+        Below the first record in flight every offset counts as ended.
+        """
+        if self._low <= offset < self._high:
+            index = offset - self._shift
+        else:
+            index = self._locate(offset)
+            if index < 0:
+                return False
+        flags = self._flags
+        flag = flags[index]
+        if flag > _HELD:
+            if flag == _DONE or index < self._head:
+                return False
+            raise KeyError(offset)
+        flags[index] = _DONE
+        self._open -= 1
+        if flag:
+            self._held -= 1
+        if index == self._head:
+            self._advance(index + 1)
+        return True
+
+    def abandon(self, offset: int) -> bool:
+        """This record has ended and is not done: it is in flight no longer, and the commit point
+        never moves past it. False if it was done before; KeyError if it was never delivered."""
+        if not self.complete(offset):
+            return False
+        if self._abandoned is None or offset < self._abandoned:
+            self._abandoned = offset
+        return True
+
+    def settle(self) -> None:
+        """All that is pending, tracked or not, is done; records held by tasks stay."""
+        self._slices.clear()
+        self._untracked = 0
+        if not self._held:
+            self._clear()
+        elif self._held < self._open:
+            self._open = self._held
+            self._flags = self._flags.translate(_SETTLE)
+            self._advance(self._head)
+
+    def truncate(self, offset: int) -> int:
+        """Forget the pending records after ``offset``, and return how many they were.
+
+        ``position`` goes back to the first one forgotten. A record that was started stays, and so
+        does everything before it.
+        """
+        dropped = 0
+        flags = self._flags
+        kept_to = offset
+        if self._open > self._held:
+            keep = max(self._index_after(offset), flags.rfind(_HELD) + 1, flags.rfind(_DONE) + 1)
+            first = flags.find(_PENDING, keep)
+            if keep:
+                kept_to = max(kept_to, self._offset_at(keep - 1))
+            if first >= 0:
+                dropped = flags.count(_PENDING, first)
+                self.position = self._offset_at(first)
+                self._cut(first)
+                self._open -= dropped
+        elif self._open:
+            kept_to = max(kept_to, self._offset_at(len(flags) - 1))
+        while self._slices and self._slices[-1][0] > kept_to:
+            start, count = self._slices.pop()
+            self._untracked -= count
+            self.position = min(self.position, start)
+            dropped += count
+        if not self._open:
+            self._clear()
+        while self._epoch_starts[-1] >= self.position:
+            self._epoch_starts.pop()
+            self._epochs.pop()
+        return dropped
+
+    @property
+    def _ended_to(self) -> int:
+        """The offset of the first record in flight, else ``position``."""
+        if not self._open:
+            return self._slices[0][0] if self._slices else self.position
+        offset = self._offset_at(self._head)
+        return min(self._slices[0][0], offset) if self._slices else offset
+
+    # -- segments -----------------------------------------------------------------------------
+
+    def _begin_slice(self, first: int | None, position: int, leader_epoch: int) -> None:
+        if (first is not None and first < self.position) or position < self.position:
+            raise ValueError(f"a slice {first}..{position} begins before {self.position}")
+        if first is not None and leader_epoch != self._epochs[-1]:
+            passed = bisect_left(self._epoch_starts, self.commit_point) - 1
+            del self._epoch_starts[:passed], self._epochs[:passed]
+            self._epoch_starts.append(first)
+            self._epochs.append(leader_epoch)
+        self.position = position
+
+    def _end_of_segments(self, first: int) -> int:
+        """Make the last segment end where a record of offset ``first`` can follow; its end."""
+        if self._flags:
+            end = self._offset_at(len(self._flags) - 1) + 1
+            if first - end <= _WIDEST_HOLE:
+                return end
+        self._segment_offsets.append(first)
+        self._segment_indices.append(len(self._flags))
+        return first
+
+    def _use_segment(self, number: int) -> None:
+        offset, index = self._segment_offsets[number], self._segment_indices[number]
+        last = number + 1 == len(self._segment_indices)
+        end = len(self._flags) if last else self._segment_indices[number + 1]
+        self._low, self._shift, self._high = offset, offset - index, offset + end - index
+
+    def _locate(self, offset: int) -> int:
+        """The index of an offset, -1 if it lies below all segments and was delivered once."""
+        number = bisect_right(self._segment_offsets, offset) - 1
+        if number >= 0:
+            self._use_segment(number)
+            if offset < self._high:
+                return offset - self._shift
+        if self._first <= offset < self._ended_to:
+            return -1
+        raise KeyError(offset)
+
+    def _offset_at(self, index: int) -> int:
+        offset = index + self._shift
+        if self._low <= offset < self._high:
+            return offset
+        self._use_segment(bisect_right(self._segment_indices, index) - 1)
+        return index + self._shift
+
+    def _index_after(self, offset: int) -> int:
+        """The index of the first byte whose offset is greater than ``offset``."""
+        number = bisect_right(self._segment_offsets, offset) - 1
+        if number < 0:
+            return 0
+        self._use_segment(number)
+        return min(offset + 1, self._high) - self._shift
+
+    def _advance(self, index: int) -> None:
+        """The head moves to the first record at or after ``index`` that is not done."""
+        if not self._open:
+            self._clear()
+            return
+        flags = self._flags
+        if flags[index] > _HELD and (finished := _FINISHED.match(flags, index)) is not None:
+            index = finished.end()
+        self._head = index
+        if index > _COMPACT_BEYOND and index * 2 > len(flags):
+            self._compact()
+
+    def _compact(self) -> None:
+        head = self._head
+        number = bisect_right(self._segment_indices, head) - 1
+        del self._segment_offsets[:number], self._segment_indices[:number]
+        self._segment_offsets[0] += head - self._segment_indices[0]
+        self._segment_indices = array(
+            "q", (max(index - head, 0) for index in self._segment_indices)
+        )
+        del self._flags[:head]
+        self._head = 0
+        self._use_segment(0)
+
+    def _cut(self, index: int) -> None:
+        """Drop everything from ``index`` on."""
+        del self._flags[index:]
+        number = bisect_left(self._segment_indices, index)
+        del self._segment_offsets[number:], self._segment_indices[number:]
+        if number:
+            self._use_segment(number - 1)
+
+    def _clear(self) -> None:
+        self._open = self._held = self._head = self._low = self._high = 0
+        self._flags.clear()
+        del self._segment_offsets[:], self._segment_indices[:]

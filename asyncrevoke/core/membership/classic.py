@@ -1,0 +1,596 @@
+"""Membership of a classic consumer group, EAGER and COOPERATIVE (KIP-429), in two steps (KIP-983).
+
+Theory of operation. A member joins, syncs and is stable. When the group rebalances, an EAGER
+member first releases everything and then joins with nothing; a COOPERATIVE one joins at once and
+lists what it still holds. What the new assignment takes from it must then go: it drains while the
+group is stable, and a follow-up join, owed from that moment, tells the group when it is released.
+If another rebalance starts meanwhile we join at once and still list what is delayed.
+
+Whatever the coordinator says about our membership is believed only if it is about the membership
+that we have now (see ``is_verdict``): commits and heartbeats travel beside JoinGroup.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
+from asyncrevoke.core.assignors.registry import choose_protocol
+from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.membership.heartbeat import Heartbeat
+from asyncrevoke.core.membership.join_exchange import JoinExchange
+from asyncrevoke.core.membership.leader import Leadership
+from asyncrevoke.core.membership.phase import MOVES, Move, Phase
+from asyncrevoke.core.membership.refusals import refusal, unanswerable
+from asyncrevoke.errors import FatalError
+from asyncrevoke.model import GroupMetadata, TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import (
+    MalformedMemberData,
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.revocation import Revocation
+
+_LEAVE_TIMEOUT = 5.0
+
+_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
+_REFUSED = frozenset(
+    (
+        ErrorCode.fenced_instance_id,
+        ErrorCode.inconsistent_group_protocol,
+        ErrorCode.group_authorization_failed,
+    )
+)
+_FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
+
+
+class ClassicMembership:
+    """One member of a classic group. The composer sets the callbacks and calls :meth:`barrier`."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        assignment: Assignment,
+        revocation: Revocation,
+        assignors: Sequence[Assignor],
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._assignment = assignment
+        self._revocation = revocation
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self.eager = choose_protocol(assignors) is RebalanceProtocol.EAGER
+        self._group_id = config.group_id or ""
+        self._heartbeat = Heartbeat(
+            outbox, config, coordinator, lambda: self.stamp, self._heartbeat_answered
+        )
+        self._exchange = JoinExchange(outbox, config, coordinator)
+        self._exchange.on_joined = self._join_answered
+        self._exchange.on_synced = self._sync_answered
+        self._exchange.on_unanswered = self._join_still_wanted
+        self._exchange.on_refused = lambda now, failed: self.fail(now, unanswerable(failed))
+        self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
+        self.on_ready: Callable[[float], None] = lambda _now: None
+        self.on_left: Callable[[float], None] = lambda _now: None
+        self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
+        self.on_group_topics: Callable[[float, frozenset[str]], None] = lambda _now, _topics: None
+        self._phase = Phase.UNJOINED
+        self._topics: frozenset[str] = frozenset()
+        self._member_id = ""
+        self._generation = -1
+        self._protocol_name = ""
+        self._sent_owned: frozenset[TopicPartition] = frozenset()
+        self._sent_topics: frozenset[str] = frozenset()
+        self._leadership: Leadership | None = None
+        self._led: dict[str, tuple[int, ...] | None] = {}
+        # What the newest assignment gives us: a partition of it that is released comes back.
+        self._granted: frozenset[TopicPartition] = frozenset()
+        self._rejoin_owed: str | None = None
+        self._leaving = False
+        self._idle = False
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """Where this member is."""
+        return self._phase
+
+    @property
+    def stamp(self) -> GroupMetadata:
+        """Our identity as the coordinator knows it."""
+        return GroupMetadata(
+            self._group_id, self._generation, self._member_id, self._config.group_instance_id
+        )
+
+    @property
+    def confirmed_at(self) -> float | None:
+        """Send time of the last heartbeat or sync that the coordinator confirmed."""
+        return self._heartbeat.confirmed_at
+
+    @property
+    def may_commit(self) -> bool:
+        """While a JoinGroup is parked the broker still accepts the old generation; between join
+        and sync it accepts none."""
+        return self._generation >= 0 and self._phase in (
+            Phase.STABLE,
+            Phase.DRAIN,
+            Phase.AWAIT_JOIN,
+        )
+
+    def is_verdict(self, sent: GroupMetadata) -> bool:
+        """Whether a refusal of ``sent`` is about our membership as it is now: the same identity,
+        and no join or sync outstanding that may just have changed it at the broker."""
+        return sent == self.stamp and self._phase in (Phase.STABLE, Phase.DRAIN)
+
+    # --- what the user and the cluster change ----------------------------------------------------
+
+    def subscribe(self, now: float, topics: frozenset[str]) -> None:
+        """The topics that we want (for a pattern: those that match now) have changed."""
+        if topics == self._topics:
+            return
+        self._topics = topics
+        self._drop_topics(now)
+        self.rejoin(now, "subscription changed")
+
+    def _drop_topics(self, now: float) -> None:
+        dropped = [i for i in self._assignment.live() if i.partition.topic not in self._topics]
+        if dropped:
+            self._granted -= {instance.partition for instance in dropped}
+            self._revocation.request(now, dropped, self._own_deadline(now))
+
+    def rejoin(self, now: float, reason: str) -> None:
+        """Join (again) for a reason of our own, after what has to be released first."""
+        match self._phase:
+            case Phase.UNJOINED:
+                if self._topics and not self._leaving and not self._idle:
+                    self._start_join(now, reason)
+            case Phase.STABLE:
+                self._rejoin_owed = reason
+                if self.eager:
+                    self._revoke_all(now, self._own_deadline(now))
+                self._move(Phase.STABLE, Move.DRAIN)
+                self._revocation.barrier_due = True
+            case Phase.AWAIT_ID | Phase.AWAIT_JOIN | Phase.AWAIT_SYNC | Phase.DRAIN:
+                self._rejoin_owed = reason
+            case Phase.LEAVING | Phase.FATAL:
+                pass
+
+    def metadata_changed(self, now: float) -> None:
+        """Topics or partitions have changed: a leader has to assign anew."""
+        if self._led and any(
+            self._cluster.partitions(topic) != partitions for topic, partitions in self._led.items()
+        ):
+            self._led = {}
+            self.rejoin(now, "the partitions of the group's topics have changed")
+
+    def metadata_refreshed(self, now: float) -> None:
+        """The cluster's answer is there that the leader may have waited for."""
+        if self._leadership is not None and self._phase is Phase.AWAIT_SYNC:
+            self._assign(now, self._leadership)
+
+    def leave(self, now: float, *, wait_for_tasks: bool) -> None:
+        """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
+        self._leaving = True
+        self._granted = frozenset()
+        self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
+        if self._phase is Phase.STABLE:
+            self._move(Phase.STABLE, Move.DRAIN)
+
+    def leave_idle(self, now: float) -> None:
+        """The loop has not asked for a batch for too long: hand everything over until it does."""
+        if self._leaving or self._phase in (Phase.LEAVING, Phase.FATAL):
+            return
+        self._idle = True
+        self._forget_join()
+        self._revocation.lose(now, self._assignment.live(), "max_poll_interval exceeded")
+        self._granted = frozenset()
+        self._send_leave(now)
+
+    def wake(self, now: float) -> None:
+        """The loop asks for a batch again."""
+        if self._idle:
+            self._idle = False
+            self.rejoin(now, "the loop asks for records again")
+
+    def released(self, now: float, instance: PartitionInstance) -> None:
+        """An instance was released. If the group has given its partition back meanwhile, it is a
+        new assignment to us."""
+        if instance.partition in self._granted and not self._leaving:
+            self.on_added(now, self._assignment.add([instance.partition]))
+
+    def barrier(self, now: float) -> None:
+        """Nothing is between being requested and being released or lost."""
+        if self._leaving:
+            unasked = self._phase is Phase.AWAIT_ID and not self._exchange.outstanding
+            if unasked or self._phase in (
+                Phase.STABLE,
+                Phase.DRAIN,
+                Phase.AWAIT_JOIN,
+                Phase.UNJOINED,
+                Phase.FATAL,
+            ):
+                self._send_leave(now)
+        elif self._phase is Phase.DRAIN:
+            if self._topics:
+                self._start_join(now, self._rejoin_owed or "partitions were released")
+            else:
+                # An empty subscription must not be sent: some leaders assign anything to it.
+                self._send_leave(now)
+
+    # --- joining ---------------------------------------------------------------------------------
+
+    def _move(self, expected: Phase, move: Move) -> None:
+        """Take a move of the table. ``expected`` is where the caller believes we are."""
+        if self._phase is not expected:
+            raise AssertionError(f"{move.name} from {expected}, but the phase is {self._phase}")
+        self._phase = MOVES[expected, move]
+
+    def _start_join(self, now: float, reason: str) -> None:
+        owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
+        topics = tuple(sorted(self._topics))
+        self._sent_owned = frozenset(owned)
+        self._sent_topics = self._topics
+        self._rejoin_owed = None
+        request = JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.rebalance_timeout,
+            member_id=self._member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocols=tuple(
+                (name, self._subscription(assignor, topics, owned))
+                for name, assignor in self._assignors.items()
+            ),
+            reason=reason,
+        )
+        self._move(self._phase, Move.JOIN if self._member_id else Move.ASK_ID)
+        self._outbox.emit("info", "joining", group=self._group_id, reason=reason)
+        self._exchange.join(now, request)
+
+    def _subscription(
+        self, assignor: Assignor, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
+    ) -> bytes:
+        return encode_subscription(
+            Subscription(
+                topics=topics,
+                owned=owned,
+                generation=self._generation,
+                rack=self._config.client_rack,
+                user_data=assignor.user_data(self._generation, owned),
+            )
+        )
+
+    def _join_still_wanted(self, now: float) -> bool:
+        if self._leaving and self._phase is Phase.AWAIT_ID:
+            self._left(now)
+            return False
+        return True
+
+    def _join_answered(self, now: float, reply: JoinGroupResponse) -> None:
+        match reply.error:
+            case ErrorCode.none:
+                self._joined(now, reply)
+            case ErrorCode.member_id_required:
+                self._member_id = reply.member_id
+                if self._leaving:
+                    self._send_leave(now)
+                else:
+                    self._move(Phase.AWAIT_ID, Move.JOIN)
+                    self._exchange.join_with_id(now, reply.member_id)
+            case ErrorCode.unknown_member_id:
+                self._evicted(now, "the coordinator does not know this member", keep_id=False)
+            case error if error in _MOVED:
+                self._exchange.join_elsewhere(now, error.name)
+            case error if error.retriable or error is ErrorCode.rebalance_in_progress:
+                self._exchange.join_later(now, error.name)
+            case error:
+                self.fail(now, self._refusal(error))
+
+    def _joined(self, now: float, reply: JoinGroupResponse) -> None:
+        self._member_id = reply.member_id
+        self._generation = reply.generation
+        self._move(self._phase, Move.JOINED)
+        self._heartbeat.start(now)
+        assignor = self._assignors.get(reply.protocol_name or "")
+        if assignor is None:
+            self.fail(now, self._refusal(ErrorCode.inconsistent_group_protocol))
+            return
+        self._protocol_name = assignor.name
+        self._led = {}
+        if reply.leader != reply.member_id:
+            self._sync(now, ())
+            return
+        leadership = Leadership(self._outbox, reply.generation, assignor, reply.members)
+        self.on_group_topics(now, leadership.topics)
+        if reply.skip_assignment:
+            self._led = {topic: self._cluster.partitions(topic) for topic in leadership.topics}
+            self._sync(now, ())
+        elif all(self._cluster.partitions(topic) is not None for topic in leadership.topics):
+            self._assign(now, leadership)
+        else:
+            self._leadership = leadership
+            self._cluster.refresh(now, "topics of the group are unknown")
+
+    def _assign(self, now: float, leadership: Leadership) -> None:
+        self._leadership = None
+        try:
+            assignments = leadership.assign(self._cluster.partitions)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self.fail(now, FatalError(f"assignor {self._protocol_name!r} failed: {error!r}"))
+            return
+        self._led = {topic: self._cluster.partitions(topic) for topic in sorted(leadership.topics)}
+        self._sync(now, assignments)
+
+    # --- syncing ---------------------------------------------------------------------------------
+
+    def _sync(self, now: float, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        self._exchange.sync(
+            now,
+            SyncGroupRequest(
+                group_id=self._group_id,
+                generation=self._generation,
+                member_id=self._member_id,
+                group_instance_id=self._config.group_instance_id,
+                protocol_name=self._protocol_name,
+                assignments=assignments,
+            ),
+        )
+
+    def _sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
+        if self._phase is not Phase.AWAIT_SYNC:
+            return
+        if reply is None:
+            self._join_again(now)
+            return
+        match reply.error:
+            case ErrorCode.none:
+                self._heartbeat.confirm(sent_at)
+                self._synced(now, reply.assignment)
+            case ErrorCode.unknown_member_id:
+                self._evicted(now, "removed from the group before the sync", keep_id=False)
+            case ErrorCode.illegal_generation:
+                self._evicted(now, "the group moved on before the sync", keep_id=True)
+            case error if error in _REFUSED:
+                self.fail(now, self._refusal(error))
+            case error:
+                if error in _MOVED:
+                    self._coordinator.unknown(now, f"SyncGroup: {error.name}")
+                self._join_again(now)
+
+    def _join_again(self, now: float) -> None:
+        """Back from the sync to a join, with what we hold now."""
+        self._leadership = None
+        if self._leaving:
+            # Nothing of this generation is ours yet; the id is, and can be left with.
+            self._phase = MOVES[self._phase, Move.RESET]
+            self._revocation.barrier_due = True
+            return
+        self._start_join(now, "the group rebalances")
+
+    def _synced(self, now: float, data: bytes) -> None:
+        try:
+            assigned, _ = decode_assignment(data)
+        except MalformedMemberData as error:
+            self.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
+            return
+        self._move(Phase.AWAIT_SYNC, Move.SYNCED)
+        if self._leaving:
+            # Added partitions are released unseen; what we held is on its way out already.
+            self._move(Phase.STABLE, Move.DRAIN)
+            self._revocation.barrier_due = True
+            self.on_ready(now)
+            return
+        given = frozenset(assigned)
+        stray = sorted({tp.topic for tp in given} - self._sent_topics)
+        if stray:
+            self._rejoin_owed = f"assigned topics that we did not subscribe to: {', '.join(stray)}"
+        self._granted = frozenset(tp for tp in given if tp.topic in self._topics)
+        must_go = self._sent_owned - given
+        for instance in self._assignment.revoking():
+            if instance.partition in self._granted:
+                self._revocation.withdraw(instance)
+        going = [
+            instance
+            for instance in self._assignment.live()
+            if instance.partition in must_go or instance.partition.topic not in self._topics
+        ]
+        added = self._assignment.add(
+            tp for tp in sorted(self._granted) if tp not in self._assignment
+        )
+        self._outbox.emit(
+            "info",
+            "assigned",
+            group=self._group_id,
+            generation=self._generation,
+            partitions=[f"{tp.topic}-{tp.partition}" for tp in sorted(self._granted)],
+            added=len(added),
+            to_go=len(must_go),
+        )
+        if must_go or self._rejoin_owed or (self.eager and going):
+            # Owed even if all of it was released while the JoinGroup was parked: until we join
+            # again the group believes that we hold it, and nobody gets it.
+            self._move(Phase.STABLE, Move.DRAIN)
+            self._revocation.barrier_due = True
+        if self.eager and self._rejoin_owed:
+            self._revoke_all(now, self._own_deadline(now))
+        self._revocation.request(now, going, self._own_deadline(now))
+        self._heartbeat.often = not self._granted or self._phase is Phase.DRAIN
+        self._heartbeat.rebalanced(now)
+        if added:
+            self.on_added(now, [instance for instance in added if not instance.terminal])
+        self.on_ready(now)
+
+    # --- rebalances and verdicts -----------------------------------------------------------------
+
+    def rebalance_seen(self, now: float) -> None:
+        """The coordinator says that the group prepares a rebalance."""
+        if self._phase is Phase.STABLE and self.eager:
+            self._revoke_all(now, self._group_deadline(now))
+            self._move(Phase.STABLE, Move.DRAIN)
+        elif self._phase is Phase.DRAIN and self.eager:
+            self._revocation.tighten(self._group_deadline(now))
+        elif self._phase in (Phase.STABLE, Phase.DRAIN):
+            if self._leaving or not self._topics:
+                self._revocation.tighten(self._group_deadline(now))
+            else:
+                self._start_join(now, "the group rebalances")
+
+    def refused(self, now: float, error: ErrorCode) -> None:
+        """A true verdict: the coordinator does not accept our membership any more."""
+        if error is ErrorCode.fenced_instance_id:
+            self.fail(now, self._refusal(ErrorCode.fenced_instance_id))
+        else:
+            self._evicted(
+                now,
+                f"the coordinator answers {error.name}",
+                keep_id=error is ErrorCode.illegal_generation,
+            )
+
+    def _heartbeat_answered(
+        self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply
+    ) -> None:
+        if isinstance(reply, HeartbeatResponse):
+            match reply.error:
+                case ErrorCode.none:
+                    self._heartbeat.confirm(sent_at)
+                case ErrorCode.rebalance_in_progress:
+                    if sent == self.stamp:
+                        self.rebalance_seen(now)
+                case (
+                    ErrorCode.unknown_member_id
+                    | ErrorCode.illegal_generation
+                    | ErrorCode.fenced_instance_id
+                ) as error:
+                    if self.is_verdict(sent):
+                        self.refused(now, error)
+                case ErrorCode.group_authorization_failed:
+                    self.fail(now, self._refusal(ErrorCode.group_authorization_failed))
+                case error if error in _MOVED:
+                    self._coordinator.unknown(now, f"Heartbeat: {error.name}")
+                    self._coordinator.call_when_known("beat", self._heartbeat.soon, now)
+                case error:
+                    self._outbox.emit("debug", "heartbeat answered", answer=error.name)
+        elif isinstance(reply, Failed) and reply.kind in _FINAL:
+            self.fail(now, unanswerable(reply))
+        else:
+            detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
+            self._coordinator.unknown(now, f"Heartbeat: {detail}")
+            self._coordinator.call_when_known("beat", self._heartbeat.soon, now)
+
+    def _evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
+        self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
+        self._forget_join()
+        self._generation = -1
+        if not keep_id:
+            self._member_id = ""
+        self._granted = frozenset()
+        self._phase = MOVES[self._phase, Move.RESET]
+        self._revocation.lose(now, self._assignment.live(), reason)
+        if self._leaving:
+            self._revocation.barrier_due = True
+        elif self._topics and not self._idle:
+            self._start_join(now, reason)
+
+    def _revoke_all(self, now: float, deadline: float) -> None:
+        self._granted = frozenset()
+        self._revocation.request(now, self._assignment.live(), deadline)
+
+    def _own_deadline(self, now: float) -> float:
+        return now + (self._config.revoke_timeout or self._config.rebalance_timeout)
+
+    def _group_deadline(self, now: float) -> float:
+        confirmed = self._heartbeat.confirmed_at
+        latest = (now if confirmed is None else confirmed) + self._config.rebalance_timeout
+        return min(latest, self._own_deadline(now))
+
+    # --- leaving and failing ---------------------------------------------------------------------
+
+    def _forget_join(self) -> None:
+        self._exchange.cancel()
+        self._heartbeat.stop()
+        self._leadership = None
+
+    def _send_leave(self, now: float) -> None:
+        self._forget_join()
+        static = self._config.group_instance_id is not None
+        if not self._member_id or static or self._phase is Phase.FATAL:
+            self._left(now)
+            return
+        self._phase = MOVES[self._phase, Move.LEAVE]
+        self._coordinator.call_when_known("leave", self._send_leave_request, now)
+
+    def _send_leave_request(self, _now: float) -> None:
+        node = self._coordinator.node
+        if node is None or self._phase is not Phase.LEAVING:
+            return
+        self._outbox.send(
+            LeaveGroupRequest(
+                group_id=self._group_id,
+                member_id=self._member_id,
+                group_instance_id=None,
+                reason="the consumer is idle" if self._idle else "the consumer is closing",
+            ),
+            node,
+            Channel.HEARTBEAT,
+            min(self._config.request_timeout, _LEAVE_TIMEOUT),
+            self._leave_answered,
+        )
+
+    def _leave_answered(self, now: float, reply: Reply) -> None:
+        answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
+        self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
+        if self._phase is Phase.LEAVING:
+            self._left(now)
+
+    def _left(self, now: float) -> None:
+        self._phase = MOVES[self._phase, Move.LEFT]
+        self._member_id = ""
+        self._generation = -1
+        was_leaving, self._leaving = self._leaving, False
+        self._revocation.rejoined()
+        if was_leaving:
+            self.on_left(now)
+        elif not self._idle and self._topics:
+            self._start_join(now, "topics to read have appeared")
+
+    def abandon(self) -> None:
+        """Closing has taken too long: send nothing any more."""
+        self._forget_join()
+
+    def fail(self, now: float, error: FatalError) -> None:
+        """The consumer cannot go on: everything is lost, and nothing is sent any more."""
+        self._forget_join()
+        self._phase = MOVES[self._phase, Move.FAIL]
+        self._granted = frozenset()
+        self._revocation.lose(now, self._assignment.live(), str(error))
+        self.on_fatal(now, error)
+
+    def _refusal(self, error: ErrorCode) -> FatalError:
+        return refusal(error, self._config, self._assignors)

@@ -1,0 +1,146 @@
+"""Partitions without a group's help: those that the user assigns, or all those of the topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.errors import FatalError
+from asyncrevoke.model import GroupMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.protocol.messages import ErrorCode
+
+
+class ManualMembership:
+    """No JoinGroup and no heartbeats. With a ``group_id`` offsets are committed as by a simple
+    consumer, which the coordinator accepts only while the group has no members."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        assignment: Assignment,
+        revocation: Revocation,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._assignment = assignment
+        self._revocation = revocation
+        self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
+        self.on_left: Callable[[float], None] = lambda _now: None
+        self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
+        self.phase = Phase.UNJOINED
+        self.confirmed_at: float | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._granted: frozenset[TopicPartition] = frozenset()
+        self._leaving = False
+
+    @property
+    def stamp(self) -> GroupMetadata:
+        """No member id and no generation."""
+        return GroupMetadata(self._config.group_id or "", -1, "", None)
+
+    @property
+    def may_commit(self) -> bool:
+        """Always, if there is a group to commit to."""
+        return self._config.group_id is not None
+
+    def is_verdict(self, sent: GroupMetadata) -> bool:
+        """Nothing can have changed meanwhile."""
+        return sent == self.stamp
+
+    def refused(self, now: float, error: ErrorCode) -> None:
+        """The group has members of its own."""
+        self.fail(
+            now,
+            FatalError(
+                f"group {self._config.group_id!r} refuses commits from outside ({error.name}): it "
+                "has members; a consumer that uses assign() needs a group_id of its own"
+            ),
+        )
+
+    def rebalance_seen(self, now: float) -> None:
+        """Members are joining this group: the next commit will tell."""
+
+    def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions from now on; others are given up in two steps."""
+        self.phase = Phase.STABLE
+        self._granted = frozenset(partitions)
+        going = [i for i in self._assignment.live() if i.partition not in self._granted]
+        self._revocation.request(now, going, now + self._config.rebalance_timeout)
+        for instance in self._assignment.revoking():
+            if instance.partition in self._granted:
+                self._revocation.withdraw(instance)
+        added = self._assignment.add(
+            tp for tp in sorted(self._granted) if tp not in self._assignment
+        )
+        if added:
+            self.on_added(now, added)
+
+    def subscribe(self, now: float, topics: frozenset[str]) -> None:
+        """Read all partitions of these topics."""
+        self._topics = topics
+        self.metadata_changed(now)
+
+    def metadata_changed(self, now: float) -> None:
+        """Partitions of the topics were added or have gone."""
+        if self._topics and not self._leaving:
+            self.assign(
+                now,
+                [
+                    TopicPartition(topic, number)
+                    for topic in sorted(self._topics)
+                    for number in self._cluster.partitions(topic) or ()
+                ],
+            )
+
+    def rejoin(self, now: float, _reason: str) -> None:
+        """There is nothing to join; what exists is assigned again."""
+        self.metadata_changed(now)
+
+    def metadata_refreshed(self, now: float) -> None:
+        """Nobody leads here."""
+
+    def leave(self, now: float, *, wait_for_tasks: bool) -> None:
+        """Release everything; ``on_left`` follows."""
+        self._leaving = True
+        self._granted = frozenset()
+        self._topics = frozenset()
+        self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
+
+    def barrier(self, now: float) -> None:
+        """Nothing is between being requested and being released or lost."""
+        if self._leaving:
+            self._leaving = False
+            self.phase = Phase.UNJOINED if self.phase is not Phase.FATAL else Phase.FATAL
+            self._revocation.rejoined()
+            self.on_left(now)
+
+    def released(self, now: float, instance: PartitionInstance) -> None:
+        """A partition that was assigned again before it was released starts anew."""
+        if instance.partition in self._granted and not self._leaving:
+            self.on_added(now, self._assignment.add([instance.partition]))
+
+    def leave_idle(self, now: float) -> None:
+        """No group waits for us: being idle harms nobody."""
+
+    def wake(self, now: float) -> None:
+        """See :meth:`leave_idle`."""
+
+    def abandon(self) -> None:
+        """Nothing is under way."""
+
+    def fail(self, now: float, error: FatalError) -> None:
+        """The consumer cannot go on."""
+        self.phase = Phase.FATAL
+        self._granted = frozenset()
+        self._revocation.lose(now, self._assignment.live(), str(error))
+        self.on_fatal(now, error)

@@ -1,0 +1,106 @@
+"""Where the parts of the core put their effects, and how answers find the part that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from asyncrevoke.core.effects import (
+    CancelTimer,
+    Channel,
+    Effect,
+    Emit,
+    Event,
+    Failed,
+    Node,
+    Replied,
+    Send,
+    SetTimer,
+    TimerFired,
+    WakePoller,
+)
+from asyncrevoke.protocol.messages import Request, Response
+
+Reply: TypeAlias = Response | Failed
+OnReply: TypeAlias = Callable[[float, Reply], None]
+OnTimer: TypeAlias = Callable[[float], None]
+
+
+class Outbox:
+    """Collects effects in order, and routes each answer to the callable given with its request.
+
+    A request whose answer no longer matters is forgotten with :meth:`forget`; its late answer is
+    then dropped here. Deterministic: the same calls give the same effects.
+    """
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+        self._replies: dict[int, OnReply] = {}
+        self._timers: dict[str, OnTimer] = {}
+        self._next_request = 0
+        self._woken = False
+
+    def send(
+        self, message: Request, node: Node, channel: Channel, timeout: float, then: OnReply
+    ) -> int:
+        """Ask for ``message`` to be sent; ``then(now, reply)`` gets the response or the failure."""
+        self._next_request += 1
+        self._replies[self._next_request] = then
+        self._effects.append(Send(self._next_request, message, node, channel, timeout))
+        return self._next_request
+
+    def forget(self, request_id: int) -> None:
+        """Ignore the answer to this request, if it is still outstanding."""
+        self._replies.pop(request_id, None)
+
+    def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
+        """Call ``then(now)`` at ``at``, or up to ``spread`` later; replaces the key's timer."""
+        self._timers[key] = then
+        self._effects.append(SetTimer(key, at, spread))
+
+    def cancel_timer(self, key: str) -> None:
+        """Forget a timer, if it is set."""
+        if self._timers.pop(key, None) is not None:
+            self._effects.append(CancelTimer(key))
+
+    def has_timer(self, key: str) -> bool:
+        """Whether this timer is set and has not fired."""
+        return key in self._timers
+
+    def wake(self) -> None:
+        """Something may be there for a waiting poll; said once between two takes."""
+        if not self._woken:
+            self._woken = True
+            self._effects.append(WakePoller())
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._effects)
+
+    def put(self, effect: Effect) -> None:
+        """Append any other effect."""
+        self._effects.append(effect)
+
+    def emit(self, level: str, event: str, **fields: object) -> None:
+        """Append an event for logs, journal and dashboard."""
+        self._effects.append(Emit(level, event, fields))
+
+    def route(self, now: float, event: Event) -> None:
+        """Give an event to whoever asked for it; an answer that nobody awaits is dropped."""
+        match event:
+            case Replied(request_id, message):
+                if (on_reply := self._replies.pop(request_id, None)) is not None:
+                    on_reply(now, message)
+            case Failed(request_id):
+                if (on_reply := self._replies.pop(request_id, None)) is not None:
+                    on_reply(now, event)
+            case TimerFired(key):
+                if (on_timer := self._timers.pop(key, None)) is not None:
+                    on_timer(now)
+
+    def take(self) -> list[Effect]:
+        """The effects since the last call."""
+        effects, self._effects = self._effects, []
+        self._woken = False
+        return effects

@@ -1,0 +1,174 @@
+"""What one step of the iterator returns, and when (R1 to R10 of the polling rules).
+
+A step begins with the first poll after a result: the last batch counts, and what was announced and
+has drained completes. It ends with a result: records, a new revoke, a loss, an error, or the
+caller's timeout. Between looking and returning nothing is awaited, so that cancelling a waiting
+step loses neither records nor news.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.model import PollResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.core.tracking import Tracking
+    from asyncrevoke.errors import FatalError
+    from asyncrevoke.model import Record, TopicPartition
+
+_TICK_TIMER = "revoke-tick"
+_IDLE_TIMER = "poll-interval"
+
+
+class Poller:
+    """The one loop that takes records. ``on_begin(now)`` and ``on_idle(now)`` tell the membership
+    that it asks for records, and that it has not done so for ``max_poll_interval``."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        revocation: Revocation,
+        tracking: Tracking,
+        fetching: Fetching,
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._assignment = assignment
+        self._revocation = revocation
+        self._tracking = tracking
+        self._fetching = fetching
+        self.on_begin: Callable[[float], None] = lambda _now: None
+        self.on_idle: Callable[[float], None] = lambda _now: None
+        self._errors: list[Exception] = []
+        self.fatal: FatalError | None = None
+        self._polling = False
+        self._started_at = 0.0
+        self._inside = 0
+        self.idle_since: float | None = None
+        self.stopping = False
+        self.ended = False
+
+    def poll(self, now: float, max_records: int | None, *, expired: bool) -> PollResult | None:
+        """See :meth:`ConsumerCore.poll`."""
+        if not self._polling and not self.ended:
+            self._begin(now)
+        if self.ended:
+            self._polling = self._revocation.polling = False
+            return None
+        if not self._assignment.lost:
+            # Losses first: a loop that ends with an error has heard of them then.
+            self._raise_error()
+        slices = self._drain(now, max_records)
+        news = self._revocation.has_news or bool(self._assignment.lost)
+        if not (slices or news or expired or self._tick_due(now)):
+            self._raise_error()
+            return None
+        for partition, records in slices.items():
+            self._tracking.deliver(partition, records)
+        lost = frozenset(self._assignment.lost)
+        self._assignment.lost.clear()
+        to_be_revoked = self._revocation.announce()
+        self._polling = False
+        self._outbox.cancel_timer(_TICK_TIMER)
+        self._idle_from(now)
+        return PollResult(slices, to_be_revoked, lost)
+
+    def _begin(self, now: float) -> None:
+        self._polling = True
+        self._started_at = now
+        self.idle_since = None
+        self.on_begin(now)
+        self._tracking.settle(now)
+        self._revocation.begin_poll(now)
+        if self.stopping:
+            self.ended = True
+
+    def _drain(self, now: float, max_records: int | None) -> dict[TopicPartition, list[Record]]:
+        limit = self._tracking.room(max_records or self._config.max_poll_records)
+        if limit <= 0 or not self._fetching.has_deliverable:
+            return {}
+        return self._fetching.drain(now, limit)
+
+    def _tick_due(self, now: float) -> bool:
+        if not self._revocation.delayed_by_hand:
+            return False
+        at = self._started_at + self._config.revoke_tick
+        if now >= at:
+            return True
+        if not self._outbox.has_timer(_TICK_TIMER):
+            self._outbox.set_timer(_TICK_TIMER, at, lambda _now: self._outbox.wake())
+        return False
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def error(self, error: Exception) -> None:
+        """The next step raises this, once; partitions that are not concerned go on."""
+        self._errors.append(error)
+        self._outbox.wake()
+
+    def _raise_error(self) -> None:
+        if self._errors or self.fatal is not None:
+            self._polling = self._revocation.polling = False
+            if self._errors:
+                raise self._errors.pop(0)
+            if self.fatal is not None:
+                raise self.fatal
+
+    # --- stopping and idling ---------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
+        self.stopping = True
+        if self._polling:
+            self.ended = True
+        self._outbox.wake()
+
+    def end(self) -> None:
+        """No further results, and the last batch does not count."""
+        self.ended = True
+
+    def boundary(self, now: float, *, inside: bool) -> None:
+        """The user awaits the library outside a poll (R5, R10): what has drained may go."""
+        self._inside += 1 if inside else -1
+        if inside:
+            self.idle_since = None
+            self._revocation.polling = True
+            self._revocation.progress(now)
+        elif not self._inside and not self._polling:
+            self._revocation.polling = False
+            self._idle_from(now)
+
+    def rest(self) -> None:
+        """Nobody is expected to poll any more."""
+        self.idle_since = None
+        self._outbox.cancel_timer(_IDLE_TIMER)
+
+    def _idle_from(self, now: float) -> None:
+        self.idle_since = now
+        if not self._outbox.has_timer(_IDLE_TIMER):
+            at = now + self._config.max_poll_interval
+            self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
+
+    def _check_idle(self, now: float) -> None:
+        if self.idle_since is None:
+            return
+        at = self.idle_since + self._config.max_poll_interval
+        if now < at:
+            self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
+            return
+        self._outbox.emit(
+            "warning",
+            "the loop body has not asked for a batch for max_poll_interval; leaving the group",
+            seconds=self._config.max_poll_interval,
+        )
+        self.on_idle(now)

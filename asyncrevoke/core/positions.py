@@ -1,0 +1,466 @@
+"""Where each partition instance starts: its committed offset, or what the reset policy says.
+
+The reset policy is used after a successful answer of "nothing is committed" and never after an
+error: an error is asked again until it is one or the other, because starting at the end of the log
+instead of at the committed offset loses records.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.partition import State
+from asyncrevoke.core.waiting import WaitLog
+from asyncrevoke.errors import (
+    AuthenticationError,
+    FatalError,
+    GroupAuthorizationError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+    PartitionsError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from asyncrevoke.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ErrorCode,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetQuery,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.ledger import Ledger
+    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
+
+_TIMER = "positions"
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 5.0
+# Somebody has to grant or configure something before it can succeed.
+_SLOW = 10.0
+
+# The coordinator is another broker by now.
+_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
+# Codes that Kafka does not call retriable, and that pass nevertheless.
+_PASSING = frozenset(
+    (
+        ErrorCode.unknown_server_error,
+        ErrorCode.broker_not_available,
+        ErrorCode.illegal_generation,
+        ErrorCode.unknown_member_id,
+        ErrorCode.stale_member_epoch,
+        ErrorCode.rebalance_in_progress,
+    )
+)
+
+
+class _Ask(enum.Enum):
+    """What an instance waits for."""
+
+    COMMITTED = "its committed offset"
+    END = "the end of the log"
+    TIMESTAMP = "an offset by timestamp"
+
+
+class _Search:
+    """The search for the position of one instance."""
+
+    __slots__ = ("ask", "asked", "backoff", "complained", "due", "end", "ledger", "timestamp")
+
+    def __init__(self, now: float, ledger: Ledger | None, ask: _Ask, timestamp: int) -> None:
+        self.ledger = ledger
+        self.ask = ask
+        self.timestamp = timestamp
+        # The end of the log, read before a search by timestamp: if no record is that young, we
+        # start there, and not at a later end that would skip what arrives in between.
+        self.end: tuple[int, int] | None = None
+        self.asked = False
+        self.due = now
+        self.backoff = _FIRST_BACKOFF
+        self.complained = False
+
+
+class Positions:
+    """Finds positions, many at a time, and asks again for as long as it takes.
+
+    The composer sets ``on_found(now, instance, offset, leader_epoch, from_reset)`` and
+    ``on_error(now, error)``. An instance that ends, or that was placed otherwise meanwhile, is
+    left alone; one whose revoke is under way waits for its end or its withdrawal.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        wall_now_ms: Callable[[float], int],
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._wall_now_ms = wall_now_ms
+        self._log = WaitLog(outbox)
+        self.on_found: Callable[[float, PartitionInstance, int, int, bool], None] = (
+            lambda _now, _instance, _offset, _epoch, _from_reset: None
+        )
+        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._searches: dict[PartitionInstance, _Search] = {}
+        self._fetching_offsets = False
+        self._due = float("inf")
+        cluster.when_refreshed(self.leaders_known)
+
+    def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        """Find where these begin."""
+        for instance in instances:
+            self._searches[instance] = _Search(now, instance.ledger, _Ask.COMMITTED, 0)
+            if self._config.group_id is None:
+                self._apply_policy(now, instance, "the consumer has no group")
+        self._run(now)
+
+    def reset(self, now: float, instance: PartitionInstance, timestamp: int | None) -> None:
+        """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None applies
+        the reset policy, because the position is outside the log."""
+        search = _Search(now, instance.ledger, _Ask.COMMITTED, 0)
+        self._searches[instance] = search
+        if timestamp is None:
+            self._apply_policy(now, instance, "the position is outside the log")
+        else:
+            self._search_by_time(search, timestamp)
+        self._run(now)
+
+    def leaders_known(self, now: float) -> None:
+        """The metadata is fresh: ask those again that waited for a leader."""
+        for search in self._searches.values():
+            if search.ask is not _Ask.COMMITTED and not search.complained:
+                search.due = min(search.due, now)
+        self._run(now)
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def _run(self, now: float) -> None:
+        """Ask whatever is due, and set the timer for the rest."""
+        committed: list[PartitionInstance] = []
+        by_leader: dict[Node, list[OffsetQuery]] = {}
+        asked: dict[Node, dict[PartitionInstance, _Search]] = {}
+        for instance, search in list(self._searches.items()):
+            if not self._is_current(instance, search):
+                del self._searches[instance]
+            elif search.asked or search.due > now:
+                continue
+            elif instance.revoking:
+                search.due = now + 1.0
+            elif search.ask is _Ask.COMMITTED:
+                committed.append(instance)
+            elif (leader := self._cluster.leader(instance.partition)) is None:
+                self._cluster.refresh(now, f"no leader for {_name(instance)}")
+                self._again(now, instance, search, "its leader is unknown")
+            else:
+                node, epoch = leader
+                timestamp = LATEST_TIMESTAMP if search.ask is _Ask.END else search.timestamp
+                by_leader.setdefault(node, []).append(
+                    OffsetQuery(
+                        partition=instance.partition, timestamp=timestamp, leader_epoch=epoch
+                    )
+                )
+                asked.setdefault(node, {})[instance] = search
+                search.asked = True
+        if committed and not self._fetching_offsets:
+            self._coordinator.call_when_known("positions", self._ask_committed, now)
+        for node, queries in by_leader.items():
+            self._list_offsets(node, queries, asked[node])
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        due = min(
+            (s.due for s in self._searches.values() if not s.asked and s.due > now),
+            default=float("inf"),
+        )
+        if due != self._due:
+            self._due = due
+            if due == float("inf"):
+                self._outbox.cancel_timer(_TIMER)
+            else:
+                self._outbox.set_timer(_TIMER, due, self._timer_fired, spread=(due - now) / 2)
+
+    def _timer_fired(self, now: float) -> None:
+        self._due = float("inf")
+        self._run(now)
+
+    @staticmethod
+    def _is_current(instance: PartitionInstance, search: _Search) -> bool:
+        return not instance.terminal and instance.ledger is search.ledger
+
+    def _again(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        search: _Search,
+        why: str,
+        *,
+        slow: bool = False,
+    ) -> None:
+        search.asked = False
+        search.due = now + (_SLOW if slow else search.backoff)
+        search.backoff = min(search.backoff * 2, _LONGEST_BACKOFF)
+        self._log.waiting(
+            now,
+            "position",
+            f"waiting for {search.ask.value}",
+            partition=_name(instance),
+            reason=why,
+        )
+
+    def _ask_committed(self, now: float) -> None:
+        node = self._coordinator.node
+        asked = {
+            instance: search
+            for instance, search in self._searches.items()
+            if search.ask is _Ask.COMMITTED
+            and not search.asked
+            and search.due <= now
+            and not instance.revoking
+            and self._is_current(instance, search)
+        }
+        if not asked or node is None or self._fetching_offsets:
+            return
+        self._fetching_offsets = True
+        for search in asked.values():
+            search.asked = True
+        self._outbox.send(
+            OffsetFetchRequest(
+                group_id=self._config.group_id or "",
+                partitions=tuple(instance.partition for instance in asked),
+                require_stable=True,
+            ),
+            node,
+            Channel.COMMIT,
+            self._config.request_timeout,
+            lambda later, reply: self._committed(later, asked, reply),
+        )
+
+    def _list_offsets(
+        self, node: Node, queries: list[OffsetQuery], asked: dict[PartitionInstance, _Search]
+    ) -> None:
+        self._outbox.send(
+            ListOffsetsRequest(
+                queries=tuple(queries),
+                read_committed=self._config.isolation_level == "read_committed",
+            ),
+            node,
+            Channel.METADATA,
+            self._config.request_timeout,
+            lambda later, reply: self._listed(later, node, asked, reply),
+        )
+
+    def _still(self, asked: dict[PartitionInstance, _Search]) -> dict[PartitionInstance, _Search]:
+        """Those that nothing has overtaken; one being revoked is asked again if it stays."""
+        current: dict[PartitionInstance, _Search] = {}
+        for instance, search in asked.items():
+            if self._searches.get(instance) is not search:
+                continue
+            search.asked = False
+            if not self._is_current(instance, search):
+                del self._searches[instance]
+            elif not instance.revoking:
+                current[instance] = search
+        return current
+
+    # --- committed offsets -------------------------------------------------------------------
+
+    def _committed(self, now: float, asked: dict[PartitionInstance, _Search], reply: Reply) -> None:
+        self._fetching_offsets = False
+        current = self._still(asked)
+        match reply:
+            case OffsetFetchResponse(error=ErrorCode.none):
+                offsets = {offset.partition: offset for offset in reply.offsets}
+                for instance, search in current.items():
+                    found = offsets.get(instance.partition)
+                    self._judge_committed(now, instance, search, found)
+            case OffsetFetchResponse(error=error):
+                self._group_refused(now, current, error)
+            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
+                self._give_up(now, current, AuthenticationError(detail or "refused"))
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
+                self._give_up(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
+            case Failed(kind=kind, detail=detail):
+                why = detail or kind.value
+                self._coordinator.unknown(now, f"offset fetch: {why}")
+                for instance, search in current.items():
+                    self._again(now, instance, search, why)
+            case _:
+                for instance, search in current.items():
+                    self._again(now, instance, search, f"unexpected {type(reply).__name__}")
+        self._run(now)
+
+    def _group_refused(
+        self, now: float, current: dict[PartitionInstance, _Search], error: ErrorCode
+    ) -> None:
+        if error is ErrorCode.group_authorization_failed:
+            problem = GroupAuthorizationError(
+                f"not authorized to read the offsets of group {self._config.group_id!r}: "
+                "grant READ on the group, or choose another group_id"
+            )
+            self._give_up(now, current, problem)
+            return
+        if error in _MOVED:
+            self._coordinator.unknown(now, f"offset fetch: {error.name}")
+        for instance, search in current.items():
+            self._refused(now, instance, search, error)
+
+    def _judge_committed(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        search: _Search,
+        found: FetchedOffset | None,
+    ) -> None:
+        if found is None:
+            self._again(now, instance, search, "the answer leaves it out")
+        elif found.error is ErrorCode.none and found.offset >= 0:
+            self._found(now, instance, found.offset, found.leader_epoch, from_reset=False)
+        elif found.error is ErrorCode.none and found.offset == -1:
+            self._apply_policy(now, instance, "the group has committed nothing")
+        elif found.error is ErrorCode.none:
+            self._again(now, instance, search, f"{found.offset} is no offset")
+        else:
+            if found.error in _MOVED:
+                self._coordinator.unknown(now, f"offset fetch: {found.error.name}")
+            self._refused(now, instance, search, found.error)
+
+    # --- reset -------------------------------------------------------------------------------
+
+    def _apply_policy(self, now: float, instance: PartitionInstance, why: str) -> None:
+        policy = self._config.auto_offset_reset
+        out_of_range = instance.state is not State.INIT
+        if policy == "error":
+            del self._searches[instance]
+            error = OffsetOutOfRangeError if out_of_range else NoOffsetError
+            self.on_error(now, error([instance.partition]))
+            return
+        if isinstance(policy, timedelta):
+            timestamp = max(0, self._wall_now_ms(now) - int(policy.total_seconds() * 1000))
+        else:
+            timestamp = EARLIEST_TIMESTAMP if policy == "earliest" else LATEST_TIMESTAMP
+        self._outbox.emit(
+            "warning" if out_of_range else "info",
+            "position is reset",
+            partition=_name(instance),
+            policy=str(policy),
+            reason=why,
+        )
+        self._search_by_time(self._searches[instance], timestamp)
+        self._searches[instance].due = now
+
+    @staticmethod
+    def _search_by_time(search: _Search, timestamp: int) -> None:
+        search.timestamp = timestamp
+        search.ask = _Ask.TIMESTAMP if timestamp < 0 else _Ask.END
+        search.backoff = _FIRST_BACKOFF
+
+    def _listed(
+        self, now: float, node: Node, asked: dict[PartitionInstance, _Search], reply: Reply
+    ) -> None:
+        current = self._still(asked)
+        match reply:
+            case ListOffsetsResponse():
+                self._cluster.note_success(node)
+                offsets = {offset.partition: offset for offset in reply.offsets}
+                for instance, search in current.items():
+                    self._judge_listed(now, instance, search, offsets.get(instance.partition))
+            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
+                self._give_up(now, current, AuthenticationError(detail or "refused"))
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
+                self._give_up(now, current, UnsupportedVersionError(detail or "ListOffsets"))
+            case _:
+                why = f"unexpected {type(reply).__name__}"
+                if isinstance(reply, Failed):
+                    why = reply.detail or reply.kind.value
+                    self._cluster.note_failure(node)
+                self._cluster.refresh(now, f"list offsets: {why}")
+                for instance, search in current.items():
+                    self._again(now, instance, search, why)
+        self._run(now)
+
+    def _judge_listed(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        search: _Search,
+        found: ListedOffset | None,
+    ) -> None:
+        if found is None:
+            self._again(now, instance, search, "the answer leaves it out")
+        elif found.error is not ErrorCode.none:
+            self._refused(now, instance, search, found.error)
+        elif search.ask is _Ask.END and found.offset >= 0:
+            search.end = (found.offset, found.leader_epoch)
+            search.ask = _Ask.TIMESTAMP
+            search.due = now
+        elif found.offset >= 0:
+            self._found(now, instance, found.offset, found.leader_epoch, from_reset=True)
+        elif search.end is not None and search.ask is _Ask.TIMESTAMP:
+            self._found(now, instance, *search.end, from_reset=True)
+        else:
+            self._again(now, instance, search, f"{found.offset} is no offset")
+
+    # --- both --------------------------------------------------------------------------------
+
+    def _give_up(
+        self, now: float, current: dict[PartitionInstance, _Search], error: FatalError
+    ) -> None:
+        for instance in current:
+            del self._searches[instance]
+        self.on_error(now, error)
+
+    def _refused(
+        self, now: float, instance: PartitionInstance, search: _Search, error: ErrorCode
+    ) -> None:
+        if error.retriable or error in _PASSING:
+            if search.ask is not _Ask.COMMITTED or error is ErrorCode.unknown_topic_or_partition:
+                self._cluster.refresh(now, f"{_name(instance)}: {error.name}")
+            self._again(now, instance, search, error.name)
+            return
+        if not search.complained:
+            search.complained = True
+            problem = PartitionsError(
+                [instance.partition],
+                f"{_name(instance)}: the broker refuses to tell {search.ask.value}: {error.name}",
+            )
+            if error is ErrorCode.topic_authorization_failed:
+                problem = TopicAuthorizationError([instance.partition])
+            self.on_error(now, problem)
+        self._again(now, instance, search, error.name, slow=True)
+
+    def _found(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        offset: int,
+        leader_epoch: int,
+        *,
+        from_reset: bool,
+    ) -> None:
+        del self._searches[instance]
+        if not self._searches:
+            self._log.over(now, "position", "all positions are known")
+        self.on_found(now, instance, offset, leader_epoch, from_reset)
+
+
+def _name(instance: PartitionInstance) -> str:
+    return f"{instance.partition.topic}-{instance.partition.partition}"

@@ -1,0 +1,185 @@
+"""Where each partition is read: positions that were found, sought, or are outside the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Complete
+from asyncrevoke.core.partition import State
+from asyncrevoke.errors import IllegalStateError, OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.commits import Commits
+    from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.positions import Positions
+    from asyncrevoke.model import TopicPartition
+
+
+class Seeking:
+    """The user's view of positions, pauses and lag, and what moves them."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        positions: Positions,
+        fetching: Fetching,
+        commits: Commits,
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._commits_by_itself = config.commit_mode != "manual"
+        self._assignment = assignment
+        self._positions = positions
+        self._fetching = fetching
+        self._commits = commits
+        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        # Instances whose new position is looked up, and the ticket that waits for it.
+        self._tickets: dict[PartitionInstance, int] = {}
+
+    def live(self, partition: TopicPartition) -> PartitionInstance:
+        """The instance of an assigned partition; raises IllegalStateError for another one."""
+        instance = self._assignment.get(partition)
+        if instance is None:
+            raise IllegalStateError(
+                f"{partition[0]}-{partition[1]} is not assigned to this consumer; "
+                "assignment() tells what is"
+            )
+        return instance
+
+    def _seekable(self, partition: TopicPartition) -> PartitionInstance:
+        instance = self.live(partition)
+        if instance.revoking:
+            raise IllegalStateError(
+                f"{partition[0]}-{partition[1]} is being revoked: its position cannot be changed "
+                "here any more"
+            )
+        return instance
+
+    # --- the user --------------------------------------------------------------------------------
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deliver and fetch nothing of these until they are resumed."""
+        for instance in [self.live(tp) for tp in partitions]:
+            instance.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deliver them again."""
+        for instance in [self.live(tp) for tp in partitions]:
+            instance.paused = False
+            self.positioned(instance)
+        self._outbox.wake()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(i.partition for i in self._assignment.live() if i.paused)
+
+    def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
+        """Read ``offset`` next. What runs of earlier records no longer moves the commit point."""
+        instance = self._seekable(partition)
+        self._settle_ticket(instance)
+        self._place(now, instance, offset, -1)
+
+    def seek_to(
+        self, now: float, ticket: int, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> None:
+        """Read the first record at or after a timestamp next, or EARLIEST/LATEST; ``ticket`` is
+        answered when all positions are found."""
+        instances = [self._seekable(tp) for tp in partitions]
+        for instance in instances:
+            self._settle_ticket(instance)
+            self._tickets[instance] = ticket
+            self._positions.reset(now, instance, timestamp)
+        if not instances:
+            self._outbox.put(Complete(ticket))
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record that a poll returns; None while it is looked up."""
+        ledger = self.live(partition).ledger
+        return None if ledger is None else ledger.position
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the log as of the last fetch; None before it."""
+        offset = self.live(partition).high_watermark
+        return None if offset < 0 else offset
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The end of what ``read_committed`` may read, as of the last fetch; None before it."""
+        offset = self.live(partition).last_stable_offset
+        return None if offset < 0 else offset
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records between our position and the end of the log, as of the last fetch."""
+        return {
+            instance.partition: max(0, instance.high_watermark - instance.ledger.position)
+            for instance in self._assignment.live()
+            if instance.ledger is not None and instance.high_watermark >= 0
+        }
+
+    # --- the parts -------------------------------------------------------------------------------
+
+    def is_blocked(self, instance: PartitionInstance) -> bool:
+        """Whether nothing of it is to be delivered or fetched now."""
+        return instance.paused or instance in self._tickets
+
+    def find(self, now: float, instances: list[PartitionInstance]) -> None:
+        """Look up where these new instances start."""
+        self._positions.find(now, [i for i in instances if i.state is State.INIT])
+
+    def found(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        offset: int,
+        leader_epoch: int,
+        from_reset: bool,
+    ) -> None:
+        """A position was looked up."""
+        if not (instance.terminal or instance.revoking):
+            if from_reset:
+                self._place(now, instance, offset, leader_epoch)
+            else:
+                self._assignment.place(instance, offset, leader_epoch)
+                instance.acked = offset
+                self._outbox.wake()
+        self._settle_ticket(instance)
+
+    def out_of_range(self, now: float, instance: PartitionInstance) -> None:
+        """The position is outside the log."""
+        if self._config.auto_offset_reset == "error":
+            self.on_error(now, OffsetOutOfRangeError([instance.partition]))
+        else:
+            self._positions.reset(now, instance, None)
+
+    def positioned(self, instance: PartitionInstance) -> None:
+        """It has a (new) buffer, or may be read again."""
+        if instance.can.fetch:
+            self._fetching.add(instance)
+
+    def ended(self, instance: PartitionInstance) -> None:
+        """It was released or lost."""
+        self._fetching.remove(instance)
+        self._settle_ticket(instance)
+
+    def _place(
+        self, now: float, instance: PartitionInstance, offset: int, leader_epoch: int
+    ) -> None:
+        """A position that no commit stands for yet. The next owner would otherwise start from
+        another one, and with "latest" skip what came between."""
+        self._assignment.place(instance, offset, leader_epoch)
+        if self._commits_by_itself:
+            instance.commit_owed = True
+            self._commits.schedule(now)
+        self._outbox.wake()
+
+    def _settle_ticket(self, instance: PartitionInstance) -> None:
+        ticket = self._tickets.pop(instance, None)
+        if ticket is not None and ticket not in self._tickets.values():
+            self._outbox.put(Complete(ticket))

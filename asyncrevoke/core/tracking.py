@@ -1,0 +1,151 @@
+"""Which returned records are done: by batch, one by one, or held by tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.commits import Commits
+    from asyncrevoke.core.ledger import Ledger
+    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.model import Record, TopicPartition
+
+
+class Tracking:
+    """Counts what polls return and what the user says of it.
+
+    By batch, which costs nothing per record, the next step counts all of the last one. One by one
+    (``track``), each record is counted by :meth:`complete`; for task groups the next step still
+    counts those that no task holds.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        revocation: Revocation,
+        commits: Commits,
+    ) -> None:
+        self._outbox = outbox
+        self._assignment = assignment
+        self._revocation = revocation
+        self._commits = commits
+        self._max_in_flight = config.max_in_flight
+        self._commits_by_itself = config.commit_mode != "manual"
+        self._one_by_one = config.commit_mode == "ack"
+        self._settles = not self._one_by_one
+        # Whose records the last poll result held, to be counted when the next step starts.
+        self._returned: list[PartitionInstance] = []
+        # A poll found no room: whoever makes some must wake it.
+        self._starved = False
+        self.after: Callable[[float], None] = lambda _now: None
+
+    def track(self, *, one_by_one: bool, settle: bool) -> None:
+        """From now on count one by one or by batch; ``settle``: see the class."""
+        self._one_by_one = one_by_one
+        self._settles = settle or not one_by_one
+
+    def room(self, limit: int) -> int:
+        """How many of ``limit`` records may be returned now."""
+        if self._one_by_one:
+            limit = min(limit, self._max_in_flight - self._assignment.in_flight)
+        self._starved = limit <= 0
+        return limit
+
+    def deliver(self, partition: TopicPartition, records: list[Record]) -> None:
+        """A poll result returns these records of one partition."""
+        instance = self._assignment.get(partition)
+        if instance is None or instance.ledger is None or instance.buffer is None:
+            raise AssertionError(f"records of {partition}, which is not assigned")
+        buffer = instance.buffer
+        if self._one_by_one:
+            instance.ledger.deliver(records, buffer.position, buffer.leader_epoch)
+        else:
+            instance.ledger.deliver_untracked(len(records), buffer.position, buffer.leader_epoch)
+        self._assignment.in_flight += len(records)
+        self._returned.append(instance)
+
+    def settle(self, now: float) -> None:
+        """The next step starts: the last batch counts, except for what tasks hold."""
+        returned, self._returned = self._returned, []
+        if not self._settles or not returned:
+            return
+        for instance in returned:
+            if not instance.terminal:
+                self._assignment.settle(instance)
+        if self._commits_by_itself:
+            self._commits.schedule(now)
+
+    def submit(self, record: Record) -> bool:
+        """A task holds this record: the next step does not count it. False if it is not ours."""
+        instance = self._assignment.owner_of(record.ledger_id)
+        if instance is None:
+            return False
+        ledger = _ledger(instance, record.ledger_id)
+        return ledger is not None and ledger.submit(record.offset)
+
+    def complete(self, now: float, record: Record) -> bool:
+        """This record is done. False, and nothing happens, if it is lost, released or dropped."""
+        instance = self._assignment.owner_of(record.ledger_id)
+        if instance is None:
+            return False
+        ledger = _ledger(instance, record.ledger_id)
+        try:
+            if ledger is None or not ledger.complete(record.offset):
+                return True
+        except KeyError:
+            return False
+        self._one_ended(now, instance)
+        return True
+
+    def abandon(self, now: float, record: Record) -> None:
+        """This record has ended and is not done: it holds no release back, and is never
+        committed past."""
+        instance = self._assignment.owner_of(record.ledger_id)
+        if instance is None:
+            return
+        ledger = _ledger(instance, record.ledger_id)
+        if ledger is not None and ledger.abandon(record.offset):
+            self._one_ended(now, instance)
+
+    def _one_ended(self, now: float, instance: PartitionInstance) -> None:
+        self._assignment.in_flight -= 1
+        self._commits.schedule(now)
+        if self._starved:
+            self._starved = False
+            self._outbox.wake()
+        if instance.old_ledgers:
+            self._assignment.forget_ended_ledgers(instance)
+        if instance.revoking:
+            self._revocation.progress(now)
+            self.after(now)
+
+    def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
+        """The records after ``offset`` were never started: give them up, and read them again if
+        the partition stays ours."""
+        instance = self._assignment.get(partition)
+        if instance is None or instance.ledger is None:
+            return
+        dropped = instance.ledger.truncate(offset)
+        if dropped:
+            self._assignment.in_flight -= dropped
+            self._assignment.rewind(instance, instance.ledger.position)
+        if instance.revoking:
+            self._revocation.progress(now)
+        if self._starved:
+            self._outbox.wake()
+        self.after(now)
+
+
+def _ledger(instance: PartitionInstance, ledger_id: int) -> Ledger | None:
+    current = instance.ledger
+    if current is not None and current.ledger_id == ledger_id:
+        return current
+    return instance.old_ledgers.get(ledger_id)

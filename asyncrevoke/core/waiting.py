@@ -1,0 +1,34 @@
+"""Log lines that say what is waited for: the first at once, then at most one in ten seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.outbox import Outbox
+
+REPEAT_AFTER = 10.0
+
+
+class WaitLog:
+    """Remembers since when each thing is waited for. Things are named by a key."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._since: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+
+    def waiting(self, now: float, key: str, event: str, **fields: object) -> None:
+        """Say that ``event`` is still waited for, if it is time to say so again."""
+        since = self._since.setdefault(key, now)
+        last = self._last.get(key)
+        if last is None or now - last >= REPEAT_AFTER:
+            self._last[key] = now
+            self._outbox.emit("warning", event, **fields, seconds=round(now - since, 1))
+
+    def over(self, now: float, key: str, event: str = "", **fields: object) -> None:
+        """It is not waited for any more; says so if there was a line about it."""
+        since = self._since.pop(key, None)
+        if self._last.pop(key, None) is not None and event:
+            waited = now - since if since is not None else 0.0
+            self._outbox.emit("info", event, **fields, seconds=round(waited, 1))

@@ -1,0 +1,136 @@
+"""The exceptions that users catch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncrevoke.model import TopicPartition
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(partitions))
+
+
+class AsyncRevokeError(Exception):
+    """Base of every error that this library raises on its own account."""
+
+
+class ConfigError(AsyncRevokeError, ValueError):
+    """Options, or a combination of calls, that cannot work. The message names the fix."""
+
+
+class IllegalStateError(AsyncRevokeError, RuntimeError):
+    """A call that is right at another time: before closing, or on an assigned partition."""
+
+
+class ConsumerClosedError(IllegalStateError):
+    """The consumer was closed while this call waited."""
+
+
+class FatalError(AsyncRevokeError):
+    """The consumer cannot go on. Every further step raises it again; all partitions are lost."""
+
+
+class AuthenticationError(FatalError):
+    """The broker refused the credentials."""
+
+
+class UnsupportedVersionError(FatalError):
+    """The broker offers no version of a request that this library speaks."""
+
+
+class InconsistentGroupError(FatalError):
+    """The group shares no assignor with this member, or the broker refuses its group settings."""
+
+
+class FencedInstanceError(FatalError):
+    """Another member has joined with the same ``group_instance_id``."""
+
+
+class GroupAuthorizationError(FatalError):
+    """The principal may not use this consumer group."""
+
+
+class BrokerError(AsyncRevokeError):
+    """A broker refused a request for good; ``code`` is Kafka's error code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RequestTimeoutError(AsyncRevokeError, TimeoutError):
+    """A look-up got no usable answer within ``request_timeout``; the message says what it waited
+    for. It may be asked again."""
+
+
+class PartitionsError(AsyncRevokeError):
+    """Base of errors about single partitions; the others go on. ``partitions`` names them."""
+
+    reason = "failed"
+
+    def __init__(self, partitions: Iterable[TopicPartition], message: str = "") -> None:
+        self.partitions = frozenset(partitions)
+        super().__init__(message or f"{_names(self.partitions)}: {self.reason}")
+
+
+class PartitionLostError(PartitionsError):
+    """A commit named partitions that are no longer ours; nothing of it was sent."""
+
+    reason = "lost, so it cannot be committed by this consumer any more"
+
+
+class TopicAuthorizationError(PartitionsError):
+    """The principal may not read (or describe) these partitions' topics."""
+
+    reason = "the principal is not authorized to read this topic"
+
+
+class OffsetOutOfRangeError(PartitionsError):
+    """The position is outside the log and ``auto_offset_reset="error"``; the position is kept."""
+
+    reason = 'position outside the log, and auto_offset_reset="error": seek to a valid offset'
+
+
+class NoOffsetError(PartitionsError):
+    """The group has committed nothing here and ``auto_offset_reset="error"``."""
+
+    reason = 'no committed offset, and auto_offset_reset="error": seek, or choose a reset policy'
+
+
+class CorruptRecordError(PartitionsError):
+    """A record batch fails its checksum or cannot be decoded; the position stays before it."""
+
+    def __init__(self, partition: TopicPartition, offset: int, detail: str) -> None:
+        self.offset = offset
+        super().__init__(
+            [partition],
+            f"{_names([partition])} at offset {offset}: {detail}; seek past it to go on",
+        )
+
+
+class DecodeError(AsyncRevokeError):
+    """A record's value is not what its handler's annotation says."""
+
+    def __init__(self, partition: TopicPartition, offset: int, detail: str) -> None:
+        self.partition = partition
+        self.offset = offset
+        super().__init__(f"{_names([partition])} at offset {offset}: {detail}")
+
+
+class HandlerCancelledError(AsyncRevokeError):
+    """A handler ended by a CancelledError that this library did not cause: it counts as failed."""
+
+
+class HandlerExitError(AsyncRevokeError):
+    """A handler raised SystemExit or KeyboardInterrupt, which stops the consumer.
+
+    ``reason`` is that exception; ``Consumer.run`` raises it when all has drained.
+    """
+
+    def __init__(self, reason: SystemExit | KeyboardInterrupt) -> None:
+        self.reason = reason
+        super().__init__(f"a handler raised {reason!r}")

@@ -1,0 +1,197 @@
+"""Which function handles which topic: registered, checked, and compiled to one call."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.signature import HandlerFunction, compile_call, handler_name
+from asyncrevoke.model import Record
+
+OnError: TypeAlias = Literal["stop", "skip"]
+F = TypeVar("F", bound=HandlerFunction)
+
+_BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
+_OPTIONS = ("pattern", "on_error")
+_NOT_OFFERED = ("retry", "dead_letter", "batch", "max_records", "max_wait", "max_handler_time")
+
+
+class Handler(NamedTuple):
+    """A registered function. ``call`` decodes a record's value and calls the function with it.
+
+    Exactly one of ``topics`` (not empty) and ``pattern`` is given.
+    """
+
+    name: str
+    function: HandlerFunction
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    on_error: OnError
+    call: Callable[[Record], Awaitable[object]]
+
+
+class Router:
+    """Collects handlers, in a module of their own if you like; a consumer includes it."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Handler] = []
+        self._by_topic: dict[str, Handler] = {}
+
+    @property
+    def handlers(self) -> tuple[Handler, ...]:
+        """All of them, in the order of registration."""
+        return tuple(self._handlers)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are handled by name."""
+        return frozenset(self._by_topic)
+
+    @property
+    def pattern(self) -> str | None:
+        """One pattern for all that is handled, names included; None if no handler has a pattern.
+
+        A subscription is either by topics or by one pattern. It is meant for a full match.
+        """
+        patterns = [handler.pattern.pattern for handler in self._handlers if handler.pattern]
+        if not patterns:
+            return None
+        alternatives = [re.escape(topic) for topic in sorted(self._by_topic)] + patterns
+        return "|".join(f"(?:{alternative})" for alternative in alternatives)
+
+    def handler(
+        self,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        on_error: OnError = "stop",
+        **options: object,
+    ) -> Callable[[F], F]:
+        r"""Register an async function for topics, or for every topic that fully matches a pattern.
+
+        The first parameter is the value, decoded by its annotation (``bytes``, ``str``, ``dict``,
+        dataclass, ``msgspec.Struct``, pydantic model; ``T | None`` for tombstones), or the whole
+        ``Record``. A further parameter annotated ``Record`` receives the record.
+
+        ``on_error="stop"``: if the function raises or the value does not decode, no partition
+        takes new records, what runs drains, offsets are committed, the group is left, and the
+        error is raised from ``run``. Hazard: the next owner meets the same record. ``"skip"``
+        logs it and goes on.
+
+        A topic named by a handler goes to it even if it matches a pattern; of several patterns
+        the first one registered counts. The function itself is returned unchanged. It may be
+        cancelled when its partition is lost or the consumer ends without draining.
+
+        Raises ConfigError for what cannot work, when the function is decorated.
+        """
+        _check_options(topics, pattern, on_error, options)
+        compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
+
+        def register(function: F) -> F:
+            name = handler_name(function)
+            call = compile_call(function, name)
+            self._add(Handler(name, function, topics, compiled, on_error, call))
+            return function
+
+        return register
+
+    def include_router(self, router: Router) -> None:
+        """Take over the handlers of another router; a topic handled by both is a ConfigError."""
+        for handler in router.handlers:
+            self._refuse_twice(handler)
+        for handler in router.handlers:
+            self._add(handler)
+
+    def find(self, topic: str) -> Handler:
+        """The handler of a topic; ConfigError if there is none."""
+        handler = self._by_topic.get(topic)
+        if handler is not None:
+            return handler
+        for candidate in self._handlers:
+            if candidate.pattern is not None and candidate.pattern.fullmatch(topic):
+                return candidate
+        raise ConfigError(
+            f'no handler for topic "{topic}": register one with @consumer.handler("{topic}"), '
+            "or do not subscribe to it"
+        )
+
+    def _add(self, handler: Handler) -> None:
+        self._refuse_twice(handler)
+        self._handlers.append(handler)
+        for topic in handler.topics:
+            self._by_topic[topic] = handler
+
+    def _refuse_twice(self, handler: Handler) -> None:
+        for topic in handler.topics:
+            if topic in self._by_topic:
+                raise ConfigError(
+                    f'topic "{topic}" is handled by {self._by_topic[topic].name} already, and '
+                    f"{handler.name} would handle it too: a topic has one handler, which may call "
+                    "several functions"
+                )
+
+
+# -- the options ----------------------------------------------------------------------------------
+
+
+def _check_options(
+    topics: tuple[object, ...], pattern: object, on_error: object, options: dict[str, object]
+) -> None:
+    for name in options:
+        if name in _NOT_OFFERED:
+            raise ConfigError(
+                f"{name}= is not offered by this version: do it inside the handler, and choose "
+                'on_error="stop" or on_error="skip"'
+            )
+        close = difflib.get_close_matches(name, _OPTIONS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_OPTIONS)}"
+        raise ConfigError(f"a handler has no option {name}: {hint}")
+    if on_error not in get_args(OnError):
+        raise ConfigError(f'on_error={on_error!r} is unknown: use on_error="stop" or "skip"')
+    for topic in topics:
+        if callable(topic):
+            raise ConfigError(
+                f'@handler needs its topics: write @handler("orders") above {handler_name(topic)}'
+            )
+        if isinstance(topic, (list, tuple, set, frozenset)):
+            raise ConfigError(
+                'topics are separate arguments: handler("a", "b"), or handler(*names)'
+            )
+        if not isinstance(topic, str) or not topic:
+            raise ConfigError(f"a topic is a name, not {topic!r}")
+    if len(set(topics)) < len(topics):
+        raise ConfigError(f"a topic is named twice: {', '.join(map(str, topics))}")
+    if topics and pattern is not None:
+        raise ConfigError("a handler has topics or a pattern, not both: register it twice")
+    if not topics and pattern is None:
+        raise ConfigError('a handler needs topics or a pattern: handler("orders")')
+    _check_pattern(pattern)
+
+
+def _check_pattern(pattern: object) -> None:
+    if isinstance(pattern, re.Pattern):
+        compiled = cast("re.Pattern[str] | re.Pattern[bytes]", pattern)
+        if isinstance(compiled.pattern, bytes):
+            raise ConfigError("a pattern is of str, not of bytes: topics are names")
+        if compiled.groupindex or _BACKREFERENCE.search(compiled.pattern):
+            raise ConfigError(
+                "named groups and backreferences do not work in a handler's pattern, as patterns "
+                "are joined for the subscription: use (?:...)"
+            )
+        if compiled.flags & ~re.UNICODE:
+            raise ConfigError(
+                "flags of a compiled pattern are not kept, as handlers' patterns are joined for "
+                'the subscription: write them inline for a part of it, as in "(?i:orders)-.*"'
+            )
+        return
+    if pattern is None:
+        return
+    if not isinstance(pattern, str):
+        raise ConfigError(f"a pattern is a regular expression, not {pattern!r}")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from error
+    _check_pattern(re.compile(pattern))

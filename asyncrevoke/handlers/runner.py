@@ -1,0 +1,220 @@
+"""Runs handlers on what a source delivers, until the source stops or a handler stops it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from asyncrevoke.errors import ConfigError, HandlerExitError
+from asyncrevoke.handlers.drain_watch import DrainWatch
+from asyncrevoke.handlers.lanes import LaneQueue
+from asyncrevoke.handlers.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.model import PollResult, Record, TopicPartition
+
+
+class HandlerRunner:
+    """The only poller of ``source``: takes records, runs their handlers, completes them.
+
+    Handlers run in lanes (``order_by``), at most ``concurrency`` at once; how many records are
+    taken ahead is the source's to bound. A partition in ``to_be_revoked`` drains: with H the
+    highest offset whose handler has started, what comes after H is dropped at once and the rest
+    runs to its end. Stopping drains every partition in the same way. A lost partition's handlers
+    are cancelled.
+    """
+
+    def __init__(
+        self,
+        source: RecordSource,
+        router: Router,
+        *,
+        concurrency: int,
+        log: Log,
+        order_by: OrderBy | None = "key",
+        null_keys: NullKeys = "ordered",
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._lanes: LaneQueue[Record] = LaneQueue(order_by, null_keys)
+        self._work = HandlerWork(source, router, log, self._stop)
+        self._workers: Workers[Record] = Workers(self._lanes, self._work, concurrency, log)
+        self._watch = DrainWatch(
+            lambda: [(partition, record.offset) for partition, record in self._workers.running()],
+            log,
+        )
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Handle records until the source stops, then drain, and return.
+
+        Raises what stopped it, when all has drained: the error of a handler whose policy is
+        "stop", HandlerExitError for a handler that raised SystemExit or KeyboardInterrupt, an
+        error of ``source.poll``, ConfigError for a topic without handler. The records that failed
+        are abandoned, so that neither a commit passes them nor a close waits for them.
+
+        If cancelled, handlers are cancelled too and what has not ended is abandoned; it returns
+        when they have ended, or 5 s later, naming those that have not.
+        """
+        try:
+            await self._poll_until_stopped()
+            self._drain_all()
+            if not self._work.has_crashed:
+                with self._source.parked():
+                    await self._workers.drained()
+        except asyncio.CancelledError:
+            if self._failure is not None:
+                self._log.error("cancelled while a failure drained", exc_info=self._failure)
+            raise
+        finally:
+            self._watch.close()
+            await self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions are lost: drop what is queued of them and cancel what runs.
+
+        Poll results do this by themselves; it may be called earlier, for example while closing.
+        """
+        for partition in partitions:
+            self._lanes.lose(partition)
+            self._workers.cancel(partition)
+        self._workers.notify()
+
+    async def _poll_until_stopped(self) -> None:
+        while self._failure is None:
+            try:
+                batch = await self._source.poll()
+            except StopAsyncIteration:
+                return
+            except Exception as error:  # noqa: BLE001 - raised by run, after the drain
+                self._stop(error)
+                return
+            try:
+                self._take(batch)
+            except ConfigError as error:
+                self._stop(error)
+                return
+            if self._failure is None:
+                # A source that always has records must not keep the loop from the workers.
+                await asyncio.sleep(0)
+
+    def _take(self, batch: PollResult) -> None:
+        if batch.lost:
+            self.lose(batch.lost)
+        for partition, records in batch.by_partition().items():
+            self._work.prepare(partition.topic)
+            self._lanes.put(partition, records)
+        self._workers.notify()
+        self._watch.watch(sorted(batch.to_be_revoked))
+        for partition in sorted(batch.to_be_revoked):
+            self._drain(partition)
+
+    def _drain(self, partition: TopicPartition) -> None:
+        dropped = self._lanes.drain(partition)
+        if dropped:
+            self._source.drop_after(partition, min(record.offset for record in dropped) - 1)
+
+    def _drain_all(self) -> None:
+        self._watch.watch(self._lanes.partitions())
+        for partition in self._lanes.partitions():
+            self._drain(partition)
+
+    def _stop(self, error: BaseException) -> None:
+        """No new records; what has started runs to its end; ``run`` raises the first error."""
+        if self._failure is not None:
+            self._log.error("a further handler failed while the consumer stops", exc_info=error)
+            return
+        self._failure = error
+        self._drain_all()
+        self._source.stop()
+
+    async def _end(self) -> None:
+        left: list[Record] = []
+        try:
+            left = await self._workers.close()
+        finally:
+            # What waits behind a failed record, or was never started because run was cancelled.
+            for record in self._lanes.clear():
+                self._source.abandon(record)
+            for record in left:
+                self._log.error(
+                    "a handler was cancelled and has not ended: it is left behind",
+                    topic=record.topic,
+                    partition=record.partition,
+                    offset=record.offset,
+                )
+                self._source.abandon(record)
+
+
+class HandlerWork:
+    """One record at a time: which handler it has, and what its failure means."""
+
+    def __init__(
+        self, source: RecordSource, router: Router, log: Log, stop: Callable[[BaseException], None]
+    ) -> None:
+        self._source = source
+        self._router = router
+        self._log = log
+        self._stop = stop
+        self._handlers: dict[str, Handler] = {}
+        self._calls: dict[str, Callable[[Record], Awaitable[object]]] = {}
+        self.finished = source.complete
+        self.has_crashed = False
+
+    def prepare(self, topic: str) -> None:
+        """Look up the handler of a topic; ConfigError if it has none."""
+        if topic not in self._calls:
+            handler = self._router.find(topic)
+            self._handlers[topic] = handler
+            self._calls[topic] = handler.call
+
+    def start(self, record: Record, /) -> Awaitable[object]:
+        """Decode, and call the handler."""
+        return self._calls[record.topic](record)
+
+    def failed(self, record: Record, error: BaseException, /) -> bool:
+        """Apply the handler's policy."""
+        handler = self._handlers[record.topic]
+        where = f"{record.topic}-{record.partition} at offset {record.offset}"
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            error = HandlerExitError(error)
+        elif handler.on_error == "skip":
+            self._log.warning(
+                "a handler failed: its record is skipped",
+                handler=handler.name,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                exc_info=error,
+            )
+            self._source.complete(record)
+            return True
+        error.add_note(f"while {handler.name} handled {where}")
+        self._source.abandon(record)
+        self._stop(error)
+        return False
+
+    def cancelled(self, record: Record, error: BaseException, /) -> None:
+        """The record is not done. An error raised while being cancelled is only logged."""
+        self._source.abandon(record)
+        if not isinstance(error, asyncio.CancelledError):
+            self._log.warning(
+                "a handler failed while it was cancelled",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                exc_info=error,
+            )
+
+    def crashed(self, error: BaseException, /) -> None:
+        """A worker itself has failed: stop without waiting for what runs."""
+        self.has_crashed = True
+        self._stop(error)

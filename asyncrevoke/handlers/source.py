@@ -1,0 +1,95 @@
+"""What handlers need of a consumer: records, and a place to count them as done.
+
+``handlers/`` never sees the Consumer. It knows a record with the ``ledger_id`` that counts it, and
+this protocol. All methods belong to the event loop's thread; those that are not ``async`` return
+at once and never call back into the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from asyncrevoke.model import PollResult, Record, TopicPartition
+
+
+class RecordSource(Protocol):
+    """Where records come from, and where they are counted as done.
+
+    Used in two ways. The handler runner is the only poller: it calls ``poll``, and each record
+    that it gets is held until ``complete``, ``abandon`` or ``drop_after``. The task group never
+    polls: the user's own loop does, and the group takes single records of its batches with
+    ``submit``.
+    """
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were returned by a poll and are neither done nor dropped nor lost."""
+        ...
+
+    async def poll(self) -> PollResult:
+        """One step (R1 to R7), without a timeout; at any time at most one call.
+
+        Waits for records, a new revoke, a new loss or an error. Every record returned is *held*:
+        the start of the next step does not count it as done, only ``complete`` does. Returns no
+        more records than there is room for (``max_in_flight`` less ``in_flight``); while there is
+        none it still returns for revokes and losses. While it waits, partitions of an announced
+        revoke are released as soon as they have drained (R5), so ``complete``, ``abandon`` and
+        ``drop_after`` must be able to wake it. A loss is listed at the latest together with the
+        first records of a later assignment of the same partition.
+
+        Raises StopAsyncIteration once ``stop`` was called or the consumer is closing, and errors
+        as the iterator does. If cancelled, no record and no ``lost`` entry is gone: the next call
+        returns them.
+        """
+        ...
+
+    def stop(self) -> None:
+        """No further records: a waiting ``poll`` and every later one raises StopAsyncIteration.
+
+        Idempotent. It does not close the consumer: what was taken can still be completed.
+        """
+        ...
+
+    def submit(self, record: Record) -> bool:
+        """A task is about to hold this record: the next step no longer counts it as done.
+
+        False if its partition is lost or released (or the record is done already); then nothing
+        changes. ValueError for a record of another consumer.
+        """
+        ...
+
+    def complete(self, record: Record) -> bool:
+        """The record is done. False if it was done already, or its partition is lost or released;
+        then nothing changes. Any order; the commit point moves contiguously. Hot path.
+        """
+        ...
+
+    def abandon(self, record: Record) -> None:
+        """The record has ended and is *not* done: it failed, or its task was cancelled.
+
+        It no longer holds a release or a close back (``in_flight`` shrinks), and the commit point
+        never moves past it, so the next owner gets it again. Nothing happens if it is done
+        already, or its partition is lost or released.
+        """
+        ...
+
+    def drop_after(self, partition: TopicPartition, offset: int) -> None:
+        """Give up the records of ``partition`` after ``offset`` that a poll has returned.
+
+        None of them was started. They are no longer in flight and the position goes back before
+        them: the next owner gets them (we ourselves, if the revoke is withdrawn). Concerns the
+        partition's current ledger; nothing happens if it is lost or released.
+        """
+        ...
+
+    def parked(self) -> AbstractContextManager[None]:
+        """Inside this block the caller awaits the library, not the user's code: a poll boundary.
+
+        The time does not count towards ``max_poll_interval`` (R10), and partitions of an
+        announced revoke are released as soon as they have drained (R5). It is no start of a step:
+        the last batch does not count as processed by it.
+        """
+        ...

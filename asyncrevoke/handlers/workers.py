@@ -1,0 +1,279 @@
+"""The tasks that run what the lanes allow: a fixed set, none per record."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from asyncrevoke.errors import HandlerCancelledError
+from asyncrevoke.handlers.lanes import Entry, Keyed, LaneQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+
+    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.model import TopicPartition
+
+T = TypeVar("T", bound=Keyed)
+W_contra = TypeVar("W_contra", contravariant=True)
+
+# How long workers, all together, may go on without giving the loop a turn, if no handler awaits
+# anything.
+_BREATH = 0.004
+# How long cancelled handlers may take to end before they are left behind.
+_GRACE = 5.0
+
+
+class Work(Protocol[W_contra]):
+    """What the workers do, and whom they tell."""
+
+    def start(self, item: W_contra, /) -> Awaitable[object]:
+        """Call the handler. What it raises itself counts like what its awaitable raises."""
+        ...
+
+    def finished(self, item: W_contra, /) -> object:
+        """The item is done."""
+        ...
+
+    def failed(self, item: W_contra, error: BaseException, /) -> bool:
+        """The item has failed. True lets its lane go on, False blocks it."""
+        ...
+
+    def cancelled(self, item: W_contra, error: BaseException, /) -> None:
+        """The item ended because ``cancel`` or ``close`` asked for it."""
+        ...
+
+    def crashed(self, error: BaseException, /) -> None:
+        """A worker has ended by an error that is no handler's: nothing can be relied on."""
+        ...
+
+
+class _Worker(Generic[T]):
+    __slots__ = ("cancelled", "entry", "left_behind", "parked", "task")
+
+    def __init__(self) -> None:
+        self.entry: Entry[T] | None = None
+        self.cancelled = False
+        self.left_behind = False
+        self.parked: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Workers(Generic[T]):
+    """At most ``concurrency`` tasks, made when they are first needed, that take from ``lanes``.
+
+    An idle worker is parked on a future. Whoever puts something calls ``notify``, which wakes one;
+    a worker that was woken and finds more than it can take wakes two others. So a burst is spread
+    in few turns of the loop, and handlers that await nothing are run by one worker in a row.
+
+    Each item starts with the context variables that were set when this object was made: a worker
+    whose handler has left some changed is replaced.
+    """
+
+    def __init__(self, lanes: LaneQueue[T], work: Work[T], concurrency: int, log: Log) -> None:
+        self._lanes = lanes
+        self._work = work
+        self._concurrency = concurrency
+        self._log = log
+        self._workers: dict[_Worker[T], None] = {}
+        self._parked: list[_Worker[T]] = []
+        # Set while a callback is due that says that the loop has gone round.
+        self._in_turn = False
+        self._turn_ends = 0.0
+        self._idle: asyncio.Future[None] | None = None
+        self._closing = False
+        self._crashed = False
+        self._context = copy_context()
+
+    def running(self) -> Iterator[tuple[TopicPartition, T]]:
+        """What has been started and has not ended."""
+        for worker in self._workers:
+            if worker.entry is not None:
+                yield worker.entry[0].partition, worker.entry[1]
+
+    def notify(self) -> None:
+        """Something may be ready."""
+        if self._lanes.ready and not self._closing:
+            self._wake_one()
+
+    def cancel(self, partition: TopicPartition) -> None:
+        """Cancel what runs of a lost partition. Its lanes go on when it has ended."""
+        for worker in self._workers:
+            entry = worker.entry
+            if entry is not None and entry[0].partition == partition and not worker.cancelled:
+                worker.cancelled = True
+                assert worker.task is not None
+                worker.task.cancel()
+
+    async def drained(self) -> None:
+        """Wait until nothing runs and nothing is ready, or no worker is left.
+
+        If cancelled, only the waiting ends. One caller at a time.
+        """
+        if self._is_idle():
+            return
+        self.notify()
+        self._idle = asyncio.get_running_loop().create_future()
+        try:
+            await self._idle
+        finally:
+            self._idle = None
+
+    async def close(self) -> list[T]:
+        """Cancel what runs, wait for its end, and end the workers.
+
+        Returns what has still not ended 5 s later: it is left behind, and its end is not told.
+        If cancelled, the workers are cancelled all the same and the waiting ends.
+        """
+        self._closing = True
+        tasks = {worker.task: worker for worker in self._workers if worker.task is not None}
+        for task in tasks:
+            task.cancel()
+        if not tasks:
+            return []
+        _, left = await asyncio.wait(tasks, timeout=_GRACE)
+        items: list[T] = []
+        for task in left:
+            worker = tasks[task]
+            worker.left_behind = True
+            if worker.entry is not None:
+                items.append(worker.entry[1])
+        return items
+
+    # -- the workers -----------------------------------------------------------------------------
+
+    def _is_idle(self) -> bool:
+        nothing_left = not self._lanes.ready and len(self._parked) == len(self._workers)
+        return nothing_left or self._crashed
+
+    def _wake_one(self) -> None:
+        if self._parked:
+            parked = self._parked.pop().parked
+            if parked is not None and not parked.done():
+                parked.set_result(None)
+        elif len(self._workers) < self._concurrency:
+            worker: _Worker[T] = _Worker()
+            self._workers[worker] = None
+            self._begin(worker)
+
+    def _begin(self, worker: _Worker[T]) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self._run(worker), context=self._context.copy()
+        )
+        worker.task = task
+        task.add_done_callback(lambda task: self._ended(worker, task))
+
+    async def _run(self, worker: _Worker[T]) -> None:
+        lanes, work = self._lanes, self._work
+        take, lane_done = lanes.take, lanes.done
+        start, finished, clean = work.start, work.finished, self._context
+        fresh = True
+        while not self._closing:
+            if not self._in_turn:
+                self._begin_turn()
+            elif monotonic() > self._turn_ends:
+                await asyncio.sleep(0)
+                continue
+            entry = take()
+            if entry is None:
+                await self._park(worker)
+                fresh = True
+                continue
+            if fresh:
+                fresh = False
+                for _ in range(min(2, lanes.ready)):
+                    self._wake_one()
+            worker.entry = entry
+            item = entry[1]
+            try:
+                await start(item)
+            except BaseException as error:  # noqa: BLE001 - all of it is a handler's, see _failed
+                worker.entry = None
+                await self._failed(worker, entry, error)
+            else:
+                worker.entry = None
+                if worker.left_behind:
+                    return
+                finished(item)
+                lane_done(entry)
+                if worker.cancelled:
+                    await self._absorb_cancel(worker)
+            if copy_context() != clean:
+                self._begin(worker)
+                return
+
+    def _begin_turn(self) -> None:
+        self._in_turn = True
+        self._turn_ends = monotonic() + _BREATH
+        asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._in_turn = False
+
+    async def _park(self, worker: _Worker[T]) -> None:
+        worker.parked = asyncio.get_running_loop().create_future()
+        self._parked.append(worker)
+        self._tell_idle()
+        await worker.parked
+
+    def _tell_idle(self) -> None:
+        if self._idle is not None and not self._idle.done() and self._is_idle():
+            self._idle.set_result(None)
+
+    async def _failed(self, worker: _Worker[T], entry: Entry[T], error: BaseException) -> None:
+        item = entry[1]
+        task = worker.task
+        assert task is not None
+        if self._closing:
+            if not worker.left_behind:
+                self._work.cancelled(item, error)
+            return
+        if worker.cancelled:
+            self._work.cancelled(item, error)
+            self._lanes.done(entry)
+            await self._absorb_cancel(worker)
+            return
+        if isinstance(error, GeneratorExit):
+            raise error
+        by_others = False
+        if isinstance(error, asyncio.CancelledError):
+            # Either a future that the handler awaited was cancelled, or this task was, by someone
+            # else: then the worker ends, or it would hold up whoever shuts the loop down.
+            by_others = task.cancelling() > 0
+            error = HandlerCancelledError(
+                "the task that ran the handler was cancelled from outside"
+                if by_others
+                else "the handler raised CancelledError, and nobody had cancelled it"
+            )
+        if self._work.failed(item, error):
+            self._lanes.done(entry)
+        if by_others:
+            raise asyncio.CancelledError
+
+    async def _absorb_cancel(self, worker: _Worker[T]) -> None:
+        """Take back the cancellation that was meant for the handler only."""
+        worker.cancelled = False
+        task = worker.task
+        assert task is not None
+        try:
+            # A handler that ended without awaiting leaves the cancellation for the next await.
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+        if task.uncancel() > 0:
+            raise asyncio.CancelledError
+
+    def _ended(self, worker: _Worker[T], task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if worker.task is task:  # else another task goes on for it
+            del self._workers[worker]
+            if worker in self._parked:
+                self._parked.remove(worker)
+        if error is not None:
+            self._crashed = True
+            self._work.crashed(error)
+        self.notify()
+        self._tell_idle()

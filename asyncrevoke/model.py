@@ -1,0 +1,171 @@
+"""The values that users and every layer share: partitions, offsets, records, poll results."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import msgspec
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: that of the *next* record to read, and what is stored beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """An offset found by timestamp; ``timestamp`` is in milliseconds since the epoch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class GroupMetadata(NamedTuple):
+    """Who we are in the group: what a commit is stamped with. Generation -1 and an empty member id
+    outside a group."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class Health(NamedTuple):
+    """How the consumer is, for a health check.
+
+    ``state`` is the membership's state in words. Ages are seconds, None if it never happened:
+    ``heartbeat_age`` since the coordinator last confirmed the membership, ``idle_seconds`` since
+    the loop body got its last batch (None while it waits for one). ``paused_partitions`` stopped by
+    the user or by back-pressure. ``error`` is the fatal error, if there is one.
+    """
+
+    state: str
+    coordinator: str | None
+    heartbeat_age: float | None
+    idle_seconds: float | None
+    in_flight: int
+    assigned: int
+    revoking: int
+    paused_partitions: frozenset[TopicPartition]
+    error: Exception | None = None
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One record, with the attributes of aiokafka's ``ConsumerRecord``.
+
+    ``timestamp`` is in milliseconds since the epoch; ``timestamp_type`` is 0 for the time
+    of creation and 1 for the time of appending to the log.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    # Which ledger counts this record: a lost or sought-away partition has another one,
+    # so that a late completion cannot move its commit point.
+    ledger_id: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that this record was read from."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def checksum(self) -> None:
+        """Always None: message format v2 has a checksum per batch and none per record."""
+        return None
+
+    @property
+    def serialized_key_size(self) -> int:
+        """Bytes of the key, -1 for a null key."""
+        return -1 if self.key is None else len(self.key)
+
+    @property
+    def serialized_value_size(self) -> int:
+        """Bytes of the value, -1 for a null value (a tombstone)."""
+        return -1 if self.value is None else len(self.value)
+
+
+if TYPE_CHECKING:
+    # Only a tuple tells a type checker what each name gets when a poll result is unpacked.
+    class _Unpacks(tuple[Sequence[Record], frozenset[TopicPartition], frozenset[TopicPartition]]):
+        __slots__ = ()
+
+        def __new__(
+            cls,
+            slices: Mapping[TopicPartition, Sequence[Record]],
+            to_be_revoked: frozenset[TopicPartition] = frozenset(),
+            lost: frozenset[TopicPartition] = frozenset(),
+        ) -> Self: ...
+
+else:
+
+    class _Unpacks:
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[object]:
+            yield self.records
+            yield self.to_be_revoked
+            yield self.lost
+
+
+class PollResult(_Unpacks):
+    """What one step of the iterator returns (KIP-983, variant 1).
+
+    ``records`` is a sequence of :class:`Record`; ``to_be_revoked`` holds the partitions whose
+    revoke completes at the next step unless it is delayed; ``lost`` those that were lost since
+    the last step. It unpacks as ``records, to_be_revoked, lost`` and is no tuple.
+    """
+
+    __slots__ = ("_slices", "lost", "records", "to_be_revoked")
+
+    def __init__(
+        self,
+        slices: Mapping[TopicPartition, Sequence[Record]],
+        to_be_revoked: frozenset[TopicPartition] = frozenset(),
+        lost: frozenset[TopicPartition] = frozenset(),
+    ) -> None:
+        self._slices = slices
+        if len(slices) == 1:
+            (only,) = slices.values()
+            self.records: Sequence[Record] = only
+        else:
+            self.records = [record for part in slices.values() for record in part]
+        self.to_be_revoked = to_be_revoked
+        self.lost = lost
+
+    def by_partition(self) -> Mapping[TopicPartition, Sequence[Record]]:
+        """The same records grouped by partition, in offset order, without copying."""
+        return self._slices
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            "a PollResult has no length: use len(batch.records), batch.to_be_revoked or batch.lost"
+        )
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a PollResult is neither true nor false: test batch.records, to_be_revoked or lost"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"PollResult(records=<{len(self.records)}>, "
+            f"to_be_revoked={sorted(self.to_be_revoked)}, lost={sorted(self.lost)})"
+        )

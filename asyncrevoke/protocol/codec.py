@@ -1,0 +1,197 @@
+"""Messages to bytes and back, in a version that both sides speak.
+
+Per request there are two versions, the preferred one first, so that brokers from Apache Kafka 2.4
+on are served, and those to come that give up old versions. Where a version without tagged fields
+loses nothing it is preferred, being smaller and faster to walk before it is decoded (``guard.py``).
+"""
+
+# kio is loaded when it is used.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.protocol import messages
+from asyncrevoke.protocol.dialects import cluster, fetching, group, offsets
+from asyncrevoke.protocol.guard import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kio.static.protocol import Entity
+
+    from asyncrevoke.protocol.dialects.dialect import Dialect
+    from asyncrevoke.protocol.messages import Request, Response
+
+__all__ = [
+    "REQUESTS",
+    "Decoded",
+    "MalformedResponse",
+    "UnsupportedVersion",
+    "api_key",
+    "choose_version",
+    "correlation_id",
+    "decode_response",
+    "encode_header",
+    "encode_request",
+    "versions",
+]
+
+
+class UnsupportedVersion(Exception):  # noqa: N818 - as the Kafka protocol calls it
+    """The broker offers no version of a request that we speak."""
+
+
+class MalformedResponse(Exception):  # noqa: N818 - it names what was read
+    """Bytes that are no response to what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A response. ``unknown_errors`` are codes of a newer Kafka, which stand in ``message`` as
+    ``unknown_server_error``."""
+
+    message: Response
+    unknown_errors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    key: int
+    # version -> its dialect, the preferred one first
+    dialects: Mapping[int, Callable[[], Dialect]]
+
+
+_APIS: Final[Mapping[type[Request], _Api]] = {
+    messages.FetchRequest: _Api(1, {11: fetching.fetch_v11, 12: fetching.fetch_v12}),
+    messages.ListOffsetsRequest: _Api(2, {5: offsets.list_offsets_v5, 6: offsets.list_offsets_v6}),
+    messages.MetadataRequest: _Api(3, {12: cluster.metadata_v12, 8: cluster.metadata_v8}),
+    messages.OffsetCommitRequest: _Api(
+        8, {7: offsets.offset_commit_v7, 8: offsets.offset_commit_v8}
+    ),
+    messages.OffsetFetchRequest: _Api(9, {7: offsets.offset_fetch_v7, 5: offsets.offset_fetch_v5}),
+    messages.FindCoordinatorRequest: _Api(
+        10, {2: cluster.find_coordinator_v2, 3: cluster.find_coordinator_v3}
+    ),
+    messages.JoinGroupRequest: _Api(11, {9: group.join_group_v9, 5: group.join_group_v5}),
+    messages.HeartbeatRequest: _Api(12, {3: group.heartbeat_v3, 4: group.heartbeat_v4}),
+    messages.LeaveGroupRequest: _Api(13, {5: group.leave_group_v5, 3: group.leave_group_v3}),
+    messages.SyncGroupRequest: _Api(14, {5: group.sync_group_v5, 3: group.sync_group_v3}),
+}
+REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
+_CORRELATION_ID: Final = struct.Struct(">i")
+
+
+def api_key(message_type: type[Request]) -> int:
+    """Kafka's number for this request."""
+    return _APIS[message_type].key
+
+
+def versions(message_type: type[Request]) -> tuple[int, ...]:
+    """The versions that we speak, the preferred one first."""
+    return tuple(_APIS[message_type].dialects)
+
+
+def choose_version(
+    message_type: type[Request], broker_versions: Mapping[int, tuple[int, int]]
+) -> int:
+    """The version to use with a broker that offers ``{api key: (lowest, highest)}``.
+
+    Raises ``UnsupportedVersion`` with a sentence.
+    """
+    api = _APIS[message_type]
+    name = message_type.__name__.removesuffix("Request")
+    spoken = " and ".join(str(version) for version in sorted(api.dialects))
+    if api.key not in broker_versions:
+        raise UnsupportedVersion(
+            f"the broker does not offer {name}: Apache Kafka does, is this another server?"
+        )
+    lowest, highest = broker_versions[api.key]
+    for version in api.dialects:
+        if lowest <= version <= highest:
+            return version
+    fix = "upgrade the brokers" if highest < min(api.dialects) else "upgrade asyncrevoke"
+    raise UnsupportedVersion(
+        f"the broker offers versions {lowest} to {highest} of {name}, and this client speaks"
+        f" {spoken}: {fix}"
+    )
+
+
+def encode_header(
+    message_type: type[Request], version: int, correlation: int, client_id: str
+) -> bytes:
+    """The header that goes before the request."""
+    from kio.schema.request_header import v1, v2
+    from kio.static.primitive import i16, i32
+
+    dialect = _dialect(message_type, version)
+    header_type = v2.RequestHeader if dialect.flexible else v1.RequestHeader
+    return _write(
+        header_type(
+            request_api_key=i16(dialect.api_key),
+            request_api_version=i16(version),
+            correlation_id=i32(correlation),
+            client_id=client_id,
+        )
+    )
+
+
+def encode_request(message: Request, version: int) -> bytes:
+    """The body of the request. Raises ``ValueError`` for what has no place in it."""
+    from kio.serial.errors import SerialError
+
+    name = type(message).__name__
+    try:
+        return _write(_dialect(type(message), version).build(message))
+    except (SerialError, struct.error, TypeError, UnicodeEncodeError) as error:
+        raise ValueError(f"a {name} cannot be written in version {version}: {error}") from error
+
+
+def correlation_id(frame: bytes) -> int:
+    """Which request a frame answers; raises ``MalformedResponse``."""
+    if len(frame) < _CORRELATION_ID.size:
+        raise MalformedResponse(f"a response of {len(frame)} bytes has no correlation id")
+    number: int = _CORRELATION_ID.unpack_from(frame)[0]
+    return number
+
+
+def decode_response(message_type: type[Request], version: int, frame: bytes) -> Decoded:
+    """The response to a request of this type in a frame with its header.
+
+    Raises ``MalformedResponse`` for whatever bytes are none; nothing else comes out of it.
+    """
+    from kio.serial import entity_reader
+
+    correlation_id(frame)
+    dialect = _dialect(message_type, version)
+    response_type = dialect.response_type
+    offset = _CORRELATION_ID.size
+    try:
+        walked = walk(frame, offset, response_type, tagged_header=dialect.flexible)
+        if dialect.flexible:
+            offset += 1  # the header's tagged fields, of which none are left
+        entity = entity_reader(response_type)(walked.frame, offset)[0]
+        return Decoded(dialect.read(entity), tuple(walked.unknown_errors))
+    except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
+        raise MalformedResponse(
+            f"{len(frame)} bytes are no {response_type.__name__} v{version}:"
+            f" {type(error).__name__}: {error}"
+        ) from error
+
+
+@cache
+def _dialect(message_type: type[Request], version: int) -> Dialect:
+    return _APIS[message_type].dialects[version]()
+
+
+def _write(entity: Entity) -> bytes:
+    from kio.serial import entity_writer
+
+    with io.BytesIO() as buffer:
+        entity_writer(type(entity))(buffer, entity)
+        return buffer.getvalue()

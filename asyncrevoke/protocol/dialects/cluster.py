@@ -1,0 +1,154 @@
+"""Metadata and FindCoordinator."""
+
+# Each version of a message is a module of kio: only those in use are loaded.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.protocol.dialects.dialect import Dialect, make
+from asyncrevoke.protocol.messages import (
+    BrokerMetadata,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse as Coordinator2
+    from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as Coordinator3
+    from kio.schema.metadata.v8 import response as metadata8
+    from kio.schema.metadata.v12 import response as metadata12
+
+__all__ = ["find_coordinator_v2", "find_coordinator_v3", "metadata_v8", "metadata_v12"]
+
+
+def metadata_v12() -> Dialect:
+    """With topic ids (KIP-516), by which a topic that was created anew is noticed."""
+    from kio.schema.metadata.v12 import request as q
+    from kio.schema.metadata.v12 import response as r
+    from kio.schema.types import TopicName
+
+    def build(message: MetadataRequest) -> q.MetadataRequest:
+        return q.MetadataRequest(
+            topics=None
+            if message.topics is None
+            else tuple(
+                q.MetadataRequestTopic(topic_id=None, name=TopicName(name))
+                for name in message.topics
+            ),
+            # A consumer that misspells a topic must not bring it to life.
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def read(entity: r.MetadataResponse) -> MetadataResponse:
+        return _metadata(
+            entity,
+            tuple(
+                TopicMetadata(
+                    error=topic.error_code,
+                    name=topic.name or "",
+                    topic_id=topic.topic_id.bytes if topic.topic_id else bytes(16),
+                    is_internal=topic.is_internal,
+                    partitions=tuple(map(_partition, topic.partitions)),
+                )
+                for topic in entity.topics
+            ),
+        )
+
+    return make(q.MetadataRequest, build, r.MetadataResponse, read)
+
+
+def metadata_v8() -> Dialect:
+    """Without topic ids; Kafka 2.3 to 3.0."""
+    from kio.schema.metadata.v8 import request as q
+    from kio.schema.metadata.v8 import response as r
+    from kio.schema.types import TopicName
+
+    def build(message: MetadataRequest) -> q.MetadataRequest:
+        return q.MetadataRequest(
+            topics=None
+            if message.topics is None
+            else tuple(q.MetadataRequestTopic(name=TopicName(name)) for name in message.topics),
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+    def read(entity: r.MetadataResponse) -> MetadataResponse:
+        return _metadata(
+            entity,
+            tuple(
+                TopicMetadata(
+                    error=topic.error_code,
+                    name=topic.name,
+                    is_internal=topic.is_internal,
+                    partitions=tuple(map(_partition, topic.partitions)),
+                )
+                for topic in entity.topics
+            ),
+        )
+
+    return make(q.MetadataRequest, build, r.MetadataResponse, read)
+
+
+def _metadata(
+    entity: metadata8.MetadataResponse | metadata12.MetadataResponse,
+    topics: tuple[TopicMetadata, ...],
+) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=tuple(
+            BrokerMetadata(
+                node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in entity.brokers
+        ),
+        topics=topics,
+        cluster_id=entity.cluster_id,
+        controller_id=entity.controller_id,
+    )
+
+
+def _partition(
+    entity: metadata8.MetadataResponsePartition | metadata12.MetadataResponsePartition,
+) -> PartitionMetadata:
+    return PartitionMetadata(
+        error=entity.error_code,
+        partition=entity.partition_index,
+        leader_id=entity.leader_id,
+        leader_epoch=entity.leader_epoch,
+        replicas=entity.replica_nodes,
+    )
+
+
+def find_coordinator_v2() -> Dialect:
+    """One key per request."""
+    from kio.schema.find_coordinator.v2 import request as q
+    from kio.schema.find_coordinator.v2 import response as r
+
+    def build(message: FindCoordinatorRequest) -> q.FindCoordinatorRequest:
+        return q.FindCoordinatorRequest(key=message.group_id)  # a key type of 0 is a group
+
+    return make(q.FindCoordinatorRequest, build, r.FindCoordinatorResponse, _coordinator)
+
+
+def find_coordinator_v3() -> Dialect:
+    """The same with tagged fields."""
+    from kio.schema.find_coordinator.v3 import request as q
+    from kio.schema.find_coordinator.v3 import response as r
+
+    def build(message: FindCoordinatorRequest) -> q.FindCoordinatorRequest:
+        return q.FindCoordinatorRequest(key=message.group_id)
+
+    return make(q.FindCoordinatorRequest, build, r.FindCoordinatorResponse, _coordinator)
+
+
+def _coordinator(entity: Coordinator2 | Coordinator3) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error=entity.error_code, node_id=entity.node_id, host=entity.host, port=entity.port
+    )

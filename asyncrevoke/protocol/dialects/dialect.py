@@ -1,0 +1,81 @@
+"""One version of one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kio.static.primitive import i16, i32Timedelta
+    from kio.static.protocol import Entity
+
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.protocol.messages import Request, Response
+
+    class RequestEntity(Entity, Protocol):
+        """A request of kio."""
+
+        __api_key__: ClassVar[i16]
+
+    _Request = TypeVar("_Request", bound=Request)
+    _RequestEntity = TypeVar("_RequestEntity", bound=RequestEntity)
+    _ResponseEntity = TypeVar("_ResponseEntity", bound=Entity)
+
+__all__ = ["Dialect", "by_topic", "duration", "make"]
+
+
+class _OfPartition(Protocol):
+    @property
+    def partition(self) -> TopicPartition: ...
+
+
+_Entry = TypeVar("_Entry", bound=_OfPartition)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How to write a request in one version, and how to read the response.
+
+    ``build`` and ``read`` belong to one type of message each, that under which ``codec`` keeps
+    this dialect.
+    """
+
+    api_key: int
+    version: int
+    flexible: bool
+    response_type: type[Entity]
+    build: Callable[[Request], RequestEntity]
+    read: Callable[[Entity], Response]
+
+
+def make(
+    request_type: type[_RequestEntity],
+    build: Callable[[_Request], _RequestEntity],
+    response_type: type[_ResponseEntity],
+    read: Callable[[_ResponseEntity], Response],
+) -> Dialect:
+    """Tie the four together; that they fit each other is checked here, and forgotten after it."""
+    return Dialect(
+        api_key=request_type.__api_key__,
+        version=request_type.__version__,
+        flexible=request_type.__flexible__,
+        response_type=response_type,
+        build=cast("Callable[[Request], RequestEntity]", build),
+        read=cast("Callable[[Entity], Response]", read),
+    )
+
+
+def duration(seconds: float) -> i32Timedelta:
+    """Seconds as kio has them, at most what 32 bits of milliseconds hold."""
+    return cast("i32Timedelta", timedelta(milliseconds=min(round(seconds * 1000), 2**31 - 1)))
+
+
+def by_topic(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:
+    """Entries under the topic of their partition, topics in the order in which they come first."""
+    topics: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        topics.setdefault(entry.partition.topic, []).append(entry)
+    return topics

@@ -1,0 +1,258 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of the classic group protocol."""
+
+# Each version of a message is a module of kio: only those in use are loaded.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
+    from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
+    from kio.schema.join_group.v5.response import JoinGroupResponseMember as Member5
+    from kio.schema.join_group.v9.response import JoinGroupResponseMember as Member9
+    from kio.schema.leave_group.v3.response import LeaveGroupResponse as Leave3
+    from kio.schema.leave_group.v5.response import LeaveGroupResponse as Leave5
+    from kio.schema.sync_group.v3.response import SyncGroupResponse as Sync3
+    from kio.schema.sync_group.v5.response import SyncGroupResponse as Sync5
+
+__all__ = [
+    "heartbeat_v3",
+    "heartbeat_v4",
+    "join_group_v5",
+    "join_group_v9",
+    "leave_group_v3",
+    "leave_group_v5",
+    "sync_group_v3",
+    "sync_group_v5",
+]
+
+_PROTOCOL_TYPE: Final = "consumer"
+_LONGEST_REASON: Final = 255  # KIP-800: brokers refuse longer ones
+
+
+def join_group_v9() -> Dialect:
+    """With a reason (KIP-800), and a static leader may be told to assign nothing (KIP-814)."""
+    from kio.schema.join_group.v9 import request as q
+    from kio.schema.join_group.v9 import response as r
+    from kio.schema.types import GroupId
+
+    def build(message: JoinGroupRequest) -> q.JoinGroupRequest:
+        return q.JoinGroupRequest(
+            group_id=GroupId(message.group_id),
+            session_timeout=duration(message.session_timeout),
+            rebalance_timeout=duration(message.rebalance_timeout),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=tuple(
+                q.JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in message.protocols
+            ),
+            reason=message.reason[:_LONGEST_REASON] or None,
+        )
+
+    def read(entity: r.JoinGroupResponse) -> JoinGroupResponse:
+        return JoinGroupResponse(
+            error=entity.error_code,
+            generation=entity.generation_id,
+            protocol_name=entity.protocol_name,
+            leader=entity.leader,
+            skip_assignment=entity.skip_assignment,
+            member_id=entity.member_id,
+            members=_members(entity.members),
+        )
+
+    return make(q.JoinGroupRequest, build, r.JoinGroupResponse, read)
+
+
+def join_group_v5() -> Dialect:
+    """With static members (KIP-345); Kafka 2.3 to 3.1."""
+    from kio.schema.join_group.v5 import request as q
+    from kio.schema.join_group.v5 import response as r
+    from kio.schema.types import GroupId
+
+    def build(message: JoinGroupRequest) -> q.JoinGroupRequest:
+        return q.JoinGroupRequest(
+            group_id=GroupId(message.group_id),
+            session_timeout=duration(message.session_timeout),
+            rebalance_timeout=duration(message.rebalance_timeout),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=tuple(
+                q.JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in message.protocols
+            ),
+        )
+
+    def read(entity: r.JoinGroupResponse) -> JoinGroupResponse:
+        return JoinGroupResponse(
+            error=entity.error_code,
+            generation=entity.generation_id,
+            protocol_name=entity.protocol_name or None,
+            leader=entity.leader,
+            member_id=entity.member_id,
+            members=_members(entity.members),
+        )
+
+    return make(q.JoinGroupRequest, build, r.JoinGroupResponse, read)
+
+
+def _members(entities: Sequence[Member5 | Member9]) -> tuple[JoinGroupMember, ...]:
+    return tuple(
+        JoinGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            metadata=member.metadata,
+        )
+        for member in entities
+    )
+
+
+def sync_group_v5() -> Dialect:
+    """The broker checks the assignor's name, too (KIP-559)."""
+    from kio.schema.sync_group.v5 import request as q
+    from kio.schema.sync_group.v5 import response as r
+    from kio.schema.types import GroupId
+    from kio.static.primitive import i32
+
+    def build(message: SyncGroupRequest) -> q.SyncGroupRequest:
+        return q.SyncGroupRequest(
+            group_id=GroupId(message.group_id),
+            generation_id=i32(message.generation),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocol_name=message.protocol_name,
+            assignments=tuple(
+                q.SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+                for member_id, assignment in message.assignments
+            ),
+        )
+
+    return make(q.SyncGroupRequest, build, r.SyncGroupResponse, _synced)
+
+
+def sync_group_v3() -> Dialect:
+    """With static members; Kafka 2.3 and 2.4."""
+    from kio.schema.sync_group.v3 import request as q
+    from kio.schema.sync_group.v3 import response as r
+    from kio.schema.types import GroupId
+    from kio.static.primitive import i32
+
+    def build(message: SyncGroupRequest) -> q.SyncGroupRequest:
+        return q.SyncGroupRequest(
+            group_id=GroupId(message.group_id),
+            generation_id=i32(message.generation),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            assignments=tuple(
+                q.SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+                for member_id, assignment in message.assignments
+            ),
+        )
+
+    return make(q.SyncGroupRequest, build, r.SyncGroupResponse, _synced)
+
+
+def _synced(entity: Sync3 | Sync5) -> SyncGroupResponse:
+    return SyncGroupResponse(error=entity.error_code, assignment=entity.assignment)
+
+
+def heartbeat_v3() -> Dialect:
+    """With static members; later versions add tagged fields, and those hold nothing yet."""
+    from kio.schema.heartbeat.v3 import request as q
+    from kio.schema.heartbeat.v3 import response as r
+    from kio.schema.types import GroupId
+    from kio.static.primitive import i32
+
+    def build(message: HeartbeatRequest) -> q.HeartbeatRequest:
+        return q.HeartbeatRequest(
+            group_id=GroupId(message.group_id),
+            generation_id=i32(message.generation),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+        )
+
+    return make(q.HeartbeatRequest, build, r.HeartbeatResponse, _heartbeat)
+
+
+def heartbeat_v4() -> Dialect:
+    """The same with tagged fields."""
+    from kio.schema.heartbeat.v4 import request as q
+    from kio.schema.heartbeat.v4 import response as r
+    from kio.schema.types import GroupId
+    from kio.static.primitive import i32
+
+    def build(message: HeartbeatRequest) -> q.HeartbeatRequest:
+        return q.HeartbeatRequest(
+            group_id=GroupId(message.group_id),
+            generation_id=i32(message.generation),
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+        )
+
+    return make(q.HeartbeatRequest, build, r.HeartbeatResponse, _heartbeat)
+
+
+def _heartbeat(entity: Heartbeat3 | Heartbeat4) -> HeartbeatResponse:
+    return HeartbeatResponse(error=entity.error_code)
+
+
+def leave_group_v5() -> Dialect:
+    """With a reason (KIP-800)."""
+    from kio.schema.leave_group.v5 import request as q
+    from kio.schema.leave_group.v5 import response as r
+    from kio.schema.types import GroupId
+
+    def build(message: LeaveGroupRequest) -> q.LeaveGroupRequest:
+        member = q.MemberIdentity(
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            reason=message.reason[:_LONGEST_REASON] or None,
+        )
+        return q.LeaveGroupRequest(group_id=GroupId(message.group_id), members=(member,))
+
+    return make(q.LeaveGroupRequest, build, r.LeaveGroupResponse, _left)
+
+
+def leave_group_v3() -> Dialect:
+    """By member, static ones too; Kafka 2.4 to 3.1."""
+    from kio.schema.leave_group.v3 import request as q
+    from kio.schema.leave_group.v3 import response as r
+    from kio.schema.types import GroupId
+
+    def build(message: LeaveGroupRequest) -> q.LeaveGroupRequest:
+        member = q.MemberIdentity(
+            member_id=message.member_id, group_instance_id=message.group_instance_id
+        )
+        return q.LeaveGroupRequest(group_id=GroupId(message.group_id), members=(member,))
+
+    return make(q.LeaveGroupRequest, build, r.LeaveGroupResponse, _left)
+
+
+def _left(entity: Leave3 | Leave5) -> LeaveGroupResponse:
+    # The request is answered as a whole and for each member, of which there is one.
+    error = entity.error_code
+    for member in entity.members:
+        if error is ErrorCode.none:
+            error = member.error_code
+    return LeaveGroupResponse(error=error)

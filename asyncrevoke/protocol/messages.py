@@ -1,0 +1,286 @@
+"""The requests and responses that the core speaks, free of protocol versions.
+
+Every time is in seconds, every timestamp in milliseconds since the epoch, and a topic is known by
+its name. ``codec.py`` turns these into the Kafka messages of the version that a broker offers.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from asyncrevoke.model import TopicPartition
+
+__all__ = ["ErrorCode", "Request", "Response"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all messages."""
+
+
+# --- cluster ---------------------------------------------------------------------------------
+
+
+class MetadataRequest(Message, frozen=True, kw_only=True):
+    """Ask for brokers and topics. ``topics=None`` asks for every topic; ``()`` for brokers only."""
+
+    topics: tuple[str, ...] | None
+
+
+class BrokerMetadata(Message, frozen=True, kw_only=True):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionMetadata(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    partition: int
+    leader_id: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+
+
+class TopicMetadata(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    name: str
+    topic_id: bytes = bytes(16)
+    is_internal: bool = False
+    partitions: tuple[PartitionMetadata, ...] = ()
+
+
+class MetadataResponse(Message, frozen=True, kw_only=True):
+    brokers: tuple[BrokerMetadata, ...]
+    topics: tuple[TopicMetadata, ...]
+    cluster_id: str | None = None
+    controller_id: int = -1
+
+
+class FindCoordinatorRequest(Message, frozen=True, kw_only=True):
+    group_id: str
+
+
+class FindCoordinatorResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+
+
+# --- classic membership ------------------------------------------------------------------------
+
+
+class JoinGroupRequest(Message, frozen=True, kw_only=True):
+    group_id: str
+    session_timeout: float
+    rebalance_timeout: float
+    member_id: str
+    group_instance_id: str | None
+    # (assignor name, encoded subscription), preferred first
+    protocols: tuple[tuple[str, bytes], ...]
+    reason: str = ""
+
+
+class JoinGroupMember(Message, frozen=True, kw_only=True):
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinGroupResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    generation: int = -1
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = ""
+    members: tuple[JoinGroupMember, ...] = ()
+
+
+class SyncGroupRequest(Message, frozen=True, kw_only=True):
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    protocol_name: str
+    # (member id, encoded assignment); empty unless this member leads
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+class SyncGroupResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    assignment: bytes = b""
+
+
+class HeartbeatRequest(Message, frozen=True, kw_only=True):
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class HeartbeatResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+
+
+class LeaveGroupRequest(Message, frozen=True, kw_only=True):
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    reason: str = ""
+
+
+class LeaveGroupResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+
+
+# --- offsets -----------------------------------------------------------------------------------
+
+
+class CommitEntry(Message, frozen=True, kw_only=True):
+    partition: TopicPartition
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class OffsetCommitRequest(Message, frozen=True, kw_only=True):
+    """``generation`` is -1 and ``member_id`` empty outside a group."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    entries: tuple[CommitEntry, ...]
+
+
+class OffsetCommitResponse(Message, frozen=True, kw_only=True):
+    errors: tuple[tuple[TopicPartition, ErrorCode], ...]
+
+
+class OffsetFetchRequest(Message, frozen=True, kw_only=True):
+    """``require_stable``: UNSTABLE_OFFSET_COMMIT is answered while a transaction is open."""
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+    require_stable: bool = True
+
+
+class FetchedOffset(Message, frozen=True, kw_only=True):
+    """``offset`` is -1 if nothing was committed."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class OffsetFetchResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    offsets: tuple[FetchedOffset, ...] = ()
+
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+
+
+class OffsetQuery(Message, frozen=True, kw_only=True):
+    """``timestamp``: LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or milliseconds since the epoch."""
+
+    partition: TopicPartition
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class ListOffsetsRequest(Message, frozen=True, kw_only=True):
+    queries: tuple[OffsetQuery, ...]
+    read_committed: bool = False
+
+
+class ListedOffset(Message, frozen=True, kw_only=True):
+    """``offset`` is -1 if no record has that timestamp or a later one."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+class ListOffsetsResponse(Message, frozen=True, kw_only=True):
+    offsets: tuple[ListedOffset, ...]
+
+
+# --- fetching ----------------------------------------------------------------------------------
+
+
+class FetchPartition(Message, frozen=True, kw_only=True):
+    partition: TopicPartition
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+
+
+class FetchRequest(Message, frozen=True, kw_only=True):
+    """Sessionless: it always names every partition it asks for."""
+
+    partitions: tuple[FetchPartition, ...]
+    max_wait: float
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool = False
+    rack: str = ""
+
+
+class AbortedTransaction(Message, frozen=True, kw_only=True):
+    producer_id: int
+    first_offset: int
+
+
+class FetchedPartition(Message, frozen=True, kw_only=True):
+    """``records`` are record batches as they stand in the log; the last may be cut short."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: tuple[AbortedTransaction, ...] = ()
+    # The broker to fetch from instead (KIP-392), -1 if this one; ``records`` are then empty.
+    preferred_read_replica: int = -1
+    records: bytes = b""
+
+
+class FetchResponse(Message, frozen=True, kw_only=True):
+    error: ErrorCode
+    partitions: tuple[FetchedPartition, ...] = ()
+
+
+Request: TypeAlias = (
+    MetadataRequest
+    | FindCoordinatorRequest
+    | JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | OffsetCommitRequest
+    | OffsetFetchRequest
+    | ListOffsetsRequest
+    | FetchRequest
+)
+Response: TypeAlias = (
+    MetadataResponse
+    | FindCoordinatorResponse
+    | JoinGroupResponse
+    | SyncGroupResponse
+    | HeartbeatResponse
+    | LeaveGroupResponse
+    | OffsetCommitResponse
+    | OffsetFetchResponse
+    | ListOffsetsResponse
+    | FetchResponse
+)

@@ -1,0 +1,255 @@
+"""Fetched bytes to records: message format v2 (KIP-98), the only one since Kafka 4.0.
+
+A partition's bytes are split into batches by their headers, which is cheap; the records of a batch
+are decoded, decompressed and checked against its CRC only when they are wanted, by aiokafka's
+parser.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import islice
+from operator import lt
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from asyncrevoke.model import Record
+from asyncrevoke.protocol.snappy import declares_too_much
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncrevoke.protocol.messages import AbortedTransaction, FetchedPartition
+
+__all__ = ["CorruptBatch", "RecordBatch", "RecordDecoder", "decode_batches"]
+
+
+class CorruptBatch(Exception):  # noqa: N818 - it names what was read
+    """A record batch that fails its checksum, contradicts itself or cannot be decoded."""
+
+
+class RecordBatch(Protocol):
+    """A batch whose header is known and whose records are decoded on demand."""
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first record that the batch was written with."""
+        ...
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last one in the batch, compacted records included."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Records that it holds; 0 for control batches and for those of an aborted transaction."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes that it keeps in memory."""
+        ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """Epoch of the leader that appended it (KIP-101), -1 if unknown."""
+        ...
+
+    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+        """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``."""
+        ...
+
+
+class RecordDecoder(Protocol):
+    """Splits what a fetch brought for one partition into batches."""
+
+    def __call__(self, fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
+        """The whole batches in order; a last one that is cut off is left out."""
+        ...
+
+
+# base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last
+# timestamp, producer id, producer epoch, base sequence, count
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_PREFIX: Final = struct.Struct(">qi")
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_SNAPPY: Final = 2
+_CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
+_ABORT: Final = 0
+_LARGEST_OFFSET: Final = 2**63 - 1
+
+
+class _LogBatch:
+    """A batch as it stands in the log."""
+
+    __slots__ = ("_data", "base_offset", "count", "leader_epoch", "next_offset", "size")
+
+    def __init__(
+        self, data: bytes, base_offset: int, next_offset: int, count: int, leader_epoch: int
+    ) -> None:
+        self._data = data
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.count = count
+        self.size = len(data)
+        self.leader_epoch = leader_epoch
+
+    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+        if self.count == 0:
+            return []
+        try:
+            batch = DefaultRecordBatch(self._data)
+            if not batch.validate_crc():
+                raise CorruptBatch("the checksum of the record batch is wrong")
+            if batch.compression_type == _SNAPPY and declares_too_much(self._data, _HEADER.size):
+                raise CorruptBatch("the record batch is no snappy data")
+            kind = batch.timestamp_type
+            records = [
+                Record(
+                    topic,
+                    partition,
+                    record.offset,
+                    record.timestamp,
+                    kind,
+                    record.key,
+                    record.value,
+                    tuple(headers) if (headers := record.headers) else (),
+                    ledger_id,
+                )
+                for record in batch
+            ]
+        except CorruptBatch:
+            raise
+        except Exception as error:  # the codecs share no base class
+            raise CorruptBatch(f"the record batch cannot be decoded: {error}") from error
+        self._check(records)
+        if from_offset > self.base_offset:
+            return [record for record in records if record.offset >= from_offset]
+        return records
+
+    def _check(self, records: list[Record]) -> None:
+        """A checksum says that nothing was changed on the way, not that it was right before."""
+        if len(records) != self.count:
+            raise CorruptBatch(f"the record batch holds {len(records)} of {self.count} records")
+        offsets = [record.offset for record in records]
+        if (
+            offsets[0] < self.base_offset
+            or offsets[-1] >= self.next_offset
+            or not all(map(lt, offsets, islice(offsets, 1, None)))
+        ):
+            raise CorruptBatch("the offsets in the record batch are out of order")
+
+
+def decode_batches(fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
+    """Split the bytes of one partition into batches.
+
+    With ``read_committed``, batches of aborted transactions have a count of 0, as control batches
+    always have, so that the position moves past them. Batches before a broken one are returned
+    without it; if it stands first, ``CorruptBatch`` is raised, and likewise if there are bytes but
+    no whole batch, because fetching again would bring the same.
+    """
+    data = fetched.records
+    end = len(data)
+    aborted = _AbortedProducers(fetched.aborted) if read_committed else None
+    batches: list[RecordBatch] = []
+    position = 0
+    last = 0
+    while end - position > _MAGIC_AT:
+        base_offset, length = _PREFIX.unpack_from(data, position)
+        stop = position + _PREFIX.size + length
+        try:
+            if length >= 0 and stop > end and data[position + _MAGIC_AT] == _MAGIC:
+                break
+            if base_offset < last:
+                raise CorruptBatch(f"a batch at offset {base_offset} follows one up to {last}")
+            batch = _batch(data, position, stop, aborted)
+        except CorruptBatch:
+            if batches:
+                return batches
+            raise
+        batches.append(batch)
+        position = stop
+        last = batch.next_offset
+    if end and not batches:
+        raise CorruptBatch(f"{end} bytes hold no whole record batch")
+    return batches
+
+
+def _batch(data: bytes, position: int, stop: int, aborted: _AbortedProducers | None) -> RecordBatch:
+    magic = data[position + _MAGIC_AT]
+    if magic != _MAGIC:
+        raise CorruptBatch(
+            f"message format v{magic} is not supported, only v2: let a broker of version 3 rewrite"
+            " the topic, or copy it"
+            if magic < _MAGIC
+            else f"message format v{magic} is unknown"
+        )
+    if stop - position < _HEADER.size:
+        raise CorruptBatch(f"a record batch of {stop - position} bytes is shorter than its header")
+    (
+        base_offset,
+        _,
+        leader_epoch,
+        _,
+        _,
+        attributes,
+        last_offset_delta,
+        _,
+        _,
+        producer_id,
+        _,
+        _,
+        count,
+    ) = _HEADER.unpack_from(data, position)
+    next_offset = base_offset + last_offset_delta + 1
+    # Compaction may leave fewer records than offsets, nothing leaves more.
+    if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
+        raise CorruptBatch(f"{count} records in {last_offset_delta + 1} offsets")
+    if next_offset > _LARGEST_OFFSET:
+        raise CorruptBatch(f"offset {next_offset} is too large")
+    if attributes & _CONTROL:
+        if aborted is not None and count and _is_abort(data[position:stop]):
+            aborted.end(producer_id)
+        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch)
+    if aborted is not None and aborted.wrote(next_offset, producer_id, attributes):
+        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch)
+    return _LogBatch(data[position:stop], base_offset, next_offset, count, leader_epoch)
+
+
+class _AbortedProducers:
+    """The producers whose transaction around the current offset was aborted (KIP-98)."""
+
+    __slots__ = ("_active", "_coming")
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(transactions, key=lambda t: t.first_offset, reverse=True)
+        self._active: set[int] = set()
+
+    def wrote(self, next_offset: int, producer_id: int, attributes: int) -> bool:
+        while self._coming and self._coming[-1].first_offset < next_offset:
+            self._active.add(self._coming.pop().producer_id)
+        return bool(attributes & _TRANSACTIONAL) and producer_id in self._active
+
+    def end(self, producer_id: int) -> None:
+        self._active.discard(producer_id)
+
+
+def _is_abort(data: bytes) -> bool:
+    try:
+        batch = DefaultRecordBatch(data)
+        if not batch.validate_crc():
+            raise CorruptBatch("the checksum of a control batch is wrong")
+        if batch.compression_type != 0:
+            raise CorruptBatch("a control batch is compressed")
+        key = next(iter(batch)).key or b""
+        kind: int = _CONTROL_KEY.unpack_from(key)[1]
+    except CorruptBatch:
+        raise
+    except Exception as error:  # likewise
+        raise CorruptBatch(f"a control batch cannot be decoded: {error}") from error
+    return kind == _ABORT

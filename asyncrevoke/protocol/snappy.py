@@ -1,0 +1,46 @@
+"""What a snappy block promises to be, checked before room is made for it.
+
+The decompressor makes room for the declared size of a block at once, and a size of 4 GiB in a block
+of a few bytes ends the process where the system does not grant that much.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+__all__ = ["declares_too_much"]
+
+# Producers of the JVM write a chain of blocks (xerial): a header, then each with its length.
+_CHAIN: Final = b"\x82SNAPPY\0"
+_CHAIN_HEADER_SIZE: Final = 16
+_BLOCK_SIZE: Final = struct.Struct(">i")
+# The densest element copies 64 bytes in 3.
+_LARGEST_RATIO: Final = 22
+
+
+def declares_too_much(data: bytes, start: int) -> bool:
+    """Whether the snappy data that begins at ``start`` cannot hold what it declares."""
+    end = len(data)
+    if end - start <= _CHAIN_HEADER_SIZE or not data.startswith(_CHAIN, start):
+        return not _fits(data, start, end)
+    position = start + _CHAIN_HEADER_SIZE
+    while position < end:
+        if position + _BLOCK_SIZE.size > end:
+            return True
+        size = _BLOCK_SIZE.unpack_from(data, position)[0]
+        position += _BLOCK_SIZE.size
+        if not 0 < size <= end - position or not _fits(data, position, position + size):
+            return True
+        position += size
+    return False
+
+
+def _fits(data: bytes, start: int, end: int) -> bool:
+    """A block begins with the size of its content, seven bits to a byte."""
+    declared = 0
+    for number, byte in enumerate(data[start : min(start + 5, end)]):
+        declared |= (byte & 0x7F) << (7 * number)
+        if byte < 0x80:
+            return declared <= (end - start) * _LARGEST_RATIO
+    return False

@@ -1,0 +1,259 @@
+"""What members of a classic group tell the leader, and what the leader tells them.
+
+The bytes are those of Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment: a
+version, then fields that later versions only append to, so that a blob of a version unknown to us
+is read as the newest one that we know.
+"""
+
+# Each version of a message is a module of kio: only those in use are loaded.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.guard import HostileFrame, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kio.static.protocol import Entity
+
+    _E = TypeVar("_E", bound=Entity)
+
+__all__ = [
+    "NEWEST_VERSION",
+    "MalformedMemberData",
+    "Subscription",
+    "decode_assignment",
+    "decode_subscription",
+    "encode_assignment",
+    "encode_subscription",
+]
+
+NEWEST_VERSION = 3
+_VERSION = struct.Struct(">h")
+
+
+class MalformedMemberData(Exception):  # noqa: N818 - it names what was read
+    """A subscription or an assignment, mostly of a foreign member, that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One member's subscription.
+
+    ``owned`` (version 1, KIP-429) are the partitions that the member holds, ``generation``
+    (version 2, KIP-792) the one in which it got them, -1 if it said none; ``rack`` (version 3,
+    KIP-881) is where it runs. ``user_data`` belongs to the assignor.
+    """
+
+    topics: tuple[str, ...]
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    rack: str | None = None
+    user_data: bytes | None = None
+
+
+def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSION) -> bytes:
+    """The subscription in ``version`` (0 to 3), topics and partitions sorted as Java does."""
+    from kio.schema.types import TopicName
+    from kio.static.primitive import i32
+
+    topics = tuple(sorted(subscription.topics))
+    user_data = subscription.user_data
+    owned = [
+        (TopicName(topic), tuple(i32(number) for number in numbers))
+        for topic, numbers in _by_topic(subscription.owned)
+    ]
+    generation = i32(subscription.generation)
+    match version:
+        case 0:
+            from kio.schema.consumer_protocol_subscription.v0 import data as v0
+
+            return _encode(
+                v0.ConsumerProtocolSubscription(topics=topics, user_data=user_data), version
+            )
+        case 1:
+            from kio.schema.consumer_protocol_subscription.v1 import data as v1
+
+            return _encode(
+                v1.ConsumerProtocolSubscription(
+                    topics=topics,
+                    user_data=user_data,
+                    owned_partitions=tuple(
+                        v1.TopicPartition(topic=topic, partitions=numbers)
+                        for topic, numbers in owned
+                    ),
+                ),
+                version,
+            )
+        case 2:
+            from kio.schema.consumer_protocol_subscription.v2 import data as v2
+
+            return _encode(
+                v2.ConsumerProtocolSubscription(
+                    topics=topics,
+                    user_data=user_data,
+                    owned_partitions=tuple(
+                        v2.TopicPartition(topic=topic, partitions=numbers)
+                        for topic, numbers in owned
+                    ),
+                    generation_id=generation,
+                ),
+                version,
+            )
+        case 3:
+            from kio.schema.consumer_protocol_subscription.v3 import data as v3
+
+            return _encode(
+                v3.ConsumerProtocolSubscription(
+                    topics=topics,
+                    user_data=user_data,
+                    owned_partitions=tuple(
+                        v3.TopicPartition(topic=topic, partitions=numbers)
+                        for topic, numbers in owned
+                    ),
+                    generation_id=generation,
+                    rack_id=subscription.rack,
+                ),
+                version,
+            )
+        case _:
+            raise ValueError(f"there is no version {version} of a subscription: use 0 to 3")
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """Read a subscription of any version; raises ``MalformedMemberData``."""
+    match _version(data):
+        case 0:
+            from kio.schema.consumer_protocol_subscription.v0 import data as v0
+
+            oldest = _decode(v0.ConsumerProtocolSubscription, data)
+            return Subscription(topics=oldest.topics or (), user_data=oldest.user_data)
+        case 1:
+            from kio.schema.consumer_protocol_subscription.v1 import data as v1
+
+            older = _decode(v1.ConsumerProtocolSubscription, data)
+            return Subscription(
+                topics=older.topics or (),
+                owned=_flat(older.owned_partitions),
+                user_data=older.user_data,
+            )
+        case 2:
+            from kio.schema.consumer_protocol_subscription.v2 import data as v2
+
+            old = _decode(v2.ConsumerProtocolSubscription, data)
+            return Subscription(
+                topics=old.topics or (),
+                owned=_flat(old.owned_partitions),
+                generation=old.generation_id,
+                user_data=old.user_data,
+            )
+        case _:
+            from kio.schema.consumer_protocol_subscription.v3 import data as v3
+
+            newest = _decode(v3.ConsumerProtocolSubscription, data)
+            return Subscription(
+                topics=newest.topics or (),
+                owned=_flat(newest.owned_partitions),
+                generation=newest.generation_id,
+                rack=newest.rack_id,
+                user_data=newest.user_data,
+            )
+
+
+def encode_assignment(
+    partitions: Iterable[TopicPartition], user_data: bytes | None = None
+) -> bytes:
+    """The partitions of one member, as the leader sends them with SyncGroup."""
+    from kio.schema.consumer_protocol_assignment.v3 import data as v3
+    from kio.schema.types import TopicName
+    from kio.static.primitive import i32
+
+    assigned = tuple(
+        v3.TopicPartition(
+            topic=TopicName(topic), partitions=tuple(i32(number) for number in numbers)
+        )
+        for topic, numbers in _by_topic(partitions)
+    )
+    return _encode(
+        v3.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=user_data),
+        NEWEST_VERSION,
+    )
+
+
+def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes | None]:
+    """The partitions, in the order in which they stand, and the user data.
+
+    A broker gives no bytes at all to a member that the leader left out: that is an assignment of
+    nothing. Raises ``MalformedMemberData``.
+    """
+    if not data:
+        return (), None
+    from kio.schema.consumer_protocol_assignment.v3 import data as v3
+
+    _version(data)  # all versions so far have the same fields
+    assignment = _decode(v3.ConsumerProtocolAssignment, data)
+    return _flat(assignment.assigned_partitions), assignment.user_data
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        grouped.setdefault(topic, []).append(number)
+    return list(grouped.items())
+
+
+class _TopicPartitions(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+
+def _flat(topics: Sequence[_TopicPartitions] | None) -> tuple[TopicPartition, ...]:
+    partitions = tuple(
+        TopicPartition(entry.topic, number)
+        for entry in topics or ()
+        for number in entry.partitions or ()
+    )
+    if any(number < 0 for _, number in partitions):
+        raise MalformedMemberData("it names a partition below 0")
+    return partitions
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise MalformedMemberData(f"{len(data)} bytes are too short for a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise MalformedMemberData(f"version {version} is below 0")
+    return version
+
+
+def _encode(entity: Entity, version: int) -> bytes:
+    from kio.serial import entity_writer
+
+    with io.BytesIO() as buffer:
+        buffer.write(_VERSION.pack(version))
+        entity_writer(type(entity))(buffer, entity)
+        return buffer.getvalue()
+
+
+def _decode(entity_type: type[_E], data: bytes) -> _E:
+    from kio.serial import entity_reader
+    from kio.serial.errors import SerialError
+
+    try:
+        walk(data, _VERSION.size, entity_type, tagged_header=False)
+        return entity_reader(entity_type)(data, _VERSION.size)[0]
+    except (HostileFrame, SerialError, ValueError, TypeError) as error:
+        name = entity_type.__name__
+        raise MalformedMemberData(
+            f"{len(data)} bytes are no {name} of version {entity_type.__version__}: {error}"
+        ) from error

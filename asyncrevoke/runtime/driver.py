@@ -1,0 +1,297 @@
+"""Carries out what the core decides. The only owner of tasks, timers and sockets.
+
+Every call of the core is followed at once by its effects, with no await in between, so that the
+world never sees half of a decision. One root task owns the tasks of all requests; nothing of it
+is bound to the task that entered the consumer. Whatever fails here in a way that the core did not
+foresee ends the consumer with a :class:`~asyncrevoke.errors.FatalError` that the next step raises:
+never a silent stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.effects import (
+    CancelTimer,
+    Complete,
+    Effect,
+    Emit,
+    Event,
+    Failed,
+    Notify,
+    NotifyKind,
+    Replied,
+    Send,
+    SetTimer,
+    TimerFired,
+    WakePoller,
+)
+from asyncrevoke.errors import FatalError
+from asyncrevoke.runtime.loop_lag import LoopLag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.event_log import EventLog
+    from asyncrevoke.runtime.listener import ListenerCalls
+
+
+class Core(Protocol):
+    """What is driven."""
+
+    def start(self, now: float) -> None:
+        """Begin."""
+        ...
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """What follows from an event."""
+        ...
+
+    def take_effects(self) -> list[Effect]:
+        """What other calls have left to be done."""
+        ...
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether they have left anything."""
+        ...
+
+
+class Requests(Protocol):
+    """What sends requests over connections."""
+
+    async def request(self, send: Send) -> Replied | Failed:
+        """Send one request and wait for its answer; never raises for what a broker does."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Driver:
+    """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`."""
+
+    def __init__(
+        self,
+        core: Core,
+        requests: Requests,
+        log: EventLog,
+        listener: ListenerCalls,
+        *,
+        tolerated_lag: float = 15.0,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._core = core
+        self._requests = requests
+        self._log = log
+        self._listener = listener
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
+        self._loop = asyncio.get_running_loop()
+        self._lag = LoopLag(self._loop, tolerated_lag, log)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tickets: dict[int, asyncio.Future[object]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._root: asyncio.Task[None] | None = None
+        self._ending = self._loop.create_future()
+        self._calls: asyncio.Task[None] | None = None
+        self.wake = asyncio.Event()
+        # Told before the listener, without a task: whoever runs work on these partitions.
+        self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
+        self.error: FatalError | None = None
+
+    def now(self) -> float:
+        """The core's clock, in seconds: monotonic, without a meaning of its own."""
+        return self._loop.time()
+
+    def start(self) -> None:
+        """Start the core and the root task."""
+        self._root = self._loop.create_task(self._own_tasks(), name="asyncrevoke")
+        self._root.add_done_callback(self._ended)
+        self._lag.start()
+        try:
+            self._core.start(self.now())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        self.flush()
+
+    def flush(self) -> None:
+        """Carry out what a call of the core has left."""
+        if not self._core.has_effects:
+            return
+        try:
+            self._perform(self._core.take_effects())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
+    def ticket(self, number: int) -> asyncio.Future[object]:
+        """The future of a ticket that the core has just given. Cancelling it is harmless."""
+        future = self._loop.create_future()
+        if self.error is not None:
+            future.set_exception(self.error)
+            return future
+        self._tickets[number] = future
+        self.flush()
+        return future
+
+    def fail(self, cause: BaseException) -> None:
+        """End for good: nothing further is sent, and the next step raises an error saying why."""
+        if self._ending.done():
+            if not isinstance(cause, asyncio.CancelledError):
+                self._log.warning("failed while closing", exc_info=cause)
+            return
+        self.error = FatalError(f"the consumer failed within itself: {cause!r}")
+        self.error.__cause__ = cause
+        self._log.error("consumer failed", exc_info=cause)
+        self._stop()
+        self.wake.set()
+
+    async def wait_until(self, deadline: float | None) -> bool:
+        """Wait until woken: True, or until ``deadline``: False. Cancelling it changes nothing."""
+        if deadline is None:
+            await self.wake.wait()
+            return True
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def is_calling_listener(self) -> bool:
+        """Whether we are called from within a callback of the listener."""
+        return self._calls is not None and self._calls is asyncio.current_task()
+
+    async def listener_called(self, until: float) -> None:
+        """Wait until the listener was told everything, or ``until``."""
+        if self._calls is not None:
+            await asyncio.wait((self._calls,), timeout=max(0.0, until - self.now()))
+
+    async def aclose(self) -> None:
+        """End all timers and requests and close the connections. Idempotent.
+
+        If cancelled, closing goes on without being waited for.
+        """
+        self._stop()
+        if self._root is not None:
+            await asyncio.wait((self._root,))
+
+    # --- effects -------------------------------------------------------------------------------
+
+    def _feed(self, event: Event) -> None:
+        if self._ending.done():
+            return
+        try:
+            self._perform(self._core.handle(self.now(), event))
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        if self._ending.done():
+            return
+        notifications: list[Notify] = []
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._adopt(self._loop.create_task(self._request(effect)))
+                case SetTimer():
+                    self._set_timer(effect)
+                case CancelTimer(key):
+                    self._cancel_timer(key)
+                case WakePoller():
+                    self.wake.set()
+                case Emit():
+                    self._log.emit(effect)
+                case Notify():
+                    notifications.append(effect)
+                case Complete(ticket, result, error):
+                    self._complete(ticket, result, error)
+        if notifications:
+            self._notify(notifications)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._cancel_timer(effect.key)
+        at = effect.at + effect.spread * self._jitter.random()
+        self._timers[effect.key] = self._loop.call_at(at, self._fire, effect.key)
+
+    def _cancel_timer(self, key: str) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _fire(self, key: str) -> None:
+        del self._timers[key]
+        self._feed(TimerFired(key))
+
+    def _complete(self, ticket: int, result: object, error: Exception | None) -> None:
+        future = self._tickets.pop(ticket, None)
+        if future is None or future.done():
+            return  # whoever asked was cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    async def _request(self, send: Send) -> None:
+        self._feed(await self._requests.request(send))
+
+    def _notify(self, notifications: list[Notify]) -> None:
+        for notify in notifications:
+            if notify.kind is NotifyKind.LOST:
+                self.on_lost(notify.partitions)
+        self._listener.put(notifications)
+        if self._calls is None:
+            self._calls = self._loop.create_task(self._call_listener())
+            self._adopt(self._calls)
+
+    async def _call_listener(self) -> None:
+        try:
+            await self._listener.run()
+        finally:
+            self._calls = None
+            # An error of a callback is for the step that may be waiting just now.
+            self.wake.set()
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def _adopt(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # Not by us: then a request would stay without its answer for ever.
+            self.fail(
+                asyncio.CancelledError(f"task {task.get_name()!r} was cancelled from outside")
+            )
+        elif (error := task.exception()) is not None:
+            self.fail(error)
+
+    async def _own_tasks(self) -> None:
+        try:
+            await self._ending
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            await self._requests.close()
+
+    def _stop(self) -> None:
+        if not self._ending.done():
+            self._ending.set_result(None)
+        self._lag.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        waiting, self._tickets = self._tickets, {}
+        for future in waiting.values():
+            if not future.done():
+                if self.error is not None:
+                    future.set_exception(self.error)
+                else:
+                    future.cancel()

@@ -1,0 +1,69 @@
+"""Callbacks of a rebalance, as notifications: they are told what happened, and change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Notify, NotifyKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ORDER = {NotifyKind.LOST: 0, NotifyKind.REVOKED: 1, NotifyKind.ASSIGNED: 2}
+
+
+class ListenerCalls:
+    """The calls that a listener is owed. Whoever owns the tasks runs :meth:`run` while ``owed``."""
+
+    def __init__(self, listener: object) -> None:
+        self._listener = listener
+        self._owed: deque[Notify] = deque()
+        self._error: Exception | None = None
+
+    @property
+    def owed(self) -> bool:
+        """Whether calls are waiting."""
+        return bool(self._owed)
+
+    def put(self, notifications: Iterable[Notify]) -> None:
+        """Owe these calls, in the order lost, revoked, assigned."""
+        self._owed.extend(sorted(notifications, key=lambda notify: _ORDER[notify.kind]))
+
+    def take_error(self) -> Exception | None:
+        """The first exception since the last call, if every call of its round has ended."""
+        if self._owed:
+            return None
+        error, self._error = self._error, None
+        return error
+
+    async def run(self) -> None:
+        """Make all calls that are owed. If cancelled, the current call is cancelled as well."""
+        while self._owed:
+            notify = self._owed[0]
+            try:
+                await self._call(notify)
+            except asyncio.CancelledError as cancelled:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                # Raised by the callback on its own account: for a step it is like any failure.
+                error = RuntimeError(f"the callback for {notify.kind.value} partitions cancelled")
+                error.__cause__ = cancelled
+                self._error = self._error or error
+            except Exception as error:  # noqa: BLE001 - raised by the next step
+                self._error = self._error or error
+            self._owed.popleft()
+
+    async def _call(self, notify: Notify) -> None:
+        name = f"on_partitions_{notify.kind.value}"
+        callback = getattr(self._listener, name, None)
+        if callback is None and notify.kind is NotifyKind.LOST:
+            callback = getattr(self._listener, "on_partitions_revoked", None)
+        if callback is None:
+            return
+        done: object = callback(notify.partitions)
+        if inspect.isawaitable(done):
+            await done

@@ -1,0 +1,47 @@
+"""Notices that the event loop was blocked, by a timer that measures its own delay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from asyncrevoke.runtime.event_log import EventLog
+
+_LONGEST_INTERVAL = 1.0
+
+
+class LoopLag:
+    """Warns when the loop was blocked for longer than ``tolerated`` seconds.
+
+    While it is blocked no heartbeat leaves: at the session timeout the group takes everything.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tolerated: float, log: EventLog) -> None:
+        self._loop = loop
+        self._tolerated = tolerated
+        self._log = log
+        self._interval = min(_LONGEST_INTERVAL, tolerated / 2)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure."""
+        due = self._loop.time() + self._interval
+        self._timer = self._loop.call_at(due, self._measure, due)
+
+    def stop(self) -> None:
+        """End measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _measure(self, due: float) -> None:
+        late = self._loop.time() - due
+        if late > self._tolerated:
+            self._log.warning(
+                "event loop was blocked",
+                seconds=round(late, 3),
+                hint="run blocking work by anyio.to_thread.run_sync or in a process",
+            )
+        self.start()

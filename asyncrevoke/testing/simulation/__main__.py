@@ -1,0 +1,65 @@
+"""``python -m asyncrevoke.testing.simulation``: run schedules and say what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from asyncrevoke.testing.simulation.runner import run, run_many, shrink
+from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, draw
+
+
+def _seeds(text: str) -> range:
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end) if colon else int(first) + 1)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m asyncrevoke.testing.simulation",
+        description="Run seeded schedules of a simulated cluster; see what breaks.",
+        epilog="example: python -m asyncrevoke.testing.simulation --seeds 0:1000 --processes 2",
+    )
+    parser.add_argument(
+        "--seeds", type=_seeds, default=range(200), metavar="FIRST:END", help="0:200 by default"
+    )
+    modes = [mode.value for mode in GroupMode]
+    parser.add_argument("--protocol", choices=modes, help="all, by the seed, if left out")
+    faults = [disturbance.value for disturbance in Disturbance]
+    parser.add_argument("--faults", choices=faults, help="all, by the seed, if left out")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--stop-after", type=int, default=5, help="failures, 5 by default")
+    parser.add_argument("--no-shrink", action="store_true", help="print failures as they are")
+    parser.add_argument("--trace", type=int, default=60, help="lines of trace per failure")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run, print, and return the exit code: 1 if a schedule failed."""
+    options = _parse()
+    mode = GroupMode(options.protocol) if options.protocol else None
+    disturbance = Disturbance(options.faults) if options.faults else None
+    summary = run_many(
+        options.seeds,
+        mode,
+        disturbance,
+        processes=options.processes,
+        stop_after=options.stop_after,
+    )
+    for outcome in summary.failures:
+        schedule = draw(outcome.seed, mode, disturbance)
+        if not options.no_shrink:
+            schedule = shrink(schedule)
+            outcome = run(schedule)  # noqa: PLW2901 - what is printed is the small one
+        again = f"--seeds {outcome.seed}"
+        again += f" --protocol {options.protocol}" if mode else ""
+        again += f" --faults {options.faults}" if disturbance else ""
+        lines = outcome.trace.splitlines()[-options.trace :] if options.trace else []
+        print("\n".join([schedule.describe(), *lines, outcome.failure or "(passes when shrunk)"]))  # noqa: T201
+        print(f"again: python -m asyncrevoke.testing.simulation {again}\n")  # noqa: T201
+    print(summary.describe())  # noqa: T201
+    return 1 if summary.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

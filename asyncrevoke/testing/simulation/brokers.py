@@ -1,0 +1,386 @@
+"""Brokers: who leads which partition, who coordinates the group, and what each answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Node
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    BrokerMetadata,
+    ErrorCode,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetQuery,
+    PartitionMetadata,
+    Request,
+    Response,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    TopicMetadata,
+)
+from asyncrevoke.testing.simulation.log import PartitionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from asyncrevoke.testing.simulation.clock import Clock
+    from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
+    from asyncrevoke.testing.simulation.group import Reply
+
+_PORT = 9092
+
+
+class Brokers:
+    """The whole cluster: ``count`` brokers, one group, and topics by name."""
+
+    def __init__(self, clock: Clock, rng: Random, count: int, group: GroupCoordinator) -> None:
+        self.group = group
+        self.topics: dict[str, list[PartitionLog]] = {}
+        self.coordinator = 0
+        self.count = count
+        self._clock = clock
+        self._rng = rng
+        self._up = [True] * count
+        self._stalled = [0.0] * count
+        self._loading_until = 0.0
+        self._load_count = 0
+        # Brokers learn of a new coordinator a little later than it.
+        self._told: tuple[float, int] = (0.0, 0)
+        self._handlers: dict[type[Request], Callable[[int, int, Request, Reply], None]] = {
+            MetadataRequest: self._metadata,
+            FindCoordinatorRequest: self._find_coordinator,
+            ListOffsetsRequest: self._list_offsets,
+            FetchRequest: self._fetch,
+        }
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create a topic, or add partitions so that it has so many."""
+        logs = self.topics.setdefault(name, [])
+        while len(logs) < partitions:
+            logs.append(PartitionLog(len(logs) % self.count))
+
+    def log(self, partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition, None if there is no such partition."""
+        logs = self.topics.get(partition.topic, [])
+        return logs[partition.partition] if 0 <= partition.partition < len(logs) else None
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition there is."""
+        return [
+            TopicPartition(name, number)
+            for name, logs in self.topics.items()
+            for number in range(len(logs))
+        ]
+
+    # --- brokers come and go ---------------------------------------------------------------------
+
+    def bootstrap(self) -> list[Node]:
+        """The addresses that a client starts with."""
+        return [Node(-1 - number, f"broker-{number}", _PORT) for number in range(self.count)]
+
+    def resolve(self, node: Node) -> int | None:
+        """Which broker has this address."""
+        name, _, number = node.host.partition("-")
+        if name != "broker" or not number.isdigit() or int(number) >= self.count:
+            return None
+        return int(number)
+
+    def is_up(self, broker: int) -> bool:
+        """Whether it accepts connections."""
+        return self._up[broker]
+
+    def stalled_until(self, broker: int) -> float:
+        """The time at which a paused broker goes on."""
+        return self._stalled[broker]
+
+    def stall(self, broker: int, until: float) -> None:
+        """Let a broker read and answer nothing for a while."""
+        self._stalled[broker] = max(self._stalled[broker], until)
+
+    def stop(self, broker: int) -> None:
+        """A broker is killed. Its partitions and its group go to another one, if there is one."""
+        self._up[broker] = False
+        for logs in self.topics.values():
+            for log in logs:
+                if log.leader_id == broker:
+                    self._elect(log)
+        if self.coordinator == broker:
+            self.group.crash()
+            others = [number for number in range(self.count) if self._up[number]]
+            self._become_coordinator(self._rng.choice(others) if others else broker, others != [])
+
+    def start(self, broker: int) -> None:
+        """It comes back, and leads what nobody else could."""
+        self._up[broker] = True
+        for logs in self.topics.values():
+            for log in logs:
+                if not self._up[log.leader_id]:
+                    self._elect(log)
+        if self.coordinator == broker:
+            self._become_coordinator(broker, loads=True)
+
+    def _elect(self, log: PartitionLog) -> None:
+        others = [number for number in range(self.count) if self._up[number]]
+        if others:
+            log.leader_id = self._rng.choice(others)
+            log.leader_epoch += 1
+            waiting, log.waiting = log.waiting, []
+            for tell in waiting:
+                tell()
+
+    def move_coordinator(self, load_time: float) -> None:
+        """Another broker becomes the coordinator (or the same one anew), and loads for a while."""
+        others = [n for n in range(self.count) if self._up[n] and n != self.coordinator]
+        self.group.unload()
+        self._told = (self._clock.now + self._rng.random() * 0.5, self.coordinator)
+        self._become_coordinator(
+            self._rng.choice(others) if others else self.coordinator, True, load_time
+        )
+
+    def _become_coordinator(self, broker: int, loads: bool, load_time: float = 0.3) -> None:
+        self.coordinator = broker
+        self._load_count += 1
+        if not loads:
+            return
+        count = self._load_count
+        self._loading_until = self._clock.now + load_time
+        self._clock.at(self._loading_until, lambda: self._loaded(count))
+
+    def _loaded(self, count: int) -> None:
+        if count == self._load_count:
+            self.group.load()
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
+        """Process one request."""
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(broker, client, message, reply)
+            return
+        if broker != self.coordinator:
+            reply(_coordinator_error(message, ErrorCode.not_coordinator))
+        elif self._clock.now < self._loading_until:
+            reply(_coordinator_error(message, ErrorCode.coordinator_load_in_progress))
+        else:
+            self._to_group(client, message, reply)
+
+    def _to_group(self, client: int, message: Request, reply: Reply) -> None:
+        group = self.group
+        match message:
+            case JoinGroupRequest():
+                group.join_group(client, message, reply)
+            case SyncGroupRequest():
+                group.sync_group(message, reply)
+            case HeartbeatRequest():
+                reply(group.heartbeat(message))
+            case LeaveGroupRequest():
+                reply(group.leave_group(message))
+            case OffsetCommitRequest():
+                reply(group.offset_commit(client, message))
+            case OffsetFetchRequest():
+                reply(group.offset_fetch(client, message))
+            case _:
+                raise TypeError(f"no broker answers a {type(message).__name__}")
+
+    def _metadata(self, _broker: int, _client: int, message: Request, reply: Reply) -> None:
+        assert isinstance(message, MetadataRequest)
+        names = tuple(self.topics) if message.topics is None else message.topics
+        reply(
+            MetadataResponse(
+                brokers=tuple(
+                    BrokerMetadata(node_id=number, host=f"broker-{number}", port=_PORT)
+                    for number in range(self.count)
+                    if self._up[number]
+                ),
+                topics=tuple(self._describe(name) for name in names),
+                cluster_id="simulated",
+                controller_id=0,
+            )
+        )
+
+    def _describe(self, name: str) -> TopicMetadata:
+        logs = self.topics.get(name)
+        if logs is None:
+            return TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name=name)
+        return TopicMetadata(
+            error=ErrorCode.none,
+            name=name,
+            topic_id=name.encode().ljust(16, b"\0")[:16],
+            partitions=tuple(
+                PartitionMetadata(
+                    error=(
+                        ErrorCode.none
+                        if self._up[log.leader_id]
+                        else ErrorCode.leader_not_available
+                    ),
+                    partition=number,
+                    leader_id=log.leader_id if self._up[log.leader_id] else -1,
+                    leader_epoch=log.leader_epoch,
+                    replicas=tuple(range(self.count)),
+                )
+                for number, log in enumerate(logs)
+            ),
+        )
+
+    def _find_coordinator(
+        self, _broker: int, _client: int, _message: Request, reply: Reply
+    ) -> None:
+        until, old = self._told
+        node = old if self._clock.now < until else self.coordinator
+        if not self._up[node]:
+            reply(FindCoordinatorResponse(error=ErrorCode.coordinator_not_available))
+            return
+        reply(
+            FindCoordinatorResponse(
+                error=ErrorCode.none, node_id=node, host=f"broker-{node}", port=_PORT
+            )
+        )
+
+    def _list_offsets(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
+        assert isinstance(message, ListOffsetsRequest)
+        reply(
+            ListOffsetsResponse(
+                offsets=tuple(self._list_offset(broker, query) for query in message.queries)
+            )
+        )
+
+    def _list_offset(self, broker: int, query: OffsetQuery) -> ListedOffset:
+        log, error = self._led(broker, query.partition, query.leader_epoch)
+        if log is None:
+            return ListedOffset(partition=query.partition, error=error)
+        offset = {LATEST_TIMESTAMP: log.end, EARLIEST_TIMESTAMP: log.start}.get(
+            query.timestamp, log.first_record_at_or_after(log.start)
+        )
+        return ListedOffset(
+            partition=query.partition,
+            error=ErrorCode.none,
+            offset=offset,
+            timestamp=0,
+            leader_epoch=log.leader_epoch,
+        )
+
+    def _led(
+        self, broker: int, partition: TopicPartition, epoch: int
+    ) -> tuple[PartitionLog | None, ErrorCode]:
+        log = self.log(partition)
+        if log is None:
+            return None, ErrorCode.unknown_topic_or_partition
+        if log.leader_id != broker:
+            return None, ErrorCode.not_leader_or_follower
+        if 0 <= epoch < log.leader_epoch:
+            return None, ErrorCode.fenced_leader_epoch
+        if epoch > log.leader_epoch:
+            return None, ErrorCode.unknown_leader_epoch
+        return log, ErrorCode.none
+
+    def _fetch(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
+        assert isinstance(message, FetchRequest)
+        _Fetch(self._clock, lambda entry: self._read(broker, entry), self.log, message, reply)
+
+    def _read(self, broker: int, entry: FetchPartition) -> FetchedPartition:
+        log, error = self._led(broker, entry.partition, entry.leader_epoch)
+        if log is not None and not log.start <= entry.offset <= log.end:
+            error = ErrorCode.offset_out_of_range
+        if log is None or error is not ErrorCode.none:
+            return FetchedPartition(partition=entry.partition, error=error)
+        return FetchedPartition(
+            partition=entry.partition,
+            error=ErrorCode.none,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=log.read(entry.offset, entry.max_bytes) if entry.offset < log.end else b"",
+        )
+
+
+class _Fetch:
+    """One fetch, which waits for something to be there for at most ``max_wait``."""
+
+    __slots__ = ("_answered", "_message", "_read", "_reply")
+
+    def __init__(
+        self,
+        clock: Clock,
+        read: Callable[[FetchPartition], FetchedPartition],
+        log: Callable[[TopicPartition], PartitionLog | None],
+        message: FetchRequest,
+        reply: Reply,
+    ) -> None:
+        self._read = read
+        self._message = message
+        self._reply = reply
+        self._answered = False
+        if not self._try():
+            for entry in message.partitions:
+                waited_for = log(entry.partition)
+                if waited_for is not None:
+                    waited_for.waiting.append(self._grown)
+            clock.after(message.max_wait, self._waited)
+
+    def _grown(self) -> None:
+        self._try()
+
+    def _waited(self) -> None:
+        self._try(waited=True)
+
+    def _try(self, *, waited: bool = False) -> bool:
+        if self._answered:
+            return True
+        found = tuple(self._read(entry) for entry in self._message.partitions)
+        if (
+            not waited
+            and self._message.min_bytes > 0
+            and all(part.error is ErrorCode.none and not part.records for part in found)
+        ):
+            return False
+        self._answered = True
+        self._reply(FetchResponse(error=ErrorCode.none, partitions=found))
+        return True
+
+
+def _coordinator_error(message: Request, error: ErrorCode) -> Response:
+    match message:
+        case JoinGroupRequest():
+            return JoinGroupResponse(error=error, member_id=message.member_id)
+        case SyncGroupRequest():
+            return SyncGroupResponse(error=error)
+        case HeartbeatRequest():
+            # A broker that still loads the group answers blindly that all is well.
+            blind = error is ErrorCode.coordinator_load_in_progress
+            return HeartbeatResponse(error=ErrorCode.none if blind else error)
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error=error)
+        case OffsetCommitRequest():
+            return OffsetCommitResponse(
+                errors=tuple((entry.partition, error) for entry in message.entries)
+            )
+        case OffsetFetchRequest():
+            return OffsetFetchResponse(error=error)
+        case _:
+            raise TypeError(f"no coordinator answers a {type(message).__name__}")

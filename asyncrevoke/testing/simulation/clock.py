@@ -1,0 +1,68 @@
+"""Virtual time: what happens when, in an order that depends on nothing but the calls made."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TypeAlias
+
+Action: TypeAlias = Callable[[], None]
+
+
+class Alarm:
+    """Something that happens at ``at``, unless it is cancelled before."""
+
+    __slots__ = ("action", "at")
+
+    def __init__(self, at: float, action: Action) -> None:
+        self.at = at
+        self.action: Action | None = action
+
+    def cancel(self) -> None:
+        """Do not let it happen. Cancelling twice, or after it happened, does nothing."""
+        self.action = None
+
+
+class Clock:
+    """A queue of alarms. Those of one moment happen in the order in which they were set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.happened = 0
+        self._queue: list[tuple[float, int, Alarm]] = []
+        self._order = 0
+
+    def at(self, when: float, action: Action) -> Alarm:
+        """Let ``action`` happen at ``when``, or now if that has passed."""
+        self._order += 1
+        alarm = Alarm(max(when, self.now), action)
+        heapq.heappush(self._queue, (alarm.at, self._order, alarm))
+        return alarm
+
+    def after(self, seconds: float, action: Action) -> Alarm:
+        """Let ``action`` happen ``seconds`` from now."""
+        return self.at(self.now + seconds, action)
+
+    def step(self, until: float) -> bool:
+        """Let the next alarm happen that is due by ``until``. If there is none: False, and time
+        is ``until``."""
+        queue = self._queue
+        while queue and queue[0][0] <= until:
+            when, _, alarm = heapq.heappop(queue)
+            action = alarm.action
+            if action is None:
+                continue
+            self.now = when
+            self.happened += 1
+            alarm.action = None
+            action()
+            return True
+        self.now = max(self.now, until)
+        return False
+
+    def run_until(self, until: float, done: Callable[[], bool] | None = None) -> bool:
+        """Let everything happen that is due by ``until``; True as soon as ``done()`` holds."""
+        while self.step(until):
+            if done is not None and done():
+                return True
+        return done is not None and done()

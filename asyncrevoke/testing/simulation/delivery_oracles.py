@@ -1,0 +1,275 @@
+"""Oracles over what applications get and do: I1, I2, I5 to I8, I11, I17, and nothing lost."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from asyncrevoke.testing.simulation.group import GroupState
+from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.testing.simulation.log import PartitionLog
+
+
+class _Progress:
+    """One partition: who was given which record, who has worked on it, and what is missing."""
+
+    __slots__ = ("deliveries", "done", "index", "skipped")
+
+    def __init__(self) -> None:
+        self.deliveries: dict[int, tuple[int, ...]] = {}
+        self.done: dict[int, int] = {}
+        # Index of the first record, in the log's list of records, that nobody has worked on.
+        self.index = 0
+        # Records before this offset need not be worked on (the reset policy was "latest").
+        self.skipped = 0
+
+    def first_missing(self, log: PartitionLog) -> int:
+        """Offset of the first record that nobody has worked on, or the end of the log."""
+        offsets, done = log.offsets, self.done
+        while self.index < len(offsets) and (
+            offsets[self.index] in done or offsets[self.index] < self.skipped
+        ):
+            self.index += 1
+        return offsets[self.index] if self.index < len(offsets) else log.end
+
+
+class DeliveryOracles:
+    """Follows every record from its delivery to the commit that covers it."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._progress: dict[TopicPartition, _Progress] = {}
+        # A commit that arrived late, after a newer one, and was seen by no one of its sender's.
+        self._rewound: dict[TopicPartition, int] = {}
+        self._repeats: dict[TopicPartition, str] = {}
+
+    # --- poll results ----------------------------------------------------------------------------
+
+    def returned(self, view: View, result: PollResult) -> None:
+        """A step has returned this."""
+        books, client = self._books, view.member.client
+        for partition, records in result.by_partition().items():
+            if records:
+                if partition in result.to_be_revoked:
+                    raise Violation("I1", f"{name(partition)} is to be revoked, and has records")
+                self._delivered(view, partition, records, result)
+        for partition in sorted(result.to_be_revoked):
+            holding = view.held.get(partition)
+            if holding is None:
+                raise Violation(
+                    "I9", f"client {client} is to give up {name(partition)}, which it has not"
+                )
+            holding.announced = True
+            if holding.revoking_since is None:
+                holding.revoking_since = books.clock.now
+        for partition in sorted(result.lost):
+            if view.unreported[partition] <= 0:
+                raise Violation(
+                    "I7", f"client {client}: {name(partition)} is reported as lost, and was not"
+                )
+            del view.unreported[partition]
+        if view.unreported:
+            raise Violation(
+                "I7", f"client {client}: lost and not reported: {sorted(view.unreported)}"
+            )
+
+    def _delivered(
+        self, view: View, partition: TopicPartition, records: Sequence[Record], result: PollResult
+    ) -> None:
+        books, client = self._books, view.member.client
+        holding = view.held.get(partition)
+        if holding is None:
+            raise Violation("I1", f"client {client} got {name(partition)}, not its own")
+        if holding.revoking_since is not None:
+            raise Violation(
+                "I1",
+                f"client {client} got records of {name(partition)}, which is being revoked "
+                f"since {holding.revoking_since}",
+            )
+        if view.unreported[partition] and partition not in result.lost:
+            raise Violation(
+                "I7",
+                f"client {client} got {name(partition)} again before it was reported as lost",
+            )
+        self._check_contiguous(client, partition, holding, records)
+        self._check_sole(view, partition)
+        progress = self._of(partition)
+        for record in records:
+            before = progress.deliveries.get(record.offset, ())
+            progress.deliveries[record.offset] = (*before, client)
+        books.counts["delivered"] += len(records)
+
+    def _check_contiguous(
+        self, client: int, partition: TopicPartition, holding: Holding, records: Sequence[Record]
+    ) -> None:
+        log = self._books.brokers.log(partition)
+        assert log is not None
+        first = records[0].offset
+        expected = first if holding.next is None else log.first_record_at_or_after(holding.next)
+        start = bisect_left(log.offsets, expected)
+        wanted = log.offsets[start : start + len(records)]
+        got = [record.offset for record in records]
+        if got != wanted:
+            raise Violation(
+                "I6", f"client {client}, {name(partition)}: got {got}, and {wanted} comes next"
+            )
+        if holding.ledger_id is None:
+            holding.ledger_id = records[0].ledger_id
+        if any(record.ledger_id != holding.ledger_id for record in records):
+            raise Violation("I6", f"client {client}, {name(partition)}: its ledger has changed")
+        holding.next = got[-1] + 1
+
+    def _check_sole(self, view: View, partition: TopicPartition) -> None:
+        group = self._books.brokers.group
+        if group.state not in (GroupState.STABLE, GroupState.PREPARING):
+            return
+        for other in self._books.views.values():
+            if other is view or partition not in other.held or not other.member.alive:
+                continue
+            member = group.members.get(other.member.core.group_metadata().member_id)
+            accepted = (
+                member is not None
+                and member.client == other.member.client
+                and other.member.core.group_metadata().generation == group.generation
+            )
+            if accepted:
+                raise Violation(
+                    "I8",
+                    f"client {view.member.client} gets {name(partition)}, which client "
+                    f"{other.member.client} still has",
+                )
+
+    def delayed(self, view: View, wanted: frozenset[TopicPartition], ours: bool) -> None:
+        """``delay_revoke`` has answered."""
+        held = all(tp in view.held and not view.unreported[tp] for tp in wanted)
+        if ours != held:
+            raise Violation(
+                "I2",
+                f"client {view.member.client}: delay_revoke({sorted(wanted)}) is {ours}, "
+                f"and it has {sorted(view.held)}",
+            )
+
+    def dropped(self, view: View, partition: TopicPartition, offset: int) -> None:
+        """Records after ``offset`` were given up unstarted: they may be delivered again."""
+        holding = view.held.get(partition)
+        if holding is not None and holding.next is not None and holding.next > offset + 1:
+            progress = self._of(partition)
+            for given in range(offset + 1, holding.next):
+                if given in progress.deliveries:
+                    progress.deliveries[given] = progress.deliveries[given][:-1]
+            holding.next = offset + 1
+
+    def seek(self, view: View, partition: TopicPartition, offset: int) -> None:
+        """A test has sought."""
+        holding = view.held[partition]
+        holding.next, holding.ledger_id = offset, None
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def done(self, view: View, record: Record) -> None:
+        """An application has worked on a record."""
+        books, client = self._books, view.member.client
+        partition = record.topic_partition
+        progress = self._of(partition)
+        first = progress.done.get(record.offset)
+        if first is None:
+            progress.done[record.offset] = client
+            books.counts["done"] += 1
+            return
+        cause = self._repeats.get(partition)
+        for former in progress.deliveries.get(record.offset, ()):
+            cause = cause or books.excuses.get(former)
+        if cause is None:
+            raise Violation(
+                "I11",
+                f"{name(partition)} offset {record.offset} was worked on by client {first}, and "
+                f"again by client {client}; delivered to {progress.deliveries[record.offset]}",
+            )
+        books.duplicates[cause] += 1
+
+    # --- commits ---------------------------------------------------------------------------------
+
+    def committed(
+        self, view: View, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
+    ) -> None:
+        """The coordinator has stored an offset."""
+        books, client = self._books, view.member.client
+        progress = self._of(partition)
+        log = books.brokers.log(partition)
+        assert log is not None
+        if old is None and view.member.config.auto_offset_reset == "latest":
+            progress.skipped = max(progress.skipped, view.listed.get(partition, 0))
+        missing = progress.first_missing(log)
+        if new.offset > missing:
+            raise Violation(
+                "I5",
+                f"client {client} has committed {new.offset} of {name(partition)}, "
+                f"and {missing} is not done",
+            )
+        if old is not None and new.offset < old:
+            if not books.network.processing_ghost:
+                raise Violation(
+                    "I4",
+                    f"client {client} has rewound {name(partition)} from {old} to {new.offset}",
+                )
+            self._rewound[partition] = client
+            books.counts["late commits"] += 1
+        else:
+            self._rewound.pop(partition, None)
+
+    def offsets_fetched(self, client: int, partitions: Sequence[TopicPartition]) -> None:
+        """The coordinator has read committed offsets to a client."""
+        for partition in partitions:
+            sender = self._rewound.get(partition)
+            if sender == client:
+                # It can see what happened, and has to repair it.
+                del self._rewound[partition]
+            elif sender is not None:
+                self._repeats[partition] = "a commit arrived after its sender had given up"
+
+    def released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
+        """A partition was given back in good order."""
+        manual = view.member.config.commit_mode == "manual"
+        offsets = self._books.brokers.group.offsets
+        if holding.from_reset and not manual and partition not in offsets:
+            raise Violation(
+                "I17",
+                f"client {view.member.client} has released {name(partition)}, whose position "
+                "came from the reset policy, without having committed it",
+            )
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def missing(self) -> list[str]:
+        """Partitions that are not worked through, or whose last record is not committed."""
+        found: list[str] = []
+        for partition in self._books.brokers.partitions():
+            log = self._books.brokers.log(partition)
+            assert log is not None
+            if not log.offsets:
+                continue
+            progress = self._of(partition)
+            stored = self._books.brokers.group.offsets.get(partition)
+            if stored is None or log.offsets[-1] >= stored.offset:
+                committed = "nothing" if stored is None else stored.offset
+                found.append(
+                    f"{name(partition)}: the log ends at {log.end}, {committed} is committed, "
+                    f"{progress.first_missing(log)} is the first one not done"
+                )
+            elif progress.first_missing(log) < log.end:
+                found.append(
+                    f"{name(partition)}: {progress.first_missing(log)} is committed and was "
+                    "never worked on"
+                )
+        return found
+
+    def _of(self, partition: TopicPartition) -> _Progress:
+        progress = self._progress.get(partition)
+        if progress is None:
+            progress = self._progress[partition] = _Progress()
+        return progress

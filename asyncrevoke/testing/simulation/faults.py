@@ -1,0 +1,196 @@
+"""What happens to a world: each kind of incident, and requests that are lost at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
+from asyncrevoke.testing.simulation.application import Application, Pace
+from asyncrevoke.testing.simulation.network import Fate
+from asyncrevoke.testing.simulation.schedule import Kind, draw_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.testing.simulation.schedule import Incident
+    from asyncrevoke.testing.simulation.world import World
+
+_FATES = (Fate.LOST_BEFORE, Fate.LOST_AFTER, Fate.LATE)
+
+
+class Faults:
+    """Carries incidents out, and writes down what they excuse."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = world.rng("faults")
+        self._loss = 0.0
+        self._late_commits_until = 0.0
+        self._acts: dict[Kind, Callable[[Incident, Application], None]] = {
+            Kind.STOP: self._stop,
+            Kind.LEAVE: self._leave,
+            Kind.REPLACE: self._replace,
+            Kind.SUBSCRIBE: self._subscribe,
+            Kind.COMMIT: self._commit,
+            Kind.CANCEL: self._cancel,
+            Kind.EXPIRE: self._expire,
+            Kind.AWAY: self._away,
+            Kind.CRASH: self._crash,
+            Kind.FREEZE: self._freeze,
+            Kind.JUMP: self._jump,
+            Kind.CUT: self._cut,
+            Kind.CUT_COORDINATOR: self._cut_coordinator,
+            Kind.DROP: self._drop,
+        }
+
+    def befall(self, incident: Incident) -> None:
+        """Let an incident happen."""
+        match incident.kind:
+            case Kind.JOIN:
+                self._world.join(draw_shape(self._rng), Pace())
+            case Kind.PARTITIONS:
+                self._add_partitions(incident)
+            case Kind.MOVE:
+                self._disturb_brokers(incident.amount + 0.5)
+                self._world.brokers.move_coordinator(0.1 + incident.amount)
+            case Kind.RESTART:
+                self._restart(incident)
+            case Kind.STALL:
+                self._disturb_brokers(incident.amount)
+                broker = incident.target % self._world.brokers.count
+                self._world.brokers.stall(broker, self._world.clock.now + incident.amount)
+            case Kind.LATE_COMMITS:
+                self._late_commits_until = self._world.clock.now + incident.amount
+                self._world.network.fate = self._fate
+            case kind:
+                live = self._world.live()
+                if live:
+                    self._acts[kind](incident, live[incident.target % len(live)])
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def lose_requests(self, share: float) -> None:
+        """Break the connection under this share of all requests, until the end."""
+        self._loss = share
+        self._world.network.fate = self._fate
+
+    def _fate(self, _client: int, message: Request) -> Fate | None:
+        if isinstance(message, OffsetCommitRequest) and (
+            self._world.clock.now < self._late_commits_until and self._rng.random() < 0.5
+        ):
+            return Fate.LATE
+        if self._rng.random() < self._loss:
+            return self._rng.choice(_FATES)
+        return None
+
+    def end(self) -> None:
+        """No request is lost any more."""
+        self._loss = 0.0
+        self._world.network.fate = lambda _client, _message: None
+
+    # --- the life of a group ---------------------------------------------------------------------
+
+    def _stop(self, _incident: Incident, application: Application) -> None:
+        application.stop()
+
+    def _leave(self, _incident: Incident, application: Application) -> None:
+        application.leave()
+
+    def _replace(self, _incident: Incident, application: Application) -> None:
+        world = self._world
+        application.on_closed = lambda: self._return(application)
+        application.stop()
+        world.books.note(application.member.client, "is being replaced")
+
+    def _return(self, application: Application) -> None:
+        self._world.join(
+            application.shape,
+            application.pace,
+            self._world.schedule.later_assignors,
+            application.member.config.group_instance_id,
+        )
+
+    def _subscribe(self, incident: Incident, application: Application) -> None:
+        names = tuple(self._world.brokers.topics)
+        if len(names) > 1:
+            some = names[incident.target % len(names) :][:1]
+            application.subscribe(some)
+            # Somebody has to read the rest, or the end could never be reached.
+            self._world.clock.after(2.0, lambda: application.subscribe(names))
+
+    def _commit(self, _incident: Incident, application: Application) -> None:
+        application.commit()
+
+    def _cancel(self, incident: Incident, application: Application) -> None:
+        application.cancel_step(incident.amount)
+
+    def _expire(self, _incident: Incident, application: Application) -> None:
+        application.expire_step()
+
+    def _away(self, incident: Incident, application: Application) -> None:
+        application.leave_loop(incident.amount)
+
+    def _add_partitions(self, incident: Incident) -> None:
+        brokers = self._world.brokers
+        names = sorted(brokers.topics)
+        chosen = names[incident.target % len(names)]
+        brokers.create_topic(chosen, len(brokers.topics[chosen]) + 1 + incident.target % 2)
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def _disturb_brokers(self, seconds: float) -> None:
+        books = self._world.books
+        books.disturbed_until = max(books.disturbed_until, self._world.clock.now + seconds)
+
+    def _disturb(self, application: Application, seconds: float) -> None:
+        books, client = self._world.books, application.member.client
+        until = self._world.clock.now + seconds
+        books.client_disturbed_until[client] = max(
+            books.client_disturbed_until.get(client, 0.0), until
+        )
+
+    def _crash(self, _incident: Incident, application: Application) -> None:
+        self._world.books.excuse(application.member.client, "a member crashed")
+        application.member.die()
+
+    def _freeze(self, incident: Incident, application: Application) -> None:
+        client = application.member.client
+        frozen = self._world.books.client_frozen
+        frozen[client] = frozen.get(client, 0.0) + incident.amount
+        self._disturb(application, incident.amount)
+        application.member.freeze(incident.amount)
+
+    def _jump(self, incident: Incident, application: Application) -> None:
+        client = application.member.client
+        jumped = self._world.books.client_jumped
+        jumped[client] = jumped.get(client, 0.0) + incident.amount
+        self._disturb(application, 0.5)
+        application.member.jump(incident.amount)
+
+    def _cut(self, incident: Incident, application: Application) -> None:
+        self._disturb(application, incident.amount)
+        self._world.network.cut(
+            application.member.client, None, self._world.clock.now + incident.amount
+        )
+
+    def _cut_coordinator(self, incident: Incident, application: Application) -> None:
+        self._disturb(application, incident.amount)
+        self._world.network.cut(
+            application.member.client,
+            self._world.brokers.coordinator,
+            self._world.clock.now + incident.amount,
+        )
+
+    def _drop(self, _incident: Incident, application: Application) -> None:
+        self._disturb(application, 0.0)
+        self._world.network.disconnect_client(application.member.client)
+
+    def _restart(self, incident: Incident) -> None:
+        world = self._world
+        broker = incident.target % world.brokers.count
+        if not world.brokers.is_up(broker):
+            return
+        self._disturb_brokers(incident.amount + 0.5)
+        world.network.disconnect_broker(broker)
+        world.brokers.stop(broker)
+        world.clock.after(incident.amount, lambda: world.brokers.start(broker))

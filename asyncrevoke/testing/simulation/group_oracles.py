@@ -1,0 +1,336 @@
+"""Oracles over what a member says to its group: I3, I4, I10, I12, I13, I16, and undue losses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Failed, Notify, NotifyKind, Replied, Send
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FetchedOffset,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    ListOffsetsResponse,
+    OffsetCommitRequest,
+    OffsetFetchResponse,
+    Response,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
+from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
+
+if TYPE_CHECKING:
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
+    from asyncrevoke.testing.simulation.group import Protocols
+
+FOLLOW_UP_WITHIN = 1.0
+_ORDER = {NotifyKind.LOST: 0, NotifyKind.REVOKED: 1, NotifyKind.ASSIGNED: 2}
+
+
+class GroupOracles:
+    """Follows joins, syncs, heartbeats and notices of every member."""
+
+    def __init__(self, books: Books, deliveries: DeliveryOracles) -> None:
+        self._books = books
+        self._deliveries = deliveries
+        # Who has what in the generation that is running at the coordinator.
+        self._assigned: dict[TopicPartition, int] = {}
+        # Released, and not yet missing from a JoinGroup's list of what is owned.
+        self._owed: dict[int, dict[TopicPartition, None]] = {}
+        self._due: dict[int, float] = {}
+        self._last_protocols: dict[int, Protocols] = {}
+        # Members that the coordinator has put out, or whose generation it has forgotten.
+        self._verdicts: dict[int, str] = {}
+        self._notices: list[NotifyKind] = []
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def sent(self, view: View, send: Send) -> None:
+        """A member sends a request."""
+        message = send.message
+        view.sent[send.request_id] = (self._books.clock.now, message)
+        if isinstance(message, OffsetCommitRequest):
+            self._commit_sent(view, send.request_id, message)
+        elif isinstance(message, JoinGroupRequest):
+            self._join_sent(view, send.request_id, message)
+        elif isinstance(message, SyncGroupRequest):
+            view.sync = send.request_id
+        elif isinstance(message, LeaveGroupRequest):
+            self._owed.pop(view.member.client, None)
+
+    def _commit_sent(self, view: View, request_id: int, message: OffsetCommitRequest) -> None:
+        client = view.member.client
+        if view.commit is not None:
+            raise Violation(
+                "I13", f"client {client} sends a second OffsetCommit while one is in flight"
+            )
+        view.commit = request_id
+        for entry in message.entries:
+            if entry.partition not in view.held:
+                raise Violation(
+                    "I3", f"client {client} commits {name(entry.partition)}, which it has not"
+                )
+
+    def _join_sent(self, view: View, request_id: int, message: JoinGroupRequest) -> None:
+        client = view.member.client
+        view.join, view.sync = request_id, None
+        if not message.protocols:
+            return
+        subscription = decode_subscription(message.protocols[0][1])
+        owned = frozenset(subscription.owned)
+        if not view.eager and view.held.keys() - owned:
+            raise Violation(
+                "I10",
+                f"client {client} joins and lists {sorted(owned)} as owned, "
+                f"but still has {sorted(view.held)}",
+            )
+        if view.eager and (view.held or owned):
+            raise Violation(
+                "I10", f"client {client} joins eagerly and still has {sorted(view.held)}"
+            )
+        if not subscription.topics:
+            raise Violation("I10", f"client {client} joins with no topics at all")
+        again = self._last_protocols.get(client) == message.protocols
+        self._last_protocols[client] = message.protocols
+        owed = self._owed.get(client, {})
+        if not again and owned & owed.keys():
+            raise Violation(
+                "I16",
+                f"client {client} lists {sorted(owned & owed.keys())} as owned, "
+                "which it has released",
+            )
+        for partition in list(owed):
+            if partition not in owned:
+                del owed[partition]
+
+    def answered(self, view: View, event: Replied | Failed) -> None:
+        """A member is about to learn of an answer."""
+        sent = view.sent.pop(event.request_id, None)
+        request_id = event.request_id
+        current_sync = request_id == view.sync
+        if request_id == view.commit:
+            view.commit = None
+        if request_id == view.join:
+            view.join = None
+        if current_sync:
+            view.sync = None
+        if isinstance(event, Replied) and sent is not None:
+            self._replied(view, sent[0], event.message, current_sync=current_sync)
+            if isinstance(sent[1], HeartbeatRequest):
+                self._heartbeat_answered(view, sent[0], sent[1], event.message)
+
+    def _replied(
+        self, view: View, sent_at: float, message: Response, *, current_sync: bool
+    ) -> None:
+        match message:
+            case JoinGroupResponse(error=ErrorCode.none):
+                view.generation = message.generation
+                self._verdicts.pop(view.member.client, None)
+            case SyncGroupResponse(error=ErrorCode.none) if current_sync:
+                view.confirmed_at = sent_at
+                self._synced(view, frozenset(decode_assignment(message.assignment)[0]))
+            case OffsetFetchResponse(error=ErrorCode.none):
+                for fetched in message.offsets:
+                    self._offset_fetched(view, fetched)
+            case ListOffsetsResponse():
+                for listed in message.offsets:
+                    if listed.error is ErrorCode.none:
+                        view.listed[listed.partition] = listed.offset
+            case _:
+                pass
+
+    def _offset_fetched(self, view: View, fetched: FetchedOffset) -> None:
+        if fetched.error is ErrorCode.none:
+            if fetched.offset < 0:
+                view.unset.add(fetched.partition)
+            else:
+                view.unset.discard(fetched.partition)
+
+    def _heartbeat_answered(
+        self, view: View, sent_at: float, request: HeartbeatRequest, answer: Response
+    ) -> None:
+        if not isinstance(answer, HeartbeatResponse):
+            return
+        if answer.error is ErrorCode.none:
+            view.confirmed_at = max(view.confirmed_at, sent_at)
+        elif (
+            answer.error is ErrorCode.rebalance_in_progress
+            and view.eager
+            and view.join is None
+            and view.sync is None
+            and request.generation == view.generation
+        ):
+            for holding in view.held.values():
+                if holding.revoking_since is None:
+                    holding.revoking_since = self._books.clock.now
+
+    def _synced(self, view: View, given: frozenset[TopicPartition]) -> None:
+        view.granted = given
+        owed = self._owed.get(view.member.client, {})
+        for partition, holding in view.held.items():
+            if partition not in given:
+                if holding.revoking_since is None:
+                    holding.revoking_since = self._books.clock.now
+            elif not view.closing:
+                holding.revoking_since = None
+        for partition in given:
+            owed.pop(partition, None)
+
+    # --- notices ---------------------------------------------------------------------------------
+
+    def notified(self, view: View, notice: Notify) -> None:
+        """A listener is called."""
+        books, client = self._books, view.member.client
+        if not notice.partitions:
+            raise Violation("I12", f"client {client}: empty notice")
+        self._notices.append(notice.kind)
+        for partition in sorted(notice.partitions):
+            if notice.kind is NotifyKind.ASSIGNED:
+                if partition in view.held:
+                    raise Violation("I12", f"client {client}: {name(partition)} is assigned twice")
+                view.held[partition] = Holding(books.clock.now, partition in view.unset)
+            elif notice.kind is NotifyKind.REVOKED:
+                holding = view.held.pop(partition, None)
+                if holding is None:
+                    raise Violation(
+                        "I12", f"client {client}: {name(partition)} is revoked, and was not its"
+                    )
+                self._released(view, partition, holding)
+            else:
+                self._lost(view, partition, view.held.pop(partition, None))
+
+    def _released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
+        self._deliveries.released(view, partition, holding)
+        if not view.closing and not view.eager and partition not in view.granted:
+            self._owed.setdefault(view.member.client, {})[partition] = None
+
+    def _lost(self, view: View, partition: TopicPartition, holding: Holding | None) -> None:
+        books, client = self._books, view.member.client
+        if holding is None and partition not in view.granted:
+            raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")
+        view.unreported[partition] += 1
+        cause = self._verdicts.get(client)
+        if cause is None and holding is not None and self._overdue(view, holding):
+            cause = "a revoke was not finished before its deadline"
+        config = view.member.config
+        if (
+            cause is None
+            and view.closing
+            and (books.clock.now >= view.closing_since + config.close_timeout - 0.001)
+        ):
+            cause = "closing took longer than close_timeout"
+        if cause is None:
+            raise Violation(
+                "undue loss",
+                f"client {client} has lost {name(partition)}, and nothing was done to it",
+            )
+        books.counts["lost partitions"] += 1
+        books.excuse(client, cause)
+
+    def _overdue(self, view: View, holding: Holding) -> bool:
+        if holding.revoking_since is None:
+            return False
+        config = view.member.config
+        slack = 1.1
+        if self._books.disturbed(view.member.client, config.rebalance_timeout):
+            slack = config.rebalance_timeout / 2 + 1
+        own = holding.revoking_since + (config.revoke_timeout or config.rebalance_timeout)
+        group = view.confirmed_at + config.rebalance_timeout
+        now = self._books.clock.now + self._books.client_jumped.get(view.member.client, 0.0)
+        return now >= min(own, group) - slack
+
+    def settled(self, view: View) -> None:
+        """A call into a core has ended."""
+        if self._notices:
+            ranks = [_ORDER[kind] for kind in self._notices]
+            self._notices.clear()
+            if ranks != sorted(ranks):
+                raise Violation(
+                    "I12", f"client {view.member.client}: notices are out of order: {ranks}"
+                )
+        client = view.member.client
+        if not self._owed.get(client):
+            self._due.pop(client, None)
+        elif client not in self._due and self._may_follow_up(view):
+            due = self._books.clock.now + FOLLOW_UP_WITHIN
+            self._due[client] = due
+            self._books.clock.at(due + 0.001, lambda: self._follow_up_due(view, due))
+
+    def _may_follow_up(self, view: View) -> bool:
+        return (
+            view.join is None
+            and view.sync is None
+            and not view.closing
+            and all(holding.revoking_since is None for holding in view.held.values())
+        )
+
+    def _follow_up_due(self, view: View, due: float) -> None:
+        client = view.member.client
+        if self._due.get(client) != due:
+            return
+        del self._due[client]
+        if not self._may_follow_up(view) or not view.member.alive or view.member.frozen:
+            return
+        owed = self._owed.get(client)
+        if owed and not self._books.disturbed(client, 10.0) and client not in self._verdicts:
+            raise Violation(
+                "I16",
+                f"client {client} has released {sorted(owed)}, and has not told the group "
+                f"within {FOLLOW_UP_WITHIN} s",
+            )
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def commit_accepted(self, view: View, partition: TopicPartition) -> None:
+        """The coordinator has stored an offset."""
+        owner = self._assigned.get(partition)
+        client = view.member.client
+        if owner not in (None, client):
+            raise Violation(
+                "I3",
+                f"client {client} has committed {name(partition)}, assigned to client {owner}",
+            )
+
+    def replaced(self, old: int, new: int) -> None:
+        """A static member has come back, and has what its former self had."""
+        for partition, client in self._assigned.items():
+            if client == old:
+                self._assigned[partition] = new
+
+    def stable(self, assignments: dict[int, bytes]) -> None:
+        """A generation has its assignment."""
+        self._assigned = {}
+        for client, data in assignments.items():
+            for partition in decode_assignment(data)[0]:
+                other = self._assigned.get(partition)
+                if other is not None:
+                    raise Violation(
+                        "I8", f"{name(partition)} is assigned to clients {other} and {client}"
+                    )
+                self._assigned[partition] = client
+
+    def removed(self, client: int, reason: str) -> None:
+        """The coordinator has put a member out."""
+        view = self._books.views.get(client)
+        self._verdicts[client] = f"put out of the group: {reason}"
+        self._books.counts["members put out"] += 1
+        if view is None or not view.member.alive:
+            return
+        config = view.member.config
+        if not self._books.disturbed(client, config.session_timeout + config.rebalance_timeout):
+            raise Violation(
+                "undue removal",
+                f"client {client} was put out of the group ({reason}), and is healthy",
+            )
+        self._books.excuse(client, self._verdicts[client])
+
+    def generation_forgotten(self, clients: tuple[int, ...]) -> None:
+        """A coordinator was loaded that does not know these members' generation."""
+        for client in clients:
+            self._verdicts[client] = "the coordinator has forgotten the generation"
+            self._books.excuse(client, self._verdicts[client])

@@ -1,0 +1,196 @@
+"""All oracles together: what sees the events of a world, and gives its verdict at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import (
+    Complete,
+    Effect,
+    Emit,
+    Event,
+    Notify,
+    Replied,
+    Send,
+    SetTimer,
+    TimerFired,
+)
+from asyncrevoke.errors import PartitionsError
+from asyncrevoke.testing.simulation.application import Witness
+from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
+from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupState
+from asyncrevoke.testing.simulation.group_oracles import GroupOracles
+from asyncrevoke.testing.simulation.member import Member, Observer
+from asyncrevoke.testing.simulation.oracles import Books, View, Violation
+
+if TYPE_CHECKING:
+    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+
+
+class Judge(Observer, Witness, CoordinatorEvents):
+    """Raises :class:`Violation` as soon as an invariant does not hold."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.deliveries = DeliveryOracles(books)
+        self.group = GroupOracles(books, self.deliveries)
+        self._tickets: dict[int, set[int]] = {}
+
+    def admit(self, member: Member) -> None:
+        """A member comes into the world."""
+        eager = (
+            member.config.assignors[0] != "cooperative-sticky" or len(member.config.assignors) > 1
+        )
+        self.books.views[member.client] = View(member, eager)
+
+    def _view(self, member: Member) -> View:
+        return self.books.views[member.client]
+
+    # --- the core --------------------------------------------------------------------------------
+
+    def before(self, member: Member, event: Event) -> None:
+        """An event is about to enter a core."""
+        if not isinstance(event, TimerFired):
+            if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
+                self.books.note(member.client, event)
+            self.group.answered(self._view(member), event)
+
+    def effect(self, member: Member, effect: Effect) -> None:
+        """An effect leaves a core."""
+        view = self._view(member)
+        match effect:
+            case Send():
+                self.group.sent(view, effect)
+                if type(effect.message).__name__ != "FetchRequest":
+                    self.books.note(member.client, effect)
+            case Notify():
+                self.books.note(member.client, effect)
+                self.group.notified(view, effect)
+            case Complete():
+                tickets = self._tickets.setdefault(member.client, set())
+                if effect.ticket in tickets:
+                    raise Violation(
+                        "tickets",
+                        f"client {member.client}: ticket {effect.ticket} is answered twice",
+                    )
+                tickets.add(effect.ticket)
+            case Emit():
+                self.books.note(member.client, effect)
+            case SetTimer():
+                if not (effect.at < float("inf") and effect.spread >= 0):
+                    raise Violation("timers", f"client {member.client}: {effect}")
+            case _:
+                pass
+
+    def settled(self, member: Member) -> None:
+        """A call into a core has ended."""
+        self.group.settled(self._view(member))
+
+    # --- the application -------------------------------------------------------------------------
+
+    def returned(self, member: Member, result: PollResult) -> None:
+        """A step has returned this."""
+        if result.to_be_revoked or result.lost:
+            self.books.note(member.client, result)
+        self.deliveries.returned(self._view(member), result)
+
+    def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
+        """``delay_revoke`` has answered."""
+        self.books.note(member.client, ("delay_revoke", sorted(wanted), ours))
+        self.deliveries.delayed(self._view(member), wanted, ours)
+
+    def dropped(self, member: Member, partition: TopicPartition, offset: int) -> None:
+        """Records after ``offset`` were given up before they were started."""
+        self.books.note(member.client, ("drop_after", partition, offset))
+        self.deliveries.dropped(self._view(member), partition, offset)
+
+    def done(self, member: Member, record: Record) -> None:
+        """The application has worked on a record."""
+        self.deliveries.done(self._view(member), record)
+
+    def failed(self, member: Member, error: Exception) -> None:
+        """A step, or a request of the application, has raised this."""
+        self.books.note(member.client, ("raised", error))
+        # Nothing that is done to a member here is an error that its user should see.
+        if not (isinstance(error, PartitionsError) and self.books.disturbed(member.client, 60.0)):
+            raise Violation("errors", f"client {member.client} is told {error!r}")
+
+    def closing(self, member: Member) -> None:
+        """The application is about to close its consumer."""
+        self.books.note(member.client, "close")
+        view = self._view(member)
+        view.closing = True
+        view.closing_since = self.books.clock.now
+
+    def left_uncounted(self, member: Member) -> None:
+        """It left the loop with work that does not count."""
+        self.books.excuse(member.client, "the loop was left before its work counted")
+
+    def closed(self, member: Member) -> None:
+        """The consumer has closed."""
+        view = self._view(member)
+        self.books.note(member.client, "closed")
+        took = self.books.clock.now - view.closing_since
+        if took > member.config.close_timeout + 0.5 + self.books.client_frozen.get(
+            member.client, 0.0
+        ):
+            raise Violation("close", f"client {member.client} took {took:.3f} s to close")
+        if view.held:
+            raise Violation(
+                "close", f"client {member.client} has closed and still has {sorted(view.held)}"
+            )
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def commit_accepted(
+        self, client: int, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
+    ) -> None:
+        """An offset was stored."""
+        view = self.books.views[client]
+        self.group.commit_accepted(view, partition)
+        self.deliveries.committed(view, partition, old, new)
+
+    def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
+        """Offsets were read."""
+        self.deliveries.offsets_fetched(client, partitions)
+
+    def member_removed(self, client: int, reason: str) -> None:
+        """A member was put out of the group by a timer."""
+        self.books.note(client, ("put out", reason))
+        self.group.removed(client, reason)
+
+    def member_replaced(self, old: int, new: int) -> None:
+        """A static member has come back, and has what its former self had."""
+        self.books.note(new, ("replaces client", old))
+        self.group.replaced(old, new)
+
+    def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
+        """A generation has its assignment."""
+        self.books.note(-1, ("stable", generation, tuple(assignments)))
+        self.group.stable(assignments)
+
+    def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
+        """A coordinator was loaded that does not know the generation in which these had joined."""
+        self.books.note(-1, ("forgotten", generation, clients))
+        self.group.generation_forgotten(clients)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def unfinished(self, live: list[int]) -> list[str]:
+        """Why the world is not at rest; empty once all is done and committed, and the group is
+        stable."""
+        group = self.books.brokers.group
+        reasons: list[str] = []
+        members = sorted(member.client for member in group.members.values())
+        if live and group.state is not GroupState.STABLE:
+            reasons.append(f"the group is {group.state.value}")
+        elif members != sorted(live):
+            reasons.append(f"the group has clients {members}, and {sorted(live)} are alive")
+        reasons.extend(self.deliveries.missing())
+        return reasons
+
+    def must_be_at_rest(self, live: list[int], report: str) -> None:
+        """I14, and nothing lost."""
+        reasons = self.unfinished(live)
+        if reasons:
+            raise Violation("I14", "no progress: " + "; ".join(reasons) + "\n" + report)

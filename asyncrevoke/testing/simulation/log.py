@@ -1,0 +1,113 @@
+"""Partition logs, and the record encoding of the simulation: 24 bytes for any batch."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.model import Record
+from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.protocol.messages import FetchedPartition
+
+# Base offset, offset after the batch, number of records, leader epoch.
+_HEADER = struct.Struct(">qqii")
+BYTES_PER_RECORD = 100
+_KEYS = tuple(f"key-{number}".encode() for number in range(7))
+
+
+class LoggedBatch(NamedTuple):
+    """``records`` records from ``base`` on; the offsets up to ``end`` are holes, as compaction and
+    control batches leave them."""
+
+    base: int
+    end: int
+    records: int
+    epoch: int
+
+
+class PartitionLog:
+    """One partition: its batches, its leader, and who waits for it to grow.
+
+    The high watermark is always the end of the log. ``offsets`` lists every offset that holds a
+    record, in order.
+    """
+
+    def __init__(self, leader_id: int) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = 0
+        self.start = 0
+        self.end = 0
+        self.offsets: list[int] = []
+        self.waiting: list[Callable[[], None]] = []
+        self._batches: list[LoggedBatch] = []
+        self._ends: list[int] = []
+
+    def append(self, count: int, hole: int = 0) -> None:
+        """Append a batch of ``count`` records (0: a control batch) and ``hole`` empty offsets."""
+        base = self.end
+        self.end = base + count + hole
+        self._batches.append(LoggedBatch(base, self.end, count, self.leader_epoch))
+        self._ends.append(self.end)
+        self.offsets.extend(range(base, base + count))
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
+            tell()
+
+    def delete_before(self, offset: int) -> None:
+        """Retention: what lies before ``offset`` can no longer be read."""
+        self.start = max(self.start, min(offset, self.end))
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds ``offset`` on; one at least if there is any."""
+        first = bisect_right(self._ends, offset)
+        taken: list[bytes] = []
+        size = 0
+        for batch in self._batches[first:]:
+            size += max(batch.records, 1) * BYTES_PER_RECORD
+            if taken and size > max_bytes:
+                break
+            taken.append(_HEADER.pack(*_fields(batch)))
+        return b"".join(taken)
+
+    def first_record_at_or_after(self, offset: int) -> int:
+        """The next offset that holds a record, or the end of the log."""
+        index = bisect_left(self.offsets, offset)
+        return self.offsets[index] if index < len(self.offsets) else self.end
+
+
+def _fields(batch: LoggedBatch) -> tuple[int, int, int, int]:
+    return batch.base, batch.end, batch.records, batch.epoch
+
+
+class SimulatedBatch:
+    """A batch as the core sees it: its header is known, its records are made on demand."""
+
+    __slots__ = ("base_offset", "count", "leader_epoch", "next_offset", "size")
+
+    def __init__(self, base_offset: int, next_offset: int, count: int, leader_epoch: int) -> None:
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.count = count
+        self.size = max(count, 1) * BYTES_PER_RECORD
+        self.leader_epoch = leader_epoch
+
+    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+        """The records at ``from_offset`` and after."""
+        return [
+            Record(topic, partition, offset, 0, 0, _KEYS[offset % len(_KEYS)], b"", (), ledger_id)
+            for offset in range(max(self.base_offset, from_offset), self.base_offset + self.count)
+        ]
+
+
+def decode_simulated(fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
+    """The simulation's record decoder, to be given to a core."""
+    del read_committed  # there are no transactions here
+    data = fetched.records
+    if len(data) % _HEADER.size:
+        raise CorruptBatch(f"{len(data)} bytes are no whole batches")
+    return [SimulatedBatch(*header) for header in _HEADER.iter_unpack(data)]

@@ -1,0 +1,312 @@
+"""Connections between members and brokers, with what can go wrong on them.
+
+A broker answers one request at a time per connection: what arrives behind a parked JoinGroup waits
+for it. A connection that breaks fails everything outstanding on it; whether a request that was
+already sent is still processed is drawn, and it may then be processed after a later one that took a
+new connection. A request is answered exactly once, by a response or by a failure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.effects import (
+    Channel,
+    Event,
+    Failed,
+    FailureKind,
+    Node,
+    Replied,
+    Send,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.testing.simulation.clock import Alarm, Clock
+    from asyncrevoke.testing.simulation.group import Reply
+
+_CONNECT = 0.002
+_REFUSED = 0.01
+_LONGEST_GHOST = 0.4
+
+
+class Fate(enum.Enum):
+    """What happens to one request, if not the ordinary."""
+
+    LOST_BEFORE = "the connection breaks before the broker has read it"
+    LOST_AFTER = "it is processed, and the connection breaks before the answer is there"
+    LATE = "the connection breaks at once, and it is processed later"
+
+
+class Service(Protocol):
+    """The brokers, as connections see them."""
+
+    def resolve(self, node: Node) -> int | None:
+        """Which broker has this address."""
+        ...
+
+    def is_up(self, broker: int) -> bool:
+        """Whether it accepts connections."""
+        ...
+
+    def stalled_until(self, broker: int) -> float:
+        """The time at which a paused broker goes on, 0 if it is not paused."""
+        ...
+
+    def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
+        """Process a request; ``reply`` is called once, or never if the broker dies."""
+        ...
+
+
+class Endpoint(Protocol):
+    """Who sends requests."""
+
+    client: int
+
+    def receive(self, event: Event) -> None:
+        """The answer to a request."""
+        ...
+
+
+class _Connection:
+    __slots__ = (
+        "alive",
+        "busy",
+        "ghost_delay",
+        "key",
+        "last_answer",
+        "last_arrival",
+        "outstanding",
+        "waiting",
+    )
+
+    def __init__(self, key: tuple[int, int, Channel]) -> None:
+        self.key = key
+        self.alive = True
+        # How much later than its bytes a broker reads what a dead connection still holds.
+        self.ghost_delay = 0.0
+        self.busy = False
+        self.last_arrival = 0.0
+        self.last_answer = 0.0
+        self.outstanding: dict[int, _Pending] = {}
+        self.waiting: deque[_Pending] = deque()
+
+
+class _Pending:
+    __slots__ = (
+        "answered",
+        "arrived",
+        "broker",
+        "connection",
+        "endpoint",
+        "fate",
+        "ghost",
+        "send",
+        "timeout",
+    )
+
+    def __init__(
+        self, endpoint: Endpoint, send: Send, broker: int, connection: _Connection
+    ) -> None:
+        self.endpoint = endpoint
+        self.send = send
+        self.broker = broker
+        self.connection = connection
+        self.fate: Fate | None = None
+        self.timeout: Alarm | None = None
+        self.answered = False
+        self.arrived = False
+        self.ghost = False
+
+
+class Network:
+    """Carries requests and answers. ``fate`` decides on each request; ``slow`` is the share of
+    packets that take up to 50 ms instead of 1 to 4."""
+
+    def __init__(self, clock: Clock, rng: Random, service: Service) -> None:
+        self.fate: Callable[[int, Request], Fate | None] = lambda _client, _message: None
+        self.slow = 0.0
+        self._clock = clock
+        self._rng = rng
+        self._service = service
+        self._connections: dict[tuple[int, int, Channel], _Connection] = {}
+        self._cuts: dict[tuple[int, int | None], float] = {}
+        # Requests that were processed after the client had given up on their connection.
+        self.processing_ghost = False
+
+    # --- the client's side -----------------------------------------------------------------------
+
+    def send(self, endpoint: Endpoint, send: Send) -> None:
+        """Carry out a ``Send``."""
+        clock = self._clock
+        broker = self._service.resolve(send.node)
+        if broker is None or not self._service.is_up(broker):
+            failure = Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
+            clock.after(_REFUSED, lambda: endpoint.receive(failure))
+            return
+        key = (endpoint.client, broker, send.channel)
+        connection = self._connections.get(key)
+        latency = self._latency()
+        if connection is None:
+            connection = self._connections[key] = _Connection(key)
+            latency += _CONNECT
+        pending = _Pending(endpoint, send, broker, connection)
+        connection.outstanding[send.request_id] = pending
+        pending.timeout = clock.after(send.timeout, lambda: self._timed_out(pending))
+        pending.fate = self.fate(endpoint.client, send.message)
+        arrival = max(clock.now + latency, connection.last_arrival)
+        connection.last_arrival = arrival
+        clock.at(arrival, lambda: self._arrive(pending))
+        if pending.fate is Fate.LATE:
+            pending.ghost = True
+            clock.after(latency / 2, lambda: self.disconnect(pending.connection))
+        elif pending.fate is Fate.LOST_BEFORE:
+            clock.after(latency / 2, lambda: self.disconnect(pending.connection))
+
+    def _timed_out(self, pending: _Pending) -> None:
+        if not pending.answered:
+            self._fail(pending, FailureKind.TIMEOUT)
+            self.disconnect(pending.connection)
+
+    def _fail(self, pending: _Pending, kind: FailureKind) -> None:
+        pending.answered = True
+        if pending.timeout is not None:
+            pending.timeout.cancel()
+        event = Failed(pending.send.request_id, kind, kind.value)
+        self._clock.after(0.0, lambda: pending.endpoint.receive(event))
+
+    def disconnect(self, connection: _Connection) -> None:
+        """Break a connection. What was sent may still be processed."""
+        if not connection.alive:
+            return
+        connection.alive = False
+        if self._connections.get(connection.key) is connection:
+            del self._connections[connection.key]
+        ghosts_live = self._rng.random() < 0.5
+        connection.ghost_delay = self._rng.random() * _LONGEST_GHOST
+        for pending in connection.outstanding.values():
+            if not pending.answered:
+                self._fail(pending, FailureKind.DISCONNECTED)
+            if not pending.arrived and pending.fate is not Fate.LOST_BEFORE:
+                pending.ghost = pending.ghost or ghosts_live
+        connection.waiting.clear()
+
+    def disconnect_client(self, client: int, broker: int | None = None) -> None:
+        """Break all connections of a client, or those to one broker."""
+        for (owner, other, _), connection in tuple(self._connections.items()):
+            if owner == client and (broker is None or other == broker):
+                self.disconnect(connection)
+
+    def disconnect_broker(self, broker: int) -> None:
+        """A broker is gone: what has not reached it never will."""
+        for (_, other, _), connection in tuple(self._connections.items()):
+            if other == broker:
+                for pending in connection.outstanding.values():
+                    pending.fate = Fate.LOST_BEFORE
+                self.disconnect(connection)
+
+    def cut(self, client: int, broker: int | None, until: float) -> None:
+        """Let no packet pass between a client and a broker (None: any) before ``until``."""
+        self._cuts[client, broker] = until
+
+    def _cut_until(self, client: int, broker: int) -> float:
+        if not self._cuts:
+            return 0.0
+        return max(self._cuts.get((client, None), 0.0), self._cuts.get((client, broker), 0.0))
+
+    # --- the broker's side -----------------------------------------------------------------------
+
+    def _latency(self) -> float:
+        draw = self._rng.random()
+        if self.slow and draw < self.slow:
+            return self._rng.random() * 0.05
+        return 0.0005 + draw * 0.002
+
+    def _arrive(self, pending: _Pending) -> None:
+        connection = pending.connection
+        if not connection.alive and not pending.ghost:
+            return
+        broker, client = pending.broker, pending.endpoint.client
+        blocked = max(self._cut_until(client, broker), self._service.stalled_until(broker))
+        if blocked > self._clock.now:
+            if connection.alive:
+                connection.last_arrival = max(connection.last_arrival, blocked)
+                self._clock.at(blocked, lambda: self._arrive(pending))
+            return
+        if not self._service.is_up(broker):
+            return
+        if not connection.alive:
+            if not pending.arrived:
+                pending.arrived = True
+                self._clock.after(connection.ghost_delay, lambda: self._process_ghost(pending))
+            return
+        pending.arrived = True
+        if connection.busy:
+            connection.waiting.append(pending)
+        else:
+            self._process(pending)
+
+    def _process_ghost(self, pending: _Pending) -> None:
+        # What stands behind a parked request on a dead connection is never read.
+        if self._service.is_up(pending.broker) and not pending.connection.busy:
+            self.processing_ghost = True
+            message = pending.send.message
+            self._service.handle(
+                pending.broker, pending.endpoint.client, message, lambda _response: None
+            )
+            self.processing_ghost = False
+
+    def _process(self, pending: _Pending) -> None:
+        pending.connection.busy = True
+        self._service.handle(
+            pending.broker,
+            pending.endpoint.client,
+            pending.send.message,
+            lambda response: self._answer(pending, response),
+        )
+
+    def _answer(self, pending: _Pending, response: Response) -> None:
+        connection = pending.connection
+        if not connection.alive:
+            return
+        if pending.fate is Fate.LOST_AFTER:
+            self._clock.after(0.0, lambda: self.disconnect(connection))
+            return
+        at = max(self._clock.now + self._latency(), connection.last_answer)
+        connection.last_answer = at
+        self._clock.at(at, lambda: self._deliver(pending, response))
+        # Not at once: the broker may be in the midst of answering several.
+        self._clock.after(0.0, lambda: self._next(connection))
+
+    def _next(self, connection: _Connection) -> None:
+        connection.busy = False
+        if connection.alive and connection.waiting:
+            self._process(connection.waiting.popleft())
+
+    def _deliver(self, pending: _Pending, response: Response) -> None:
+        if pending.answered:
+            return
+        client, broker = pending.endpoint.client, pending.broker
+        blocked = self._cut_until(client, broker)
+        if blocked > self._clock.now:
+            self._clock.at(blocked, lambda: self._deliver(pending, response))
+            return
+        pending.answered = True
+        if pending.timeout is not None:
+            pending.timeout.cancel()
+        pending.connection.outstanding.pop(pending.send.request_id, None)
+        pending.endpoint.receive(Replied(pending.send.request_id, response))
+
+    def outstanding(self, client: int) -> list[str]:
+        """What a client waits for, for people."""
+        return [
+            f"{type(pending.send.message).__name__} to broker {broker} on {channel.value}"
+            for (owner, broker, channel), connection in self._connections.items()
+            if owner == client
+            for pending in connection.outstanding.values()
+        ]

@@ -1,0 +1,113 @@
+"""What is shared by the oracles: a violation, what they know of a member, and what excuses what.
+
+Theory of operation. The oracles see every event that enters a core, every effect that leaves it,
+every poll result, every record that an application has worked on, and what the coordinator accepts.
+From these they keep their own books; a core's counters are never asked. A duplicate or a lost
+partition is excused only by something that the simulation did to that very member, or to the
+coordinator: each excuse is written down with its cause when it happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import Request
+
+if TYPE_CHECKING:
+    from asyncrevoke.testing.simulation.brokers import Brokers
+    from asyncrevoke.testing.simulation.clock import Clock
+    from asyncrevoke.testing.simulation.member import Member
+    from asyncrevoke.testing.simulation.network import Network
+
+_TRACE_LENGTH = 600
+
+
+class Violation(Exception):  # noqa: N818 - it is the verdict of an oracle
+    """An invariant does not hold. ``invariant`` is its name in the design, like ``I11``."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """One assignment of one partition, from the notice that it is assigned to the one that ends it.
+
+    ``next`` is the offset from which the next record is expected, None before the first one.
+    """
+
+    since: float
+    from_reset: bool
+    next: int | None = None
+    ledger_id: int | None = None
+    revoking_since: float | None = None
+    announced: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """What the oracles know of one member."""
+
+    member: Member
+    eager: bool
+    held: dict[TopicPartition, Holding] = field(default_factory=dict[TopicPartition, Holding])
+    # The newest assignment that the core was given.
+    granted: frozenset[TopicPartition] = frozenset()
+    generation: int = -1
+    sent: dict[int, tuple[float, Request]] = field(default_factory=dict[int, tuple[float, Request]])
+    commit: int | None = None
+    join: int | None = None
+    sync: int | None = None
+    confirmed_at: float = 0.0
+    unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
+    listed: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
+    closing: bool = False
+    closing_since: float = 0.0
+
+
+class Books:
+    """The state of the world as far as oracles share it.
+
+    ``excuses`` holds, for each client, the first thing that the simulation did to it which may
+    make it lose partitions and others repeat records.
+    """
+
+    def __init__(self, clock: Clock, brokers: Brokers, network: Network) -> None:
+        self.clock = clock
+        self.brokers = brokers
+        self.network = network
+        self.views: dict[int, View] = {}
+        self.excuses: dict[int, str] = {}
+        self.counts: Counter[str] = Counter()
+        self.duplicates: Counter[str] = Counter()
+        # Until when brokers, or a client's way to them, were disturbed.
+        self.disturbed_until = 0.0
+        self.client_disturbed_until: dict[int, float] = {}
+        # For how long each client was frozen altogether.
+        self.client_frozen: dict[int, float] = {}
+        # How far the clock of each client has jumped ahead.
+        self.client_jumped: dict[int, float] = {}
+        self.trace: deque[tuple[float, int, object]] = deque(maxlen=_TRACE_LENGTH)
+
+    def excuse(self, client: int, cause: str) -> None:
+        """Note that what this client had may be repeated by others from now on."""
+        self.excuses.setdefault(client, cause)
+
+    def disturbed(self, client: int, within: float) -> bool:
+        """Whether the client, or a broker, was disturbed during the last ``within`` seconds."""
+        last = max(self.disturbed_until, self.client_disturbed_until.get(client, 0.0))
+        return last > 0 and self.clock.now <= last + within
+
+    def note(self, client: int, what: object) -> None:
+        """Write into the trace that a failure prints."""
+        self.trace.append((self.clock.now, client, what))
+
+
+def name(partition: TopicPartition) -> str:
+    """A partition, for people."""
+    return f"{partition.topic}-{partition.partition}"

@@ -1,0 +1,249 @@
+"""Schedules: everything that happens in one run, drawn from a seed and written down as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from asyncrevoke.testing.simulation.application import Pace, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class GroupMode(enum.Enum):
+    """How the members of the group rebalance."""
+
+    EAGER = "eager"
+    COOPERATIVE = "cooperative"
+    MIXED = "mixed"
+
+
+class Disturbance(enum.Enum):
+    """What may go wrong in a schedule."""
+
+    NONE = "none"
+    LOSS = "loss"
+    FAULTS = "faults"
+
+
+class Kind(enum.Enum):
+    """What an incident is. ``target`` chooses a living member; ``amount`` is mostly seconds."""
+
+    # The life of a group.
+    JOIN = "a member joins"
+    STOP = "a member stops its loop, and closes"
+    LEAVE = "a member leaves its loop, and closes"
+    REPLACE = "a member stops, and comes back with the schedule's later options"
+    SUBSCRIBE = "a member subscribes to other topics"
+    COMMIT = "a member flushes what counts"
+    CANCEL = "a waiting step is cancelled, and taken up again later"
+    EXPIRE = "the timeout of a waiting step is over"
+    AWAY = "a member stays away from its iterator for a while"
+    PARTITIONS = "partitions are added"
+    # Faults.
+    CRASH = "a member dies without a word"
+    FREEZE = "the event loop of a member is blocked"
+    JUMP = "the clock of a member jumps ahead"
+    CUT = "nothing passes between a member and the brokers"
+    CUT_COORDINATOR = "nothing passes between a member and the coordinator"
+    DROP = "the connections of a member break"
+    MOVE = "the coordinator moves, and loads for a while"
+    RESTART = "a broker is killed, and comes back"
+    STALL = "a broker reads and answers nothing for a while"
+    LATE_COMMITS = "connections break under commits for a while"
+
+
+CHURN = (
+    (Kind.JOIN, 5),
+    (Kind.STOP, 3),
+    (Kind.LEAVE, 3),
+    (Kind.COMMIT, 2),
+    (Kind.CANCEL, 2),
+    (Kind.EXPIRE, 2),
+    (Kind.AWAY, 1),
+    (Kind.PARTITIONS, 1),
+    (Kind.SUBSCRIBE, 2),
+)
+FAULTS = (
+    (Kind.CRASH, 3),
+    (Kind.FREEZE, 4),
+    (Kind.JUMP, 1),
+    (Kind.CUT, 2),
+    (Kind.CUT_COORDINATOR, 2),
+    (Kind.DROP, 4),
+    (Kind.MOVE, 3),
+    (Kind.RESTART, 2),
+    (Kind.STALL, 2),
+    (Kind.LATE_COMMITS, 2),
+)
+_LONGEST: Mapping[Kind, float] = {
+    Kind.CANCEL: 1.0,
+    Kind.AWAY: 2.0,
+    Kind.FREEZE: 9.0,
+    Kind.JUMP: 9.0,
+    Kind.CUT: 9.0,
+    Kind.CUT_COORDINATOR: 9.0,
+    Kind.MOVE: 2.0,
+    Kind.RESTART: 4.0,
+    Kind.STALL: 5.0,
+    Kind.LATE_COMMITS: 3.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that happens at ``at``, in virtual seconds."""
+
+    at: float
+    kind: Kind
+    target: int = 0
+    amount: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlan:
+    """A member of the first hour: what it is like, and when it joins."""
+
+    at: float
+    shape: Shape
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All that happens in one run. The same schedule always runs in the same way."""
+
+    seed: int
+    mode: GroupMode
+    disturbance: Disturbance
+    brokers: int
+    topics: tuple[int, ...]
+    duration: float
+    members: tuple[MemberPlan, ...]
+    incidents: tuple[Incident, ...]
+    assignors: tuple[str, ...]
+    later_assignors: tuple[str, ...]
+    reset: str = "earliest"
+    static: bool = False
+    loss: float = 0.0
+    slow: float = 0.0
+    produce_every: float = 0.3
+    initial_delay: float = 0.0
+    session_timeout: float = 6.0
+    rebalance_timeout: float = 8.0
+    revoke_timeout: float | None = None
+
+    def without(self, incident: Incident) -> Schedule:
+        """The same, but for one incident."""
+        left = tuple(other for other in self.incidents if other is not incident)
+        return dataclasses.replace(self, incidents=left)
+
+    def describe(self) -> str:
+        """The schedule for people."""
+        lines = [
+            f"seed {self.seed}: {self.mode.value}, {self.disturbance.value}, {self.brokers} "
+            f"brokers, topics of {self.topics} partitions, {self.duration:.1f} s, "
+            f"assignors {self.assignors}"
+            + (f" then {self.later_assignors}" if self.mode is GroupMode.MIXED else "")
+            + f", reset {self.reset}"
+            + (", static members" if self.static else "")
+            + (f", loss {self.loss:.3f}" if self.loss else ""),
+        ]
+        lines += [
+            f"  {plan.at:7.3f}  member: {plan.shape.value}, {plan.pace}" for plan in self.members
+        ]
+        lines += [
+            f"  {i.at:7.3f}  {i.kind.value} (target {i.target}, {i.amount:.3f})"
+            for i in self.incidents
+        ]
+        return "\n".join(lines)
+
+
+def draw(
+    seed: int, mode: GroupMode | None = None, disturbance: Disturbance | None = None
+) -> Schedule:
+    """The schedule of a seed. Without ``mode`` or ``disturbance``, these are drawn too."""
+    rng = Random(f"schedule {seed}")  # noqa: S311 - reproducible, not secret
+    drawn_mode = rng.choice((GroupMode.COOPERATIVE, GroupMode.COOPERATIVE, *GroupMode))
+    drawn_disturbance = rng.choice(tuple(Disturbance))
+    mode = mode or drawn_mode
+    disturbance = disturbance or drawn_disturbance
+    duration = rng.uniform(6.0, 16.0)
+    assignors, later = _assignors(mode, rng)
+    topics = (rng.randint(1, 6),) if rng.random() < 0.6 else (rng.randint(1, 4), rng.randint(1, 3))
+    slow = 6.0 if rng.random() < 0.15 else rng.choice((0.3, 1.5))
+    members = tuple(_plan(rng, index, slow) for index in range(rng.randint(2, 4)))
+    return Schedule(
+        seed=seed,
+        mode=mode,
+        disturbance=disturbance,
+        brokers=rng.choice((1, 2, 3)),
+        topics=topics,
+        duration=duration,
+        members=members,
+        incidents=_incidents(rng, mode, disturbance, duration, len(members)),
+        assignors=assignors,
+        later_assignors=later,
+        reset="latest" if rng.random() < 0.2 else "earliest",
+        static=rng.random() < 0.12,
+        loss=rng.choice((0.01, 0.03)) if disturbance is not Disturbance.NONE else 0.0,
+        slow=rng.choice((0.0, 0.1)),
+        produce_every=rng.choice((0.15, 0.3, 0.6)),
+        initial_delay=rng.choice((0.0, 0.0, 0.5)),
+        session_timeout=rng.choice((6.0, 10.0)),
+        rebalance_timeout=rng.choice((8.0, 12.0)),
+        revoke_timeout=rng.choice((None, None, 4.0)),
+    )
+
+
+def _plan(rng: Random, index: int, slow: float) -> MemberPlan:
+    at = rng.random() * 0.5 if index == 0 or rng.random() < 0.5 else rng.random() * 4
+    return MemberPlan(at, draw_shape(rng), Pace(0.03, slow, rng.choice((0.0, 0.02, 0.1))))
+
+
+def draw_shape(rng: Random) -> Shape:
+    """How a member uses its consumer."""
+    return rng.choice(
+        (Shape.LOOP, Shape.LOOP, Shape.TASKS, Shape.TASKS, Shape.GROUP, Shape.ACK, Shape.MANUAL)
+    )
+
+
+def _assignors(mode: GroupMode, rng: Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    both = ("range", "cooperative-sticky")
+    match mode:
+        case GroupMode.EAGER:
+            only = rng.choice((("range",), ("roundrobin",)))
+            return only, only
+        case GroupMode.COOPERATIVE:
+            return ("cooperative-sticky",), ("cooperative-sticky",)
+        case GroupMode.MIXED:
+            return rng.choice(((("range",), both), (both, ("cooperative-sticky",))))
+
+
+def _incidents(
+    rng: Random, mode: GroupMode, disturbance: Disturbance, duration: float, members: int
+) -> tuple[Incident, ...]:
+    kinds = [_weighted(rng, CHURN) for _ in range(rng.randint(1, 6))]
+    if disturbance is Disturbance.FAULTS:
+        kinds += [_weighted(rng, FAULTS) for _ in range(rng.randint(1, 4))]
+    drawn = [_incident(rng, kind, duration) for kind in kinds]
+    if mode is GroupMode.MIXED:
+        drawn += [
+            Incident(2.0 + rng.random() * (duration - 3), Kind.REPLACE, target)
+            for target in range(members)
+        ]
+    return tuple(sorted(drawn, key=lambda incident: incident.at))
+
+
+def _weighted(rng: Random, kinds: tuple[tuple[Kind, int], ...]) -> Kind:
+    return rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+
+
+def _incident(rng: Random, kind: Kind, duration: float) -> Incident:
+    at = 0.5 + rng.random() * (duration - 1)
+    amount = rng.random() ** 2 * _LONGEST.get(kind, 1.0)
+    return Incident(at, kind, rng.randrange(1000), amount)

@@ -1,0 +1,197 @@
+"""A world: the cluster, its members, and everything that a schedule does to them."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.consumer_core import ConsumerCore
+from asyncrevoke.testing.simulation.application import OPTIONS, Application, Pace, Shape
+from asyncrevoke.testing.simulation.brokers import Brokers
+from asyncrevoke.testing.simulation.clock import Clock
+from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
+from asyncrevoke.testing.simulation.faults import Faults
+from asyncrevoke.testing.simulation.group import GroupState
+from asyncrevoke.testing.simulation.judge import Judge
+from asyncrevoke.testing.simulation.log import decode_simulated
+from asyncrevoke.testing.simulation.member import MakeCore, Member
+from asyncrevoke.testing.simulation.network import Network
+from asyncrevoke.testing.simulation.oracles import Books, Violation
+from asyncrevoke.testing.simulation.schedule import Disturbance, MemberPlan, Schedule
+
+if TYPE_CHECKING:
+    from asyncrevoke.testing.simulation.schedule import Incident
+
+_GROUP = "group"
+_CLOSE_TIMEOUT = 12.0
+
+
+def topic_name(index: int) -> str:
+    """The name of the schedule's topic number ``index``."""
+    return "ab"[index]
+
+
+class World:
+    """One run of a schedule. ``run`` raises :class:`Violation` if an oracle objects."""
+
+    def __init__(self, schedule: Schedule, make_core: MakeCore | None = None) -> None:
+        self.schedule = schedule
+        self.clock = Clock()
+        self.group = GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
+        self.brokers = Brokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
+        self.network = Network(self.clock, self.rng("network"), self.brokers)
+        self.network.slow = schedule.slow
+        self.books = Books(self.clock, self.brokers, self.network)
+        self.judge = Judge(self.books)
+        self.group.events = self.judge
+        self.faults = Faults(self)
+        self.applications: dict[int, Application] = {}
+        self._make_core = make_core or self.make_core
+        self._producer = self.rng("producer")
+        self._joins = self.rng("joins")
+        for index, partitions in enumerate(schedule.topics):
+            self.brokers.create_topic(topic_name(index), partitions)
+
+    def rng(self, name: str) -> Random:
+        """Chance for one purpose, so that dropping an incident leaves the rest as it was."""
+        return Random(f"{name} {self.schedule.seed}")  # noqa: S311 - reproducible, not secret
+
+    # --- members ---------------------------------------------------------------------------------
+
+    def make_core(self, config: ConsumerConfig) -> ConsumerCore:
+        """The core of a new member."""
+        return ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
+
+    def join(
+        self,
+        shape: Shape,
+        pace: Pace,
+        assignors: tuple[str, ...] | None = None,
+        instance_id: str | None = None,
+    ) -> Application:
+        """Let a new member join."""
+        schedule, client = self.schedule, len(self.applications)
+        if schedule.static and instance_id is None:
+            instance_id = f"static{client}"
+        config = ConsumerConfig.from_options(
+            bootstrap_servers="broker-0:9092",
+            group_id=_GROUP,
+            group_instance_id=instance_id,
+            assignors=assignors or schedule.assignors,
+            auto_offset_reset=schedule.reset,
+            session_timeout=schedule.session_timeout,
+            rebalance_timeout=schedule.rebalance_timeout,
+            revoke_timeout=schedule.revoke_timeout,
+            close_timeout=_CLOSE_TIMEOUT,
+            request_timeout=5.0,
+            metadata_max_age=5.0,
+            commit_interval=0.7,
+            **OPTIONS[shape],
+        )
+        rng = self.rng(f"member {client}")
+        member = Member(self.clock, self.network, self.judge, client, rng, config, self._make_core)
+        self.judge.admit(member)
+        application = Application(member, shape, pace, self.judge)
+        self.applications[client] = application
+        core = member.core
+        core.subscribe(member.now, [topic_name(i) for i in range(len(schedule.topics))])
+        core.start(member.now)
+        member.take_effects()
+        application.start()
+        return application
+
+    def _join_planned(self, plan: MemberPlan) -> None:
+        self.join(plan.shape, plan.pace)
+
+    def live(self) -> list[Application]:
+        """The applications that neither ended nor are about to."""
+        return [a for a in self.applications.values() if a.member.alive and not a.ending]
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run the schedule to its end."""
+        schedule, clock = self.schedule, self.clock
+        for plan in schedule.members:
+            clock.at(plan.at, partial(self._join_planned, plan))
+        for incident in schedule.incidents:
+            clock.at(incident.at, partial(self._befall, incident))
+        if schedule.loss:
+            self.faults.lose_requests(schedule.loss)
+        self._produce()
+        clock.run_until(schedule.duration)
+        self.faults.end()
+        if not self.live():
+            self.join(Shape.LOOP, Pace(), schedule.later_assignors)
+        self._come_to_rest()
+        self._close_all()
+
+    def _befall(self, incident: Incident) -> None:
+        self.books.note(-1, incident)
+        self.faults.befall(incident)
+
+    def _produce(self) -> None:
+        rng = self._producer
+        partition = rng.choice(self.brokers.partitions())
+        log = self.brokers.log(partition)
+        assert log is not None
+        count = rng.choice((0, 1, 1, 2, 3, 8))
+        log.append(count, hole=rng.choice((0, 0, 0, 1, 5)) if count else 1)
+        pause = self.schedule.produce_every * rng.random()
+        if self.clock.now + pause < self.schedule.duration:
+            self.clock.after(pause, self._produce)
+
+    def _come_to_rest(self) -> None:
+        schedule = self.schedule
+        patience = 25.0 + 2 * (schedule.rebalance_timeout + schedule.session_timeout)
+        if schedule.disturbance is Disturbance.FAULTS:
+            patience += 30.0
+        deadline = self.clock.now + patience
+        while self.judge.unfinished(self._live_clients()):
+            if self.clock.now >= deadline:
+                self.judge.must_be_at_rest(self._live_clients(), self.report())
+            self.clock.run_until(min(self.clock.now + 0.25, deadline))
+
+    def _live_clients(self) -> list[int]:
+        return [a.member.client for a in self.live()]
+
+    def _close_all(self) -> None:
+        for application in list(self.live()):
+            if self._joins.random() < 0.5:
+                application.stop()
+            else:
+                application.leave()
+        deadline = self.clock.now + _CLOSE_TIMEOUT + self.schedule.session_timeout + 5
+        self.clock.run_until(deadline, self._is_over)
+        if not self._is_over():
+            raise Violation("close", "members have not closed\n" + self.report())
+        reasons = self.judge.deliveries.missing()
+        if reasons:
+            raise Violation("I5", "after closing: " + "; ".join(reasons))
+
+    def _is_over(self) -> bool:
+        return self.group.state is GroupState.EMPTY and not any(
+            a.member.alive for a in self.applications.values()
+        )
+
+    def report(self) -> str:
+        """Who waits for what."""
+        group = self.group
+        head = (
+            f"at {self.clock.now:.3f}: group {group.state.value}, generation {group.generation}, "
+            f"protocol {group.protocol}, leader {group.leader}, "
+            f"coordinator {self.brokers.coordinator}"
+        )
+        lines = [head]
+        for member in group.members.values():
+            waits = "join" if member.join else "sync" if member.sync else "nothing"
+            lines.append(f"  {member.member_id} (client {member.client}) waits for {waits}")
+        for application in self.applications.values():
+            if application.member.alive:
+                lines.append(f"  {dict(application.member.facts())}")
+                lines.append(f"    {dict(application.facts())}")
+                held = self.books.views[application.member.client].held
+                lines.append(f"    holds {sorted(held)}")
+        return "\n".join(lines)

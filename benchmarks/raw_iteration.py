@@ -1,0 +1,136 @@
+"""How many records a second a client hands to a loop that only looks at them.
+
+    python -m benchmarks.raw_iteration [--json] [--only NAME ...]
+
+A topic is filled, then the clients take turns in reading all of it, each time in a new process
+and with a new group. Measured from the first batch to the last, by the clock and by the CPU time of
+the client's process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+from typing import TYPE_CHECKING
+
+from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.load import fill
+from benchmarks.raw_clients import CLIENTS, Log, Meter, Rates
+from benchmarks.surroundings import surroundings, table
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+TOPIC = "raw"
+PARTITIONS = 8
+DEADLINE = 120.0
+PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
+
+
+def read(client: str, log: Log, pipe: Connection) -> None:
+    """Read the log and send the rates; blocks."""
+    meter = Meter(log.total)
+    asyncio.run(CLIENTS[client](log, meter))
+    pipe.send((meter.records, meter.size, meter.rates()))
+
+
+def measure(client: str, log: Log, size: int) -> Rates:
+    """One reading, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=read, args=(client, log, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(DEADLINE):
+            raise RuntimeError(f"{client}: not done within {DEADLINE:.0f} s")
+        try:
+            records, read_bytes, rates = ours.recv()
+        except EOFError:
+            raise RuntimeError(f"{client} failed; see above") from None
+    finally:
+        process.join(10)
+        process.kill()
+    if (records, read_bytes) != (log.total, log.total * size):
+        raise RuntimeError(
+            f"{client} read {records} records and {read_bytes} bytes instead of"
+            f" {log.total} and {log.total * size}"
+        )
+    return Rates(*rates)
+
+
+def main() -> int:
+    """Measure and print."""
+    options = _options()
+    clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
+    rates: dict[str, list[Rates]] = {client: [] for client in clients}
+    failures: dict[str, str] = {}
+    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        asyncio.run(
+            fill(broker.bootstrap_servers, TOPIC, PARTITIONS, options.records, options.size)
+        )
+        for turn in range(options.rounds + 1):
+            for number, client in enumerate(clients):
+                if client in failures:
+                    continue
+                group = f"raw-{turn}-{number}"
+                log = Log(broker.bootstrap_servers, TOPIC, group, options.records)
+                try:
+                    rate = measure(client, log, options.size)
+                except RuntimeError as error:
+                    failures[client] = str(error)
+                    sys.stderr.write(f"{error}\n")
+                    continue
+                # The first round warms the broker and the page cache.
+                sys.stderr.write(f"round {turn or 'to warm up'}, {client}: {rate.clock:,.0f}/s\n")
+                if turn:
+                    rates[client].append(rate)
+    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
+    if options.json:
+        found = {
+            "surroundings": facts,
+            "records_per_second": {c: [r.clock for r in each] for c, each in rates.items()},
+            "records_per_cpu_second": {c: [r.cpu for r in each] for c, each in rates.items()},
+            "failed": failures,
+        }
+        print(json.dumps(found, indent=2))
+    else:
+        header = ["median (lowest to highest)", "records/s", "records per second of CPU"]
+        rows = [
+            [client, _spread([r.clock for r in each]), _spread([r.cpu for r in each])]
+            for client, each in rates.items()
+        ]
+        print(table(header, rows))
+        print()
+        print(f"records: {options.records:,} of {options.size} bytes, {PARTITIONS} partitions")
+        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return 1 if failures else 0
+
+
+def _spread(values: list[float]) -> str:
+    if not values:
+        return "failed"
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="How many records a second a client hands to a loop that only looks at them."
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--size", type=int, default=100, help="bytes of each value")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

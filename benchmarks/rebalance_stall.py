@@ -1,0 +1,255 @@
+"""How long kept partitions stand still while a member gives others up.
+
+    python -m benchmarks.rebalance_stall [--json] [--only NAME ...]
+
+One member reads all partitions of a topic, into each of which records flow steadily. In each a
+record is in work. Then a second member joins. Asked to give some partitions up, the first needs
+0 s, or 2 s, until what is in work of them is done; then it commits and gives them up. Measured is
+the longest gap between deliveries on the partitions that it keeps, less the longest gap there was
+before; and the time from the second member's start to its first record.
+
+Every client does so by what its documentation tells (``stall_clients.py``), on one broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self
+
+from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.load import stream
+from benchmarks.stall_clients import CLIENTS, Group
+from benchmarks.stall_member import Seen, run_member
+from benchmarks.surroundings import surroundings, table
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnContext
+
+PARTITIONS = 6
+DEADLINE = 90.0
+BEFORE = 3.0  # seconds of steady reading, to compare with
+AFTER = 2.0  # seconds of reading after the newcomer's first record
+PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",  # the first member need not wait for others
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",  # Kafka's 5 s would hide all else of KIP-848
+}
+
+
+class MeasurementError(Exception):
+    """A client did not do what it should; the measurement of it says nothing."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement, in seconds."""
+
+    client: str
+    drain: float
+    gap: float  # the longest on kept partitions, from the newcomer's start
+    gap_before: float  # the longest on the same ones before that
+    first_record: float  # from the newcomer's start to its first record
+    kept: int
+    moved: int
+
+    @property
+    def stall(self) -> float:
+        """How much longer the rebalance made the longest gap."""
+        return max(0.0, self.gap - self.gap_before)
+
+
+class Member:
+    """A group member in a process of its own; a context manager that ends it."""
+
+    def __init__(self, context: SpawnContext, client: str, group: Group, drain: float) -> None:
+        self.reading: dict[int, float] = {}
+        ours, theirs = context.Pipe()
+        self._pipe: Connection = ours
+        self._process = context.Process(
+            target=run_member, args=(client, group, drain, theirs), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.join(1)
+        self._process.kill()
+        self._process.join()
+
+    def wait_reading(self, partitions: int) -> None:
+        """Until a record of so many partitions has been delivered."""
+        while len(self.reading) < partitions:
+            self._expect("reading")
+
+    def hold(self) -> None:
+        """Let a record of each partition be in work; returns when they are."""
+        self._pipe.send("hold")
+        self._expect("held")
+
+    def stop(self) -> Seen:
+        """Let it leave the group."""
+        self._pipe.send("stop")
+        seen = self._expect("seen")
+        if not isinstance(seen, Seen):
+            raise MeasurementError(f"the member sent {seen!r}")
+        return seen
+
+    def _expect(self, wanted: str) -> object:
+        deadline = time.monotonic() + DEADLINE
+        while self._pipe.poll(max(0.0, deadline - time.monotonic())):
+            try:
+                kind, value = self._pipe.recv()
+            except EOFError:
+                raise MeasurementError(f"a member died before {wanted!r}") from None
+            if kind == "failed":
+                raise MeasurementError(value)
+            if kind == "reading":
+                self.reading[value] = time.monotonic()
+            if kind == wanted:
+                return value
+        raise MeasurementError(f"no {wanted!r} within {DEADLINE:.0f} s")
+
+
+def measure(broker: KafkaBroker, client: str, drain: float, rate: float, name: str) -> Measured:
+    """Let a second member join a first one that has ``drain`` seconds of work left."""
+    context = multiprocessing.get_context("spawn")
+    group = Group(broker.bootstrap_servers, name, name)
+    broker.create_topic(name, PARTITIONS)
+    with _streaming(context, group, rate), Member(context, client, group, drain) as first:
+        first.wait_reading(PARTITIONS)
+        time.sleep(BEFORE)
+        first.hold()
+        with Member(context, client, group, 0.0) as newcomer:
+            newcomer.wait_reading(1)
+            time.sleep(AFTER)
+            until = time.monotonic()
+            seen = first.stop()
+            theirs = newcomer.stop()
+    moved = {partition for partition, times in theirs.delivered.items() if times[0] < until}
+    kept = sorted(seen.delivered.keys() - moved)
+    if not kept or not moved:
+        raise MeasurementError(f"{len(kept)} partitions were kept and {len(moved)} moved")
+    first_record = min(theirs.delivered[partition][0] for partition in moved)
+    start = theirs.began
+    return Measured(
+        client=client,
+        drain=drain,
+        gap=max(longest_gap(seen.delivered[p], start, until) for p in kept),
+        gap_before=max(longest_gap(seen.delivered[p], start - BEFORE, start) for p in kept),
+        first_record=first_record - start,
+        kept=len(kept),
+        moved=len(moved),
+    )
+
+
+def longest_gap(times: Sequence[float], start: float, end: float) -> float:
+    """The longest time without delivery between ``start`` and ``end``, both counted as one."""
+    within = [start, *(when for when in times if start < when < end), end]
+    return max(later - earlier for earlier, later in itertools.pairwise(within))
+
+
+def main() -> int:
+    """Measure and print."""
+    options = _options()
+    clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
+    results: list[Measured] = []
+    failures: list[str] = []
+    say = sys.stderr.write
+    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+        runs = [
+            (number, client, drain)
+            for number in range(options.rounds)
+            for client in clients
+            for drain in options.drain
+        ]
+        for number, (turn, client, drain) in enumerate(runs):
+            say(f"[{number + 1}/{len(runs)}] round {turn + 1}, {client}, drain {drain:g} s: ")
+            try:
+                measured = measure(broker, client, drain, options.rate, f"stall-{number}")
+            except MeasurementError as error:
+                say(f"failed: {error}\n")
+                last_line = str(error).strip().splitlines()[-1]
+                failures.append(f"{client}, drain {drain:g} s: {last_line}")
+            else:
+                say(f"{measured.stall:.3f} s\n")
+                results.append(measured)
+    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
+    if options.json:
+        rows = [asdict(result) | {"stall": result.stall} for result in results]
+        print(json.dumps({"surroundings": facts, "measured": rows, "failed": failures}, indent=2))
+    else:
+        print(_report(clients, options.drain, results))
+        print()
+        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return 1 if failures else 0
+
+
+def _report(clients: list[str], drains: list[float], results: list[Measured]) -> str:
+    rows: list[list[str]] = []
+    for client in clients:
+        row = [client]
+        for drain in drains:
+            mine = [r for r in results if r.client == client and r.drain == drain]
+            row += [
+                _spread([r.stall for r in mine]),
+                _spread([r.gap_before for r in mine]),
+                _spread([r.first_record for r in mine]),
+            ]
+        rows.append(row)
+    header = ["median (lowest to highest), s"]
+    for drain in drains:
+        header += [f"stall, drain {drain:g} s", "gap before", "newcomer's first record"]
+    return table(header, rows)
+
+
+def _spread(values: list[float]) -> str:
+    if not values:
+        return "failed"
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+@contextlib.contextmanager
+def _streaming(context: SpawnContext, group: Group, rate: float) -> Generator[None]:
+    end = context.Event()
+    process = context.Process(
+        target=stream, args=(group.bootstrap, group.topic, PARTITIONS, rate, end), daemon=True
+    )
+    process.start()
+    try:
+        yield
+    finally:
+        end.set()
+        process.join(10)
+        process.kill()
+        process.join()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="How long kept partitions stand still while a member gives others up."
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
+    parser.add_argument("--drain", nargs="+", type=float, default=[0.0, 2.0], metavar="SECONDS")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=200.0, help="records/s of each partition")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

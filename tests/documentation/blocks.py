@@ -1,0 +1,82 @@
+"""Code blocks in Markdown, and how each language is run."""
+
+import ast
+import asyncio
+import inspect
+import tomllib
+import traceback
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import cast
+
+from sybil import Example
+from sybil.parsers.markdown import CodeBlockParser
+
+from documentation.commands import check_command, split_commands
+from documentation.kafka_page import KafkaPage
+
+DEADLINE = 60.0
+
+
+def is_invisible(example: Example) -> bool:
+    return "directive" in example.region.lexemes
+
+
+class PythonBlocks(CodeBlockParser):
+    """Runs Python; see the package's docstring."""
+
+    language = "python"
+
+    def evaluate(self, example: Example) -> str | None:
+        try:
+            self._run(example)
+        except Exception as error:  # noqa: BLE001
+            # As text: the chain of causes has tracebacks of its own, which Sybil cannot shorten.
+            return "".join(traceback.format_exception(error))
+        return None
+
+    def _run(self, example: Example) -> None:
+        page = cast("KafkaPage", example.namespace[KafkaPage.FIXTURE])
+        namespace = example.namespace
+        namespace["page"] = page
+        namespace["__name__"] = "__main__"
+        first_line = example.line + example.parsed.line_offset
+        tree = ast.increment_lineno(ast.parse(str(example.parsed)), first_line)
+        if not is_invisible(example):
+            tree = page.with_real_places(tree)
+        code = compile(
+            ast.fix_missing_locations(tree),
+            example.path,
+            "exec",
+            flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+            dont_inherit=True,
+        )
+        with page.running_a_block():
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(_bounded(cast("Awaitable[None]", eval(code, namespace))))
+            else:
+                exec(code, namespace)
+
+
+async def _bounded(block: Awaitable[None]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        await block
+
+
+class ShellBlocks(CodeBlockParser):
+    """Checks that what is typed exists."""
+
+    language = "bash"
+
+    def evaluate(self, example: Example) -> None:
+        for command in split_commands(str(example.parsed)):
+            check_command(command, Path(example.path).parent)
+
+
+class TomlBlocks(CodeBlockParser):
+    """Parses TOML."""
+
+    language = "toml"
+
+    def evaluate(self, example: Example) -> None:
+        tomllib.loads(str(example.parsed))

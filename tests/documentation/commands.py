@@ -1,0 +1,98 @@
+"""Commands as the pages show them: all that is named must exist."""
+
+import configparser
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
+
+
+def split_commands(block: str) -> list[list[str]]:
+    """The words of each command of a shell block; comments are left out."""
+    commands: list[list[str]] = []
+    for line in block.replace("\\\n", " ").splitlines():
+        words: list[str] = []
+        for word in [*shlex.split(line, comments=True), "&&"]:
+            if word != "&&":
+                words.append(word)
+            elif words:
+                commands.append(words)
+                words = []
+    return commands
+
+
+def check_command(words: list[str], folder: Path) -> None:
+    """Raises AssertionError if the command names something that is not there."""
+    while re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    program, *arguments = words
+    if program == "pip":
+        _check_pip(arguments)
+    elif program == "tox":
+        _check_tox(arguments)
+    elif program == "pytest":
+        _check_paths(arguments)
+    elif program == "asyncrevoke":
+        subcommand = arguments[:1] if arguments and not arguments[0].startswith("-") else []
+        _check_options(("-c", COMMAND_LINE, *subcommand), arguments)
+    elif program == "python" and arguments[0].endswith(".py"):
+        assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
+        _check_options((arguments[0],), arguments[1:])
+    else:
+        raise AssertionError(f"no check for the command {shlex.join(words)}, in {folder}")
+
+
+def _check_pip(arguments: list[str]) -> None:
+    assert arguments[0] == "install", arguments
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in arguments[1:]:
+        match = re.fullmatch(r"(?:\.|asyncrevoke)(?:\[(.*)\])?", requirement)
+        assert match or requirement == "tox", f"what is {requirement}?"
+        for extra in (match[1] or "").split(",") if match else []:
+            assert not extra or extra in project["optional-dependencies"], f"no extra {extra}"
+
+
+def _check_tox(arguments: list[str]) -> None:
+    own, _, passed_on = " ".join(arguments).partition("--")
+    words = own.split()
+    assert not words or (words[0] == "-e" and len(words) == 2), arguments
+    tox = configparser.ConfigParser()
+    tox.read(ROOT / "tox.ini")
+    for environment in words[1].split(",") if words else []:
+        assert tox.has_section(f"testenv:{environment}"), f"no tox environment {environment}"
+    _check_paths(passed_on.split())
+
+
+def _check_paths(arguments: list[str]) -> None:
+    for argument in arguments:
+        path = argument.partition("::")[0]
+        assert argument.startswith("-") or (ROOT / path).exists(), f"{path} does not exist"
+
+
+def _check_options(command: tuple[str, ...], arguments: list[str]) -> None:
+    text = _help_of(command)
+    for argument in arguments:
+        if argument.startswith("--"):
+            option = argument.partition("=")[0]
+            assert re.search(rf"{option}\b", text), f"no option {option} of {command[-1]}"
+
+
+@cache
+def _help_of(command: tuple[str, ...]) -> str:
+    result = subprocess.run(
+        [sys.executable, *command, "--help"],
+        cwd=ROOT,
+        env={"COLUMNS": "200", "TERM": "dumb", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout

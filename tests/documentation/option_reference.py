@@ -1,0 +1,111 @@
+"""Writes the options into ``docs/configuration.md``, from the text that stands beside each.
+
+python tests/documentation/option_reference.py
+"""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Literal, Union, get_args, get_origin
+
+from asyncrevoke.config import ConsumerConfig, consumer_config
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+BEGIN = "<!-- options: begin (written by tests/documentation/option_reference.py) -->"
+END = "<!-- options: end -->"
+
+# The first option of each chapter, in the order of the options.
+CHAPTERS = {
+    "bootstrap_servers": "The group",
+    "commit_mode": "What counts as done",
+    "concurrency": "Work at the same time",
+    "client_id": "Who we are",
+    "group_protocol": "How partitions are shared",
+    "auto_offset_reset": "Reading",
+    "session_timeout": "Membership and its times",
+    "request_timeout": "Requests",
+    "security_protocol": "Security",
+}
+
+
+def options() -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, default and description of each option, in their order."""
+    defaults = {field.name: field.default for field in dataclasses.fields(ConsumerConfig)}
+    (tree,) = ast.parse(inspect.getsource(ConsumerConfig)).body
+    assert isinstance(tree, ast.ClassDef)
+    body = [*tree.body, ast.Pass()]
+    for statement, following in itertools.pairwise(body):
+        if not isinstance(statement, ast.AnnAssign):
+            continue
+        name = ast.unparse(statement.target)
+        assert isinstance(following, ast.Expr), f"{name} has no description"
+        assert isinstance(following.value, ast.Constant), f"{name} has no description"
+        yield (
+            name,
+            spelled_out(ast.unparse(statement.annotation)),
+            readable(defaults[name]),
+            markdown(str(following.value.value)),
+        )
+
+
+def spelled_out(annotation: str) -> str:
+    """An annotation without aliases: the values of a Literal instead of its name."""
+
+    def values(alias: re.Match[str]) -> str:
+        meaning = getattr(consumer_config, alias[0], None)
+        if get_origin(meaning) in (Literal, UnionType, Union):
+            return " | ".join(values_of(meaning))
+        return alias[0]
+
+    return re.sub(r"\w+", values, annotation)
+
+
+def values_of(meaning: object) -> Iterator[str]:
+    for part in get_args(meaning):
+        if get_origin(part) is Literal:
+            yield from values_of(part)
+        else:
+            yield part.__name__ if isinstance(part, type) else f'"{part}"'
+
+
+def readable(default: object) -> str:
+    """A default as a user would write it."""
+    mib = 1024 * 1024
+    if isinstance(default, int) and default >= mib and default % mib == 0:
+        return f"{default // mib} * 1024 * 1024"
+    return repr(default).replace("'", '"')
+
+
+def markdown(text: str) -> str:
+    """reStructuredText of a docstring as Markdown, the hazard on a line of its own."""
+    text = " ".join(text.split())
+    text = re.sub(r":class:`~?[\w.]*?(\w+)`", r"`\1`", text).replace("``", "`")
+    return re.sub(r" (Hazards?)( of [^:]*)?:", r"\n\n**\1\2:**", text, count=1)
+
+
+def reference() -> str:
+    """The generated part of the page."""
+    parts: list[str] = []
+    for name, annotation, default, text in options():
+        if name in CHAPTERS:
+            parts.append(f"## {CHAPTERS[name]}")
+        parts.append(f"### `{name}`")
+        parts.append(f"`{annotation}`, default `{default}`")
+        parts.append(text)
+    return "\n\n".join([BEGIN, *parts, END])
+
+
+def with_reference(page: str) -> str:
+    """The page with its generated part renewed."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + reference() + after
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_reference(PAGE.read_text()))

@@ -1,0 +1,128 @@
+"""README and docs say what is true: the parts that no code block can hold."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from sybil import Sybil
+from sybil.example import SybilFailure
+
+import asyncrevoke
+from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks
+from documentation.kafka_page import KafkaPage
+from documentation.option_reference import PAGE, options, with_reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ORACLES = ROOT / "asyncrevoke" / "testing" / "simulation"
+BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks)
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def anchor(heading: str) -> str:
+    """A heading's anchor, as code hosts make it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def headings(page: Path) -> list[str]:
+    """The anchors of a page."""
+    return [anchor(line.lstrip("#")) for line in page.read_text().splitlines() if line[:1] == "#"]
+
+
+@every_page
+def test_every_code_block_has_a_language_that_is_run(page: Path) -> None:
+    fences = [token for token in MarkdownIt().parse(page.read_text()) if token.type == "fence"]
+    languages = {block.language for block in BLOCKS}
+    assert [token.info for token in fences if token.info not in languages] == []
+    regions = Sybil(parsers=[block() for block in BLOCKS]).parse(page).examples()
+    visible = [example for example in regions if "directive" not in example.region.lexemes]
+    assert len(visible) == len(fences)
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for text, target in re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", page.read_text()):
+        path, _, fragment = target.partition("#")
+        if "://" in path:
+            continue
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"[{text}]({target})"
+        if fragment:
+            assert fragment in headings(linked), f"[{text}]({target})"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    missing = [page.name for page in PAGES[1:] if f"({page.name})" not in index]
+    assert missing == ["index.md"]
+
+
+def test_the_options_are_described_as_in_the_code() -> None:
+    page = PAGE.read_text()
+    assert page == with_reference(page), (
+        "docs/configuration.md is behind: run python tests/documentation/option_reference.py"
+    )
+
+
+def test_every_option_that_a_page_names_exists() -> None:
+    known = {name for name, *_ in options()}
+    for page in PAGES:
+        for name in re.findall(r"configuration\.md#(\w+)", page.read_text()):
+            assert name in known, f"{page.name}: {name}"
+
+
+def test_every_exception_is_explained() -> None:
+    tree = ast.parse((ROOT / "asyncrevoke" / "errors.py").read_text())
+    exceptions = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    page = (ROOT / "docs" / "errors.md").read_text()
+    assert [name for name in exceptions if name not in asyncrevoke.__all__] == []
+    assert [name for name in exceptions if f"`{name}`" not in page] == []
+
+
+@every_page
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text()):
+        assert (ROOT / path).is_file(), path
+        if name:
+            tree = ast.walk(ast.parse((ROOT / path).read_text()))
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+            assert any(isinstance(node, functions) and node.name == name for node in tree), name
+
+
+def test_every_invariant_has_an_oracle_or_a_test_that_the_page_names() -> None:
+    page = (ROOT / "docs/guarantees.md").read_text()
+    rows = dict(re.findall(r"^\| (I\d+) \|(.*)$", page, re.MULTILINE))
+    assert set(rows) == {f"I{number}" for number in range(1, 18)}
+    simulation = "".join(path.read_text() for path in ORACLES.glob("*.py"))
+    oracles = set(re.findall(r'"(I\d+)"', simulation))
+    assert [name for name in rows if name not in oracles and "`tests/" not in rows[name]] == []
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        (
+            "```python\nimport asyncio\nawait asyncio.sleep(0)\nraise LookupError\n```",
+            "LookupError",
+        ),
+        ("```python\nthis is no Python\n```", "SyntaxError"),
+        ("<!-- invisible-code-block: python\nassert 1 == 2\n-->", "AssertionError"),
+        ("```bash\ntox -e no-such-environment\n```", "no tox environment"),
+        ("```bash\npip install '.[no-such-extra]'\n```", "no extra"),
+        ("```bash\nasyncrevoke no-such-command\n```", "No such command"),
+        ("```bash\npython examples/handlers.py --no-such-option\n```", "no option"),
+        ("```bash\nrm -rf build\n```", "no check for the command"),
+        ("```toml\n[broken\n```", "Expected"),
+    ],
+)
+def test_a_broken_block_fails(tmp_path: Path, block: str, why: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n\n{block}\n")
+    document = Sybil(parsers=[kind() for kind in BLOCKS]).parse(page)
+    document.namespace[KafkaPage.FIXTURE] = KafkaPage(lambda: "no broker is needed")
+    (example,) = document.examples()
+    with pytest.raises((SybilFailure, AssertionError, ValueError), match=why):
+        example.evaluate()

@@ -1,0 +1,281 @@
+"""A core that does as it is told, and sockets that answer as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.consumer import Consumer, RebalanceListener
+from asyncrevoke.core.effects import (
+    Channel,
+    Complete,
+    Effect,
+    Emit,
+    Event,
+    Failed,
+    FailureKind,
+    Node,
+    Notify,
+    NotifyKind,
+    Replied,
+    Send,
+    WakePoller,
+)
+from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
+from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
+from asyncrevoke.runtime.driver import Driver
+from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
+
+    from asyncrevoke.config import ConsumerConfig, ConsumerOptions
+    from asyncrevoke.core.consumer_core import ConsumerCore
+
+ORDERS = TopicPartition("orders", 0)
+NODE = Node(-1, "localhost", 9092)
+
+
+def record(offset: int, partition: TopicPartition = ORDERS) -> Record:
+    return Record(partition.topic, partition.partition, offset, 0, 0, None, b"value")
+
+
+def result(*offsets: int, lost: Iterable[TopicPartition] = ()) -> PollResult:
+    records = [record(offset) for offset in offsets]
+    return PollResult({ORDERS: records} if records else {}, lost=frozenset(lost))
+
+
+def send(request_id: int = 1) -> Send:
+    return Send(request_id, MetadataRequest(topics=()), NODE, Channel.METADATA, 1.0)
+
+
+class ScriptedCore:
+    """Returns what the test puts into ``results``, and writes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.events: list[Event] = []
+        self.calls: list[tuple[str, object]] = []
+        self.results: list[PollResult | Exception] = []
+        self.on_event: Callable[[Event], None] = lambda _event: None
+        self.on_close: Callable[[int, bool], None] = self.close_at_once
+        self.counted = 0  # batches that the start of a step has counted
+        self.in_flight = 0
+        self.stopping = False
+        self.ended = False
+        self.closed = False
+        self.held: list[Record] = []
+        self.mine: Callable[[Record], bool] = lambda _record: True
+        self.tracking = False
+        self._polling = False
+        self._out = False
+        self._tickets = 0
+
+    # -- as the driver wants it
+
+    def start(self, now: float) -> None:
+        self.calls.append(("start", now))
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        self.events.append(event)
+        self.on_event(event)
+        return self.take_effects()
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    @property
+    def has_effects(self) -> bool:
+        return bool(self.effects)
+
+    # -- as the session wants it
+
+    def poll(
+        self, now: float, max_records: int | None = None, *, expired: bool = False
+    ) -> PollResult | None:
+        if not self._polling:
+            self._polling = True
+            self.counted += self._out
+            self._out = False
+            self.ended = self.ended or self.stopping
+        if self.ended:
+            return None
+        if self.results:
+            following = self.results.pop(0)
+            self._polling = False
+            if isinstance(following, Exception):
+                raise following
+            self._out = True
+            return following
+        if expired:
+            self._polling = False
+            return PollResult({})
+        return None
+
+    def stop(self, now: float) -> None:
+        self.stopping = True
+        self.ended = self.ended or self._polling
+        self.effects.append(WakePoller())
+
+    def close(self, now: float, *, graceful: bool = True) -> int:
+        self.calls.append(("close", graceful))
+        self.ended = True
+        self.effects.append(WakePoller())
+        ticket = self._ticket()
+        self.on_close(ticket, graceful)
+        return ticket
+
+    def close_at_once(self, ticket: int, _graceful: bool) -> None:
+        self.closed = True
+        self.effects.append(Complete(ticket))
+
+    def boundary(self, now: float, *, inside: bool) -> None:
+        self.calls.append(("boundary", inside))
+
+    def track(self, on: bool) -> None:
+        self.tracking = on
+
+    def submit(self, record: Record) -> bool:
+        self.held.append(record)
+        return self.mine(record)
+
+    def complete(self, now: float, record: Record) -> bool:
+        self.calls.append(("complete", record.offset))
+        return True
+
+    def abandon(self, now: float, record: Record) -> None:
+        self.calls.append(("abandon", record.offset))
+
+    def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
+        self.calls.append(("drop_after", (partition, offset)))
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        self.calls.append(("delay_revoke", list(partitions)))
+        return True
+
+    def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
+        self.calls.append(("subscribe", (tuple(topics), pattern)))
+
+    def unsubscribe(self, now: float) -> int:
+        return self._answered("unsubscribe", None)
+
+    def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
+        self.calls.append(("assign", list(partitions)))
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset({ORDERS})
+
+    def commit(
+        self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ) -> int:
+        return self._answered("commit", offsets)
+
+    def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
+        self.calls.append(("offsets_for_times", dict(timestamps)))
+        return self._ticket()
+
+    def group_metadata(self) -> GroupMetadata:
+        return GroupMetadata("billing")
+
+    def _answered(self, call: str, argument: object) -> int:
+        self.calls.append((call, argument))
+        ticket = self._ticket()
+        self.effects.append(Complete(ticket))
+        return ticket
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    # -- for tests
+
+    def asked(self, call: str) -> list[object]:
+        return [argument for name, argument in self.calls if name == call]
+
+    def notify(self, kind: NotifyKind, *partitions: TopicPartition) -> None:
+        self.effects.append(Notify(kind, frozenset(partitions)))
+
+    def emit(self, level: str, event: str, **fields: object) -> None:
+        self.effects.append(Emit(level, event, fields))
+
+
+class ScriptedRequests:
+    """Answers each request when ``open``; an exception in ``error`` is raised instead."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.error: BaseException | None = None
+        self.unreachable = False
+        self.sent: list[Send] = []
+        self.cancelled = 0
+        self.closed = False
+
+    async def request(self, send: Send) -> Replied | Failed:
+        self.sent.append(send)
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        if self.unreachable:
+            return Failed(send.request_id, FailureKind.UNREACHABLE, "nobody there")
+        return Replied(send.request_id, MetadataResponse(brokers=(), topics=()))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def make_driver(
+    core: ScriptedCore, requests: ScriptedRequests, listener: object = None
+) -> tuple[Driver, ListenerCalls]:
+    calls = ListenerCalls(listener)
+    return Driver(core, requests, EventLog(), calls), calls
+
+
+class ScriptedConsumer(Consumer):
+    """A consumer on a scripted core."""
+
+    core: ScriptedCore
+    requests: ScriptedRequests
+    session: Session
+    core_config: ConsumerConfig
+
+    def _open_with(self, config: ConsumerConfig) -> Session:
+        self.core = ScriptedCore()
+        self.requests = ScriptedRequests()
+        driver, calls = make_driver(self.core, self.requests, self._listener)
+        self.core_config = config
+        self.session = Session(config, cast("ConsumerCore", self.core), driver, calls, EventLog())
+        return self.session
+
+    def deliver(self, *results: PollResult | Exception) -> None:
+        """Let the next steps return these."""
+        self.core.results.extend(results)
+        self.tell(WakePoller())
+
+    def tell(self, *effects: Effect) -> None:
+        """Carry these out as if an event had caused them."""
+        self.core.effects.extend(effects)
+        self.session.call(lambda: None)
+
+
+def scripted_consumer(
+    *topics: str, listener: RebalanceListener | None = None, **options: Unpack[ConsumerOptions]
+) -> ScriptedConsumer:
+    """A member of the group billing, unless options say otherwise."""
+    options.setdefault("group_id", "billing")
+    return ScriptedConsumer(*topics, listener=listener, **options)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until ``condition()`` holds, at most 5 s."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - a condition without an event
+            await asyncio.sleep(0)

@@ -1,0 +1,239 @@
+"""A record source whose polls a test scripts, and handlers that end when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from asyncrevoke.model import PollResult, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+
+ORDERS = TopicPartition("orders", 0)
+OTHERS = TopicPartition("orders", 1)
+
+
+def record(
+    offset: int,
+    key: bytes | None = b"k",
+    *,
+    partition: TopicPartition = ORDERS,
+    value: bytes | None = b"v",
+    ledger_id: int = 1,
+) -> Record:
+    return Record(partition.topic, partition.partition, offset, 0, 0, key, value, (), ledger_id)
+
+
+class Fate(Enum):
+    """What has become of a record that a poll returned."""
+
+    PENDING = "pending"
+    HELD = "held"
+    DONE = "done"
+    ABANDONED = "abandoned"
+    DROPPED = "dropped"
+    LOST = "lost"
+
+
+class ScriptedSource:
+    """Returns what was fed, in order, and refuses calls that break the protocol."""
+
+    def __init__(self) -> None:
+        self.fates: dict[tuple[TopicPartition, int, int], Fate] = {}
+        self.completions: list[Record] = []
+        self.dropped_after: list[tuple[TopicPartition, int]] = []
+        self.stopped = False
+        self.parks = 0
+        self.parked_now = 0
+        self._ledgers: dict[TopicPartition, int] = {}
+        self._script: asyncio.Queue[PollResult | Exception | None] = asyncio.Queue()
+
+    # -- what the test does
+
+    def feed(
+        self,
+        *records: Record,
+        revoke: Iterable[TopicPartition] = (),
+        lost: Iterable[TopicPartition] = (),
+    ) -> None:
+        """The next poll returns this."""
+        self._script.put_nowait(self.batch(*records, revoke=revoke, lost=lost))
+
+    def batch(
+        self,
+        *records: Record,
+        revoke: Iterable[TopicPartition] = (),
+        lost: Iterable[TopicPartition] = (),
+    ) -> PollResult:
+        """A poll result as the user's own loop would get it."""
+        slices: Mapping[TopicPartition, list[Record]] = defaultdict(list)
+        for each in records:
+            slices[each.topic_partition].append(each)
+        return PollResult(slices, frozenset(revoke), frozenset(lost))
+
+    def deliver(self, batch: PollResult) -> PollResult:
+        for partition in batch.lost:
+            for known in list(self.fates):
+                if known[0] == partition and self.fates[known] in (Fate.PENDING, Fate.HELD):
+                    self.fates[known] = Fate.LOST
+        for partition, records in batch.by_partition().items():
+            self._ledgers[partition] = records[0].ledger_id
+            for each in records:
+                self.fates[self._name(each)] = Fate.PENDING
+        return batch
+
+    def fail(self, error: Exception) -> None:
+        """The next poll raises this."""
+        self._script.put_nowait(error)
+
+    def fate(self, of: Record) -> Fate:
+        return self.fates[self._name(of)]
+
+    def commit_point(self, records: Sequence[Record]) -> int:
+        """The offset of the first of these that is not done."""
+        undone = [each.offset for each in records if self.fate(each) is not Fate.DONE]
+        return min(undone, default=records[-1].offset + 1)
+
+    # -- the protocol
+
+    @property
+    def in_flight(self) -> int:
+        return sum(fate in (Fate.PENDING, Fate.HELD) for fate in self.fates.values())
+
+    async def poll(self) -> PollResult:
+        assert not self.parked_now, "a poll is a poll boundary by itself"
+        if self.stopped:
+            raise StopAsyncIteration
+        step = await self._script.get()
+        if step is None:
+            raise StopAsyncIteration
+        if isinstance(step, Exception):
+            raise step
+        return self.deliver(step)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._script.put_nowait(None)
+
+    def submit(self, record: Record) -> bool:
+        if self.fates[self._name(record)] is not Fate.PENDING:
+            return False
+        self.fates[self._name(record)] = Fate.HELD
+        return True
+
+    def complete(self, record: Record) -> bool:
+        fate = self.fates[self._name(record)]
+        if fate is Fate.LOST:
+            return False
+        assert fate in (Fate.PENDING, Fate.HELD), f"{record.offset} ends a second time: {fate}"
+        self.fates[self._name(record)] = Fate.DONE
+        self.completions.append(record)
+        return True
+
+    def abandon(self, record: Record) -> None:
+        if self.fates[self._name(record)] in (Fate.PENDING, Fate.HELD):
+            self.fates[self._name(record)] = Fate.ABANDONED
+
+    def drop_after(self, partition: TopicPartition, offset: int) -> None:
+        self.dropped_after.append((partition, offset))
+        for known, fate in self.fates.items():
+            if known[:2] == (partition, self._ledgers[partition]) and known[2] > offset:
+                assert fate is Fate.PENDING, f"{known} is dropped, and it is {fate}"
+                self.fates[known] = Fate.DROPPED
+
+    @contextlib.contextmanager
+    def parked(self) -> Generator[None]:
+        self.parks += 1
+        self.parked_now += 1
+        try:
+            yield
+        finally:
+            self.parked_now -= 1
+
+    @staticmethod
+    def _name(of: Record) -> tuple[TopicPartition, int, int]:
+        return of.topic_partition, of.ledger_id, of.offset
+
+
+class HeldWork:
+    """Async work on records that ends when the test lets it end.
+
+    ``started`` lists the records in the order in which their work began.
+    """
+
+    def __init__(self) -> None:
+        self.started: list[Record] = []
+        self.cancelled: list[Record] = []
+        self.most_at_once = 0
+        self._holds: dict[int, tuple[Record, asyncio.Future[None]]] = {}
+
+    @property
+    def running(self) -> list[Record]:
+        return [each for each, _ in self._holds.values()]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [each.offset for each in self.started]
+
+    async def __call__(self, record: Record) -> None:
+        self.started.append(record)
+        hold: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._holds[id(hold)] = record, hold
+        self.most_at_once = max(self.most_at_once, len(self._holds))
+        try:
+            await hold
+        except asyncio.CancelledError:
+            self.cancelled.append(record)
+            raise
+        finally:
+            del self._holds[id(hold)]
+
+    def end(self, *records: Record, error: BaseException | None = None) -> None:
+        """Let the work on these records end, or on all that runs if none is named."""
+        for each, hold in list(self._holds.values()):
+            if (not records or any(each is one for one in records)) and not hold.done():
+                if error is None:
+                    hold.set_result(None)
+                else:
+                    hold.set_exception(error)
+
+
+class LogLines:
+    """A log that keeps its lines as (level, event, fields)."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, object]]] = []
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        self.lines.append(("debug", event, fields))
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self.lines.append(("info", event, fields))
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        self.lines.append(("warning", event, fields))
+
+    def error(self, event: str, /, **fields: object) -> None:
+        self.lines.append(("error", event, fields))
+
+    def events(self, level: str) -> list[str]:
+        return [event for its_level, event, _ in self.lines if its_level == level]
+
+
+async def turns(count: int = 30) -> None:
+    """Let the loop go round: without I/O or timers, all that can happen has happened then."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object], deadline: float = 5.0) -> None:
+    """Let the loop go round until the condition holds."""
+    end = time.monotonic() + deadline
+    while not condition():
+        assert time.monotonic() < end, "the condition has not come true in time"
+        await asyncio.sleep(0)

@@ -1,0 +1,222 @@
+"""What holds for every group, whatever its members own, want and contradict each other about."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrevoke.core.assignors import (
+    ASSIGNORS,
+    Assignment,
+    Assignor,
+    Member,
+    repair,
+    withheld,
+)
+from asyncrevoke.core.assignors.cooperative_sticky import plan
+from asyncrevoke.core.assignors.ownership import Claims
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.subscription import Subscription
+
+STICKY = ASSIGNORS["cooperative-sticky"]
+Partitions = dict[str, range]
+Group = tuple[Partitions, list[Member]]
+TOPICS = "tuvw"
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, most: int = 8, size: int = 7, contradict: bool = False) -> Group:
+    """A group in any state: partitions owned by members, claimed twice if wanted, or free."""
+    partitions = {
+        topic: range(draw(st.integers(0, size)))
+        for topic in TOPICS[: draw(st.integers(1, len(TOPICS)))]
+    }
+    ids = draw(st.lists(st.from_regex(r"[a-z]{1,3}-\d", fullmatch=True), min_size=1, max_size=most,
+                        unique=True))  # fmt: skip
+    some = st.sets(st.sampled_from([*partitions, "unknown"]), min_size=1)
+    common = draw(st.none() | some)
+    topics = {member_id: common or draw(some) for member_id in ids}
+    owned: dict[str, set[TopicPartition]] = {member_id: set() for member_id in ids}
+    holders = draw(st.lists(st.sampled_from([*ids, None]), min_size=1, max_size=4))
+    for topic, numbers in partitions.items():
+        for number in numbers:
+            holder = draw(st.sampled_from(holders))
+            if holder is not None:
+                owned[holder].add(TopicPartition(topic, number))
+    if contradict:
+        for member_id in ids:
+            owned[member_id] |= draw(
+                st.sets(
+                    st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, size)),
+                    max_size=4,
+                )
+            )
+    members = [
+        Member(
+            member_id,
+            draw(st.none() | st.just(f"instance {member_id}")),
+            Subscription(
+                topics=tuple(sorted(topics[member_id])),
+                owned=tuple(sorted(owned[member_id])),
+                generation=draw(st.integers(-1, 3)) if contradict else 3,
+            ),
+        )
+        for member_id in ids
+    ]
+    return partitions, members
+
+
+def following(members: list[Member], assignment: Assignment) -> list[Member]:
+    """The members when they join again, having given up what they were told to."""
+    return [
+        member._replace(
+            subscription=Subscription(
+                topics=member.subscription.topics,
+                owned=tuple(sorted(assignment[member.member_id])),
+                generation=member.subscription.generation + 1,
+            )
+        )
+        for member in members
+    ]
+
+
+def unevenness(assignment: Assignment) -> int:
+    return sum(len(assigned) ** 2 for assigned in assignment.values())
+
+
+def owned_by(members: list[Member]) -> dict[TopicPartition, str]:
+    return {tp: member.member_id for member in members for tp in member.subscription.owned}
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
+@given(group=groups(contradict=True))
+@settings(deadline=None)
+def test_each_partition_goes_to_at_most_one_member_and_that_one_is_subscribed(
+    assignor: Assignor, group: Group
+) -> None:
+    partitions, members = group
+    result = assignor.assign(partitions, members)
+    assert result.keys() == {member.member_id for member in members}
+    given_out = [tp for assigned in result.values() for tp in assigned]
+    assert len(given_out) == len(set(given_out))
+    for member in members:
+        for topic, number in result[member.member_id]:
+            assert topic in member.subscription.topics
+            assert number in partitions[topic]
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
+@given(group=groups(contradict=True))
+@settings(deadline=None)
+def test_a_partition_without_owner_is_one_that_waits_for_its_old_owner(
+    assignor: Assignor, group: Group
+) -> None:
+    partitions, members = group
+    result = assignor.assign(partitions, members)
+    claimed = {tp for member in members for tp in member.subscription.owned}
+    missing = withheld(partitions, members, result)
+    assert set(missing) <= (claimed if assignor is STICKY else set())
+
+
+@given(groups(contradict=True))
+@settings(deadline=None)
+def test_no_partition_is_given_to_one_while_another_must_still_give_it_up(group: Group) -> None:
+    partitions, members = group
+    result = STICKY.assign(partitions, members)
+    assert repair(result, members) == (result, [])
+    for member in members:
+        revoked = set(member.subscription.owned) - set(result[member.member_id])
+        for other in members:
+            added = set(result[other.member_id]) - set(other.subscription.owned)
+            assert not added & revoked
+
+
+@given(groups())
+@settings(deadline=None)
+def test_who_all_want_the_same_topics_get_the_same_number_give_or_take_one(group: Group) -> None:
+    partitions, members = group
+    topics = members[0].subscription.topics
+    same = [_with_topics(member, topics) for member in members]
+    loads = [len(assigned) for assigned in plan(partitions, same, Claims(same)).values()]
+    assert max(loads) - min(loads) <= 1
+
+
+@given(groups(most=4, size=2))
+@settings(deadline=None)
+def test_no_assignment_is_more_even(group: Group) -> None:
+    partitions, members = group
+    choices = [
+        [member.member_id for member in members if topic in member.subscription.topics]
+        for topic, numbers in partitions.items()
+        for _ in numbers
+    ]
+    best = min(
+        sum(taken.count(member.member_id) ** 2 for member in members)
+        for taken in itertools.product(*[choice for choice in choices if choice])
+    )
+    assert unevenness(plan(partitions, members, Claims(members))) == best
+
+
+@given(groups(contradict=True))
+@settings(deadline=None)
+def test_a_group_comes_to_rest_after_one_follow_up_round(group: Group) -> None:
+    partitions, members = group
+    target = unevenness(plan(partitions, members, Claims(members)))
+    joined_again = following(members, STICKY.assign(partitions, members))
+    result = STICKY.assign(partitions, joined_again)
+    assert unevenness(result) == target
+    assert withheld(partitions, joined_again, result) == []
+    for member in joined_again:  # nobody is asked to give something up a second time
+        assert set(member.subscription.owned) <= set(result[member.member_id])
+    again = STICKY.assign(partitions, following(joined_again, result))
+    assert {m: sorted(a) for m, a in again.items()} == {m: sorted(a) for m, a in result.items()}
+
+
+@given(groups())
+@settings(deadline=None)
+def test_nothing_moves_when_members_only_leave_and_all_want_the_same(group: Group) -> None:
+    partitions, members = group
+    topics = members[0].subscription.topics
+    same = [_with_topics(member, topics) for member in members]
+    settled = following(same, plan(partitions, same, Claims(same)))
+    for left in range(1, len(settled)):
+        result = STICKY.assign(partitions, settled[left:])
+        for member in settled[left:]:
+            assert set(member.subscription.owned) <= set(result[member.member_id])
+
+
+@given(groups())
+@settings(deadline=None)
+def test_a_partition_changes_its_owner_only_where_that_makes_it_more_even(group: Group) -> None:
+    partitions, members = group
+    result = plan(partitions, members, Claims(members))
+    loads = {member_id: len(assigned) for member_id, assigned in result.items()}
+    wants = {member.member_id: member.subscription.topics for member in members}
+    owners = owned_by(members)
+    for taker, assigned in result.items():
+        for tp in assigned:
+            giver = owners.get(tp, taker)
+            if giver != taker and tp.topic in wants[giver]:
+                # Given back, it would leave its owner with more than the taker has now.
+                assert loads[giver] + 1 > loads[taker] - 1
+                assert loads[giver] >= loads[taker]
+
+
+@given(groups(contradict=True))
+@settings(deadline=None)
+def test_the_order_of_topics_does_not_matter(group: Group) -> None:
+    partitions, members = group
+    backwards = dict(reversed(partitions.items()))
+    turned = [_with_topics(each, each.subscription.topics[::-1]) for each in members]
+    for assignor in ASSIGNORS.values():
+        assert assignor.assign(partitions, members) == assignor.assign(backwards, turned)
+
+
+def _with_topics(member: Member, topics: tuple[str, ...]) -> Member:
+    old = member.subscription
+    return member._replace(
+        subscription=Subscription(topics=topics, owned=old.owned, generation=old.generation)
+    )

@@ -1,0 +1,46 @@
+"""What Java's assignors made of random groups (``tests/interop/assignor_cases.py``)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TypedDict
+
+from interop.assignor_judge import Case, differences, members_of, same_topics
+
+from asyncrevoke.core.assignors import ASSIGNORS
+
+
+class _Vectors(TypedDict):
+    kafka: str
+    user_data: list[tuple[int, str]]
+    cases: list[Case]
+
+
+def _vectors() -> _Vectors:
+    path = Path(__file__).parent / "data" / "assignments.json"
+    vectors: _Vectors = json.loads(path.read_text(encoding="utf-8"))
+    return vectors
+
+
+def test_every_assignor_does_what_javas_does() -> None:
+    cases = _vectors()["cases"]
+    assert [(case["group"], what) for case in cases for what in differences(case)] == []
+
+
+def test_the_cases_hold_something_of_everything() -> None:
+    cases = _vectors()["cases"]
+    for assignor in ASSIGNORS:
+        of_it = [case["group"] for case in cases if case["group"]["assignor"] == assignor]
+        assert any(same_topics(members_of(group)) for group in of_it)
+        assert any(not same_topics(members_of(group)) for group in of_it)
+        assert any(len(group["members"]) > 12 for group in of_it)
+        assert any(instance for group in of_it for _, instance, _ in group["members"])
+    assert any("plan" in case for case in cases)
+
+
+def test_the_user_data_is_javas() -> None:
+    for generation, written in _vectors()["user_data"]:
+        data = ASSIGNORS["cooperative-sticky"].user_data(generation, ())
+        assert data == base64.b64decode(written)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asyncrevoke.broker.security import Security
+from asyncrevoke.errors import ConfigError
+
+NOWHERE = Path("nowhere")
+
+
+def test_plain_users_are_in_the_properties() -> None:
+    security = Security(protocol="SASL_PLAINTEXT", users={"ann": "a1", "bob": "b2"})
+    config = security.properties("CLIENTS", "")["listener.name.clients.plain.sasl.jaas.config"]
+    assert config.endswith('PlainLoginModule required user_ann="a1" user_bob="b2";')
+    assert security.format_arguments() == []
+
+
+def test_scram_users_are_in_the_formatted_metadata() -> None:
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-512", users={"ann": "a1"})
+    assert security.format_arguments() == ["--add-scram", "SCRAM-SHA-512=[name=ann,password=a1]"]
+    assert "a1" not in str(security.properties("CLIENTS", ""))
+
+
+def test_client_options_carry_the_users_password() -> None:
+    security = Security(protocol="SASL_PLAINTEXT", users={"ann": "a1", "bob": "b2"})
+    assert security.client_options("bob", NOWHERE) == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "bob",
+        "sasl_plain_password": "b2",
+    }
+    assert security.client_options(None, NOWHERE).get("sasl_plain_username") == "ann"
+
+
+def test_unknown_user_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="no user 'eve'; there are: alice"):
+        Security(protocol="SASL_PLAINTEXT").client_options("eve", NOWHERE)
+
+
+def test_access_control_without_names_is_refused() -> None:
+    with pytest.raises(ConfigError, match="SASL_PLAINTEXT"):
+        Security(acls=True)
+
+
+def test_password_that_would_break_the_properties_is_refused() -> None:
+    with pytest.raises(ConfigError, match="user 'ann'"):
+        Security(protocol="SASL_PLAINTEXT", users={"ann": 'x" user_eve="y'})

@@ -1,0 +1,358 @@
+"""Messages to bytes and back."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import struct
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from kio.schema.fetch.v11 import response as fetch11
+from kio.schema.fetch.v12 import response as fetch12
+from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
+from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
+from kio.schema.leave_group.v5 import response as leave5
+from kio.schema.metadata.v12 import response as metadata12
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.serial import entity_reader
+from kio.static.primitive import Records, i32, i32Timedelta, i64
+from wire import response_frames as frames
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol import codec, messages
+from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from asyncrevoke.protocol.messages import Request
+
+TP = TopicPartition("t", 3)
+NO_THROTTLE = cast("i32Timedelta", datetime.timedelta(0))
+EVERY_VERSION = [
+    pytest.param(kind, version, id=f"{kind.__name__} v{version}")
+    for kind in codec.REQUESTS
+    for version in codec.versions(kind)
+]
+REQUESTS: tuple[Request, ...] = (
+    messages.MetadataRequest(topics=("a", "b")),
+    messages.MetadataRequest(topics=None),
+    messages.FindCoordinatorRequest(group_id="g"),
+    messages.JoinGroupRequest(
+        group_id="g",
+        session_timeout=45,
+        rebalance_timeout=300,
+        member_id="m",
+        group_instance_id="i",
+        protocols=(("range", b"r"), ("sticky", b"s")),
+        reason="because" * 100,
+    ),
+    messages.SyncGroupRequest(
+        group_id="g",
+        generation=4,
+        member_id="m",
+        group_instance_id=None,
+        protocol_name="range",
+        assignments=(("m", b"all"),),
+    ),
+    messages.HeartbeatRequest(group_id="g", generation=4, member_id="m", group_instance_id="i"),
+    messages.LeaveGroupRequest(group_id="g", member_id="m", group_instance_id=None, reason="r"),
+    messages.OffsetCommitRequest(
+        group_id="g",
+        generation=4,
+        member_id="m",
+        group_instance_id=None,
+        entries=(
+            messages.CommitEntry(partition=TP, offset=2**62, leader_epoch=5, metadata="é"),
+            messages.CommitEntry(partition=TopicPartition("u", 0), offset=1),
+            messages.CommitEntry(partition=TopicPartition("t", 4), offset=1),
+        ),
+    ),
+    messages.OffsetFetchRequest(group_id="g", partitions=(TP, TopicPartition("u", 0))),
+    messages.ListOffsetsRequest(
+        queries=(messages.OffsetQuery(partition=TP, timestamp=-2, leader_epoch=1),)
+    ),
+    messages.FetchRequest(
+        partitions=(
+            messages.FetchPartition(partition=TP, offset=7, max_bytes=100, leader_epoch=2),
+            messages.FetchPartition(partition=TopicPartition("u", 0), offset=8, max_bytes=100),
+            messages.FetchPartition(partition=TopicPartition("t", 4), offset=9, max_bytes=100),
+        ),
+        max_wait=0.5,
+        min_bytes=1,
+        max_bytes=1000,
+        read_committed=True,
+        rack="r",
+    ),
+)
+
+
+def offered(kind: type[Request], lowest: int, highest: int) -> dict[int, tuple[int, int]]:
+    return {codec.api_key(kind): (lowest, highest)}
+
+
+@pytest.mark.parametrize("kind", codec.REQUESTS)
+def test_the_preferred_version_is_used_where_it_is_offered(kind: type[Request]) -> None:
+    preferred, other = codec.versions(kind)
+    assert codec.choose_version(kind, offered(kind, 0, 99)) == preferred
+    assert codec.choose_version(kind, offered(kind, preferred, preferred)) == preferred
+    assert codec.choose_version(kind, offered(kind, other, other)) == other
+
+
+# What Apache Kafka 2.4 and 4.3 offer.
+KAFKA_2_4 = {1: 11, 2: 5, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4}
+KAFKA_4_3 = {
+    1: (4, 18),
+    2: (1, 11),
+    3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
+    10: (0, 6),
+    11: (0, 9),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+}
+
+
+@pytest.mark.parametrize("kind", codec.REQUESTS)
+def test_kafka_2_4_and_4_3_are_served(kind: type[Request]) -> None:
+    old = {key: (0, highest) for key, highest in KAFKA_2_4.items()}
+    assert codec.choose_version(kind, old) in codec.versions(kind)
+    assert codec.choose_version(kind, KAFKA_4_3) == codec.versions(kind)[0]
+
+
+def test_a_broker_that_is_too_old_is_told_apart_from_one_that_is_too_new() -> None:
+    kind = messages.FetchRequest
+    with pytest.raises(
+        UnsupportedVersion, match=r"versions 0 to 3 of Fetch.* 11 and 12: upgrade the brokers"
+    ):
+        codec.choose_version(kind, offered(kind, 0, 3))
+    with pytest.raises(UnsupportedVersion, match="upgrade asyncrevoke"):
+        codec.choose_version(kind, offered(kind, 40, 50))
+
+
+def test_a_server_without_groups_is_named() -> None:
+    with pytest.raises(UnsupportedVersion, match="does not offer JoinGroup"):
+        codec.choose_version(messages.JoinGroupRequest, offered(messages.FetchRequest, 0, 12))
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=lambda message: type(message).__name__)
+def test_a_request_reads_back_by_its_schema(message: Request) -> None:
+    for version in codec.versions(type(message)):
+        dialect = codec._dialect(type(message), version)
+        entity = dialect.build(message)
+        data = codec.encode_request(message, version)
+        assert entity_reader(type(entity))(data, 0) == (entity, len(data))
+        header = codec.encode_header(type(message), version, 5, "client")
+        plain = struct.pack(">hhih", codec.api_key(type(message)), version, 5, 6) + b"client"
+        assert header == plain + (b"\0" if dialect.flexible else b"")
+
+
+def test_partitions_of_a_fetch_keep_their_order() -> None:
+    entity = codec._dialect(messages.FetchRequest, 11).build(REQUESTS[-1])
+    assert [topic.topic for topic in entity.topics] == ["t", "u", "t"]  # type: ignore[attr-defined]
+
+
+def test_partitions_of_a_commit_are_grouped_by_topic() -> None:
+    entity = codec._dialect(messages.OffsetCommitRequest, 7).build(REQUESTS[7])
+    grouped = [(t.name, [p.partition_index for p in t.partitions]) for t in entity.topics]  # type: ignore[attr-defined]
+    assert grouped == [("t", [3, 4]), ("u", [0])]
+
+
+def test_a_reason_is_cut_to_what_brokers_accept() -> None:
+    entity = codec._dialect(messages.JoinGroupRequest, 9).build(REQUESTS[3])
+    assert len(entity.reason) == 255  # type: ignore[attr-defined]
+
+
+def test_a_request_that_does_not_fit_is_refused_with_a_sentence() -> None:
+    entry = messages.CommitEntry(partition=TP, offset=1, metadata="x" * 40000)
+    message = messages.OffsetCommitRequest(
+        group_id="g", generation=1, member_id="m", group_instance_id=None, entries=(entry,)
+    )
+    with pytest.raises(ValueError, match="OffsetCommitRequest cannot be written in version 7"):
+        codec.encode_request(message, 7)
+    with pytest.raises(ValueError, match="FetchRequest cannot be written"):
+        codec.encode_request(
+            messages.FetchRequest(
+                partitions=(messages.FetchPartition(partition=TP, offset=2**64, max_bytes=1),),
+                max_wait=0.5,
+                min_bytes=1,
+                max_bytes=1,
+            ),
+            11,
+        )
+
+
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+def test_a_valid_response_is_read(kind: type[Request], version: int) -> None:
+    rng = random.Random(version)
+    for _ in range(200):
+        data = frames.frame(kind, version, rng)
+        decoded = codec.decode_response(kind, version, data)
+        assert type(decoded.message).__name__ == kind.__name__.replace("Request", "Response")
+        assert decoded.unknown_errors == ()
+        assert codec.correlation_id(data) == frames.CORRELATION_ID
+
+
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+def test_a_response_that_is_cut_off_is_refused(kind: type[Request], version: int) -> None:
+    data = frames.frame(kind, version, random.Random(1))
+    for length in range(len(data)):
+        with pytest.raises(MalformedResponse):
+            codec.decode_response(kind, version, data[:length])
+
+
+def fetched(version: int) -> bytes:
+    if version == 11:
+        partition = fetch11.PartitionData(
+            partition_index=i32(3),
+            error_code=ErrorCode.none,
+            high_watermark=i64(10),
+            last_stable_offset=i64(9),
+            log_start_offset=i64(1),
+            aborted_transactions=(
+                fetch11.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
+            ),
+            preferred_read_replica=BrokerId(4),
+            records=Records(b"bytes"),
+        )
+        return frames.header(flexible=False) + frames.body(
+            fetch11.FetchResponse(
+                throttle_time=NO_THROTTLE,
+                error_code=ErrorCode.none,
+                responses=(
+                    fetch11.FetchableTopicResponse(topic=TopicName("t"), partitions=(partition,)),
+                ),
+            )
+        )
+    flexible = fetch12.PartitionData(
+        partition_index=i32(3),
+        error_code=ErrorCode.none,
+        high_watermark=i64(10),
+        last_stable_offset=i64(9),
+        log_start_offset=i64(1),
+        current_leader=fetch12.LeaderIdAndEpoch(leader_id=BrokerId(2), leader_epoch=i32(1)),
+        aborted_transactions=(
+            fetch12.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
+        ),
+        preferred_read_replica=BrokerId(4),
+        records=Records(b"bytes"),
+    )
+    return frames.header(flexible=True) + frames.body(
+        fetch12.FetchResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.none,
+            responses=(
+                fetch12.FetchableTopicResponse(topic=TopicName("t"), partitions=(flexible,)),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_what_was_fetched_arrives_whole(version: int) -> None:
+    decoded = codec.decode_response(messages.FetchRequest, version, fetched(version))
+    assert decoded.message == messages.FetchResponse(
+        error=ErrorCode.none,
+        partitions=(
+            messages.FetchedPartition(
+                partition=TP,
+                error=ErrorCode.none,
+                high_watermark=10,
+                last_stable_offset=9,
+                log_start_offset=1,
+                aborted=(messages.AbortedTransaction(producer_id=5, first_offset=2),),
+                preferred_read_replica=4,
+                records=b"bytes",
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_an_unknown_error_code_spoils_its_own_partition_only(version: int) -> None:
+    data = fetched(version)
+    index = data.index(struct.pack(">i", 3))  # the error code follows the partition
+    data = data[: index + 4] + struct.pack(">h", 9999) + data[index + 6 :]
+    decoded = codec.decode_response(messages.FetchRequest, version, data)
+    assert decoded.unknown_errors == (9999,)
+    assert isinstance(decoded.message, messages.FetchResponse)
+    assert decoded.message.error is ErrorCode.none
+    (partition,) = decoded.message.partitions
+    assert partition.error is ErrorCode.unknown_server_error
+    assert partition.records == b"bytes"
+
+
+def test_an_unknown_error_code_is_kept_for_the_log() -> None:
+    for version in (3, 4):
+        known = Heartbeat3 if version == 3 else Heartbeat4
+        data = frames.header(flexible=version == 4) + frames.body(
+            known(throttle_time=NO_THROTTLE, error_code=ErrorCode.none)
+        )
+        at = len(data) - 2 - (version == 4)
+        data = data[:at] + struct.pack(">h", -300) + data[at + 2 :]
+        decoded = codec.decode_response(messages.HeartbeatRequest, version, data)
+        assert decoded.message == messages.HeartbeatResponse(error=ErrorCode.unknown_server_error)
+        assert decoded.unknown_errors == (-300,)
+
+
+def test_tagged_fields_of_a_newer_broker_are_passed_over() -> None:
+    unknown = b"\x02\x07\x01z\x63\x03abc"  # tag 7 of one byte, tag 99 of three
+    data = struct.pack(">i", 1) + unknown + struct.pack(">ih", 0, 25) + unknown
+    decoded = codec.decode_response(messages.HeartbeatRequest, 4, data)
+    assert decoded.message == messages.HeartbeatResponse(error=ErrorCode.unknown_member_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "data"),
+    [
+        (messages.MetadataRequest, 12, bytes(9) + b"\xff\xff\xff\xff\x0f"),
+        (messages.MetadataRequest, 8, bytes(8) + b"\x7f\xff\xff\xff"),
+        (messages.FetchRequest, 11, bytes(14) + b"\x7f\xff\xff\xff"),
+        (messages.HeartbeatRequest, 4, bytes(4) + b"\xff\xff\xff\xff\x0f"),
+        (messages.HeartbeatRequest, 4, bytes(4) + b"\xff\xff\xff\xff\xff\xff\x01" + bytes(20)),
+    ],
+    ids=["compact array", "array", "array of a fetch", "tags of the header", "endless number"],
+)
+def test_a_count_greater_than_the_bytes_left_is_refused_before_decoding(
+    kind: type[Request], version: int, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> object:
+        raise AssertionError("kio was asked to decode a hostile count")
+
+    def reader(_: object) -> object:
+        return never
+
+    monkeypatch.setattr("kio.serial.entity_reader", reader)
+    with pytest.raises(MalformedResponse):
+        codec.decode_response(kind, version, data)
+
+
+def test_leaving_reports_the_error_of_the_member() -> None:
+    response = leave5.LeaveGroupResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        members=(
+            leave5.MemberResponse(
+                member_id="m", group_instance_id=None, error_code=ErrorCode.fenced_instance_id
+            ),
+        ),
+    )
+    data = frames.header(flexible=True) + frames.body(response)
+    decoded = codec.decode_response(messages.LeaveGroupRequest, 5, data)
+    assert decoded.message == messages.LeaveGroupResponse(error=ErrorCode.fenced_instance_id)
+
+
+def test_a_topic_that_is_asked_for_by_name_and_comes_without_one_is_no_crash() -> None:
+    topic = metadata12.MetadataResponseTopic(
+        error_code=ErrorCode.unknown_topic_id, name=None, topic_id=None, partitions=()
+    )
+    response = metadata12.MetadataResponse(
+        throttle_time=NO_THROTTLE, brokers=(), cluster_id=None, topics=(topic,)
+    )
+    data = frames.header(flexible=True) + frames.body(response)
+    decoded = codec.decode_response(messages.MetadataRequest, 12, data)
+    assert isinstance(decoded.message, messages.MetadataResponse)
+    assert decoded.message.topics[0].name == ""
+    assert decoded.message.topics[0].topic_id == bytes(16)

@@ -1,0 +1,368 @@
+"""Commits: coalesced, one in flight, and each answer with its meaning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.assignment import Assignment
+from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
+from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.effects import (
+    Complete,
+    Event,
+    Failed,
+    FailureKind,
+    Node,
+    Replied,
+    Send,
+    TimerFired,
+)
+from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.partition import State, Step
+from asyncrevoke.errors import GroupAuthorizationError, PartitionLostError, TopicAuthorizationError
+from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FetchedOffset,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.partition import PartitionInstance
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class KnownCoordinator:
+    def __init__(self) -> None:
+        self.node: Node | None = Node(1, "broker", 9092)
+        self.searches: list[str] = []
+
+    def call_when_known(self, _key: str, then: Callable[[float], None], now: float) -> None:
+        then(now)
+
+    def unknown(self, _now: float, why: str) -> None:
+        self.searches.append(why)
+
+
+class Member:
+    def __init__(self) -> None:
+        self.stamp = GroupMetadata("billing", 3, "member-1", None)
+        self.may_commit = True
+        self.verdicts = True
+        self.heard: list[ErrorCode] = []
+        self.rebalances = 0
+
+    def is_verdict(self, sent: GroupMetadata) -> bool:
+        return self.verdicts and sent == self.stamp
+
+    def refused(self, _now: float, error: ErrorCode) -> None:
+        self.heard.append(error)
+
+    def rebalance_seen(self, _now: float) -> None:
+        self.rebalances += 1
+
+
+class Group:
+    """Commits of a member that holds two partitions at position 0."""
+
+    def __init__(self, **options: object) -> None:
+        self.outbox = Outbox()
+        self.assignment = Assignment(self.outbox)
+        self.coordinator = KnownCoordinator()
+        self.member = Member()
+        self.commits = Commits(
+            self.outbox,
+            ConsumerConfig.from_options(group_id="billing", **options),
+            cast("Coordinator", self.coordinator),
+            self.assignment,
+        )
+        self.commits.membership = self.member
+        self.assignment.on_ended = self.commits.forget
+        self.errors: list[Exception] = []
+        self.commits.on_error = lambda _now, error: self.errors.append(error)
+        self.acknowledged: list[PartitionInstance] = []
+        self.commits.on_acknowledged = lambda _now, some: self.acknowledged.extend(some)
+        self.a, self.b = self.assignment.add([A, B])
+        for instance in (self.a, self.b):
+            self.assignment.place(instance, 0)
+            instance.acked = 0
+        self.outbox.take()
+
+    def done(self, instance: PartitionInstance, count: int) -> None:
+        assert instance.ledger is not None
+        instance.ledger.deliver_untracked(count, instance.ledger.position + count, 7)
+        instance.ledger.settle()
+
+    def sent(self) -> list[Send]:
+        return [effect for effect in self.outbox.take() if isinstance(effect, Send)]
+
+    def commit(self) -> tuple[Send, dict[TopicPartition, int]]:
+        """The one OffsetCommit that leaves now, and its offsets."""
+        (send,) = self.sent()
+        assert isinstance(send.message, OffsetCommitRequest)
+        return send, {entry.partition: entry.offset for entry in send.message.entries}
+
+    def answer(self, send: Send, **errors: ErrorCode) -> None:
+        assert isinstance(send.message, OffsetCommitRequest)
+        partitions = [entry.partition for entry in send.message.entries]
+        codes = {A: errors.get("a", ErrorCode.none), B: errors.get("b", ErrorCode.none)}
+        response = OffsetCommitResponse(errors=tuple((tp, codes[tp]) for tp in partitions))
+        self.event(Replied(send.request_id, response))
+
+    def event(self, event: Event) -> None:
+        self.outbox.route(1.0, event)
+
+    def retry(self) -> None:
+        self.event(TimerFired("commit-retry"))
+
+    def completed(self) -> list[Complete]:
+        return [effect for effect in self.outbox.take() if isinstance(effect, Complete)]
+
+
+def test_one_request_carries_every_partition_that_owes_something() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.done(group.b, 7)
+    group.commits.flush(0.0)
+    send, offsets = group.commit()
+    assert offsets == {A: 5, B: 7}
+    group.answer(send)
+    assert (group.a.acked, group.b.acked) == (5, 7)
+    assert not group.sent()
+
+
+def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    assert not group.sent(), "at most one is in flight"
+    group.answer(send)
+    assert group.commit()[1] == {A: 10}
+
+
+@pytest.mark.parametrize(
+    "error", [code for code, verdict in VERDICTS.items() if verdict is Verdict.MEMBERSHIP]
+)
+def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.answer(send, a=error)
+    assert group.member.heard == [error]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.unknown_member_id])
+def test_a_stale_verdict_is_tried_again_with_the_new_generation(error: ErrorCode) -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.member.stamp = group.member.stamp._replace(generation=4)
+    group.answer(send, a=error)
+    assert group.member.heard == []
+    group.retry()
+    send, offsets = group.commit()
+    assert isinstance(send.message, OffsetCommitRequest)
+    assert send.message.generation == 4
+    assert offsets == {A: 5}
+
+
+def test_between_join_and_sync_nothing_is_sent_and_afterwards_everything() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.member.may_commit = False
+    group.commits.flush(0.0)
+    assert not group.sent()
+    group.member.may_commit = True
+    group.commits.kick(0.0)
+    assert group.commit()[1] == {A: 5}
+
+
+def test_a_lost_partition_is_never_committed_again() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.done(group.b, 5)
+    group.assignment.end(group.a, Step.LOSE)
+    group.commits.flush(0.0)
+    assert group.commit()[1] == {B: 5}
+
+
+def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.event(Failed(send.request_id, FailureKind.DISCONNECTED, "reset"))
+    assert group.coordinator.searches
+    group.retry()
+    send, offsets = group.commit()
+    assert offsets == {A: 5}
+    group.a.step(Step.REVOKE)
+    group.answer(send)
+    assert not group.commits.is_acknowledged(group.a)
+    (verify,) = group.sent()
+    assert isinstance(verify.message, OffsetFetchRequest)
+    held = FetchedOffset(partition=A, error=ErrorCode.none, offset=5)
+    group.event(
+        Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=(held,)))
+    )
+    assert group.commits.is_acknowledged(group.a)
+    assert group.acknowledged[-1] is group.a
+
+
+def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.event(Failed(send.request_id, FailureKind.TIMEOUT))
+    group.done(group.a, 5)
+    group.retry()
+    send, offsets = group.commit()
+    assert offsets == {A: 10}
+    group.a.step(Step.REVOKE)
+    group.answer(send)
+    (verify,) = group.sent()
+    held = FetchedOffset(partition=A, error=ErrorCode.none, offset=5)
+    group.event(
+        Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=(held,)))
+    )
+    assert not group.commits.is_acknowledged(group.a)
+    group.retry()
+    assert group.commit()[1] == {A: 10}
+
+
+def test_a_request_that_never_left_needs_no_verification() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.event(Failed(send.request_id, FailureKind.UNREACHABLE))
+    group.retry()
+    send, _ = group.commit()
+    group.answer(send)
+    assert group.commits.is_acknowledged(group.a)
+
+
+def test_one_refused_topic_does_not_hold_the_others_back() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.done(group.b, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.answer(send, a=ErrorCode.topic_authorization_failed)
+    assert [type(error) for error in group.errors] == [TopicAuthorizationError]
+    assert group.b.acked == 5
+    assert not group.sent()
+
+
+def test_a_refused_group_ends_the_consumer() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.answer(send, a=ErrorCode.group_authorization_failed)
+    assert [type(error) for error in group.errors] == [GroupAuthorizationError]
+
+
+def test_rebalance_in_progress_is_told_to_the_membership_and_tried_again() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.answer(send, a=ErrorCode.rebalance_in_progress)
+    assert group.member.rebalances == 1
+    group.commits.kick(2.0)
+    assert group.commit()[1] == {A: 5}
+
+
+def test_a_user_s_commit_is_answered_when_it_is_acknowledged() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.request(0.0, 1, None)
+    send, _ = group.commit()
+    group.answer(send)
+    assert group.completed() == [Complete(1)]
+
+
+def test_a_user_s_commit_with_nothing_owed_is_answered_at_once() -> None:
+    group = Group()
+    group.commits.request(0.0, 1, None)
+    assert group.completed() == [Complete(1)]
+
+
+def test_a_user_s_commit_fails_if_its_partition_is_lost_meanwhile() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.request(0.0, 1, None)
+    group.sent()
+    group.assignment.end(group.a, Step.LOSE)
+    (complete,) = group.completed()
+    assert isinstance(complete.error, PartitionLostError)
+    assert complete.error.partitions == {A}
+
+
+def test_by_hand_only_what_was_asked_for_is_committed_and_it_may_rewind() -> None:
+    group = Group(commit_mode="manual")
+    group.done(group.a, 9)
+    group.commits.flush(0.0)
+    assert not group.sent()
+    group.commits.request(0.0, 1, {A: OffsetAndMetadata(8, "note")})
+    send, offsets = group.commit()
+    assert offsets == {A: 8}
+    group.commits.request(0.0, 2, {A: OffsetAndMetadata(3)})
+    group.answer(send)
+    effects = group.outbox.take()
+    assert Complete(1) in effects
+    assert Complete(2) not in effects
+    (send,) = [effect for effect in effects if isinstance(effect, Send)]
+    group.answer(send)
+    assert group.completed() == [Complete(2)]
+    assert group.a.acked == 3
+
+
+def test_by_hand_a_commit_of_a_strange_partition_sends_nothing() -> None:
+    group = Group(commit_mode="manual")
+    stranger = TopicPartition("orders", 9)
+    offsets = {A: OffsetAndMetadata(1), stranger: OffsetAndMetadata(1)}
+    group.commits.request(0.0, 1, offsets)
+    (complete,) = group.completed()
+    assert isinstance(complete.error, PartitionLostError)
+    assert complete.error.partitions == {stranger}
+
+
+def test_metadata_that_is_too_large_is_left_out() -> None:
+    group = Group(commit_mode="manual")
+    group.commits.request(0.0, 1, {A: OffsetAndMetadata(1, "x" * 9000)})
+    send, _ = group.commit()
+    group.answer(send, a=ErrorCode.offset_metadata_too_large)
+    (send,) = group.sent()
+    assert isinstance(send.message, OffsetCommitRequest)
+    assert send.message.entries[0].metadata == ""
+
+
+def test_a_position_from_the_reset_policy_is_owed_at_once() -> None:
+    group = Group()
+    group.assignment.place(group.a, 0)
+    group.a.commit_owed = True
+    assert group.a.state is State.ACTIVE
+    assert not group.commits.is_acknowledged(group.a)
+    group.commits.flush(0.0)
+    send, offsets = group.commit()
+    assert offsets == {A: 0}
+    group.answer(send)
+    assert group.commits.is_acknowledged(group.a)

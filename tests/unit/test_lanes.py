@@ -1,0 +1,259 @@
+"""Ordered lanes: what may run next."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.scripted_source import ORDERS, OTHERS, record
+
+from asyncrevoke.handlers.lanes import Entry, LaneQueue
+from asyncrevoke.model import Record, TopicPartition
+
+Lanes: TypeAlias = LaneQueue[Record]
+
+
+def take(lanes: Lanes) -> Entry[Record]:
+    entry = lanes.take()
+    assert entry is not None
+    return entry
+
+
+def take_all(lanes: Lanes) -> list[Entry[Record]]:
+    return [take(lanes) for _ in range(lanes.ready)]
+
+
+def offsets(entries: list[Entry[Record]]) -> list[int]:
+    return [entry[1].offset for entry in entries]
+
+
+def test_records_of_one_key_are_taken_one_after_another() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), record(2, b"a")])
+    first, second = take_all(lanes)
+    assert (first[1].offset, second[1].offset) == (0, 1)
+    assert lanes.take() is None
+    lanes.done(first)
+    assert take(lanes)[1].offset == 2
+
+
+def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a")])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    assert len(take_all(lanes)) == 2
+
+
+def test_null_keys_share_one_lane_per_partition() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, None), record(1, None), record(2, b"")])
+    lanes.put(OTHERS, [record(7, None, partition=OTHERS)])
+    assert offsets(take_all(lanes)) == [0, 2, 7]
+
+
+def test_null_keys_may_opt_out_of_order() -> None:
+    lanes: Lanes = LaneQueue("key", "unordered")
+    lanes.put(ORDERS, [record(0, None), record(1, None), record(2, b"a"), record(3, b"a")])
+    taken = take_all(lanes)
+    assert offsets(taken) == [0, 1, 2]
+    for entry in taken:
+        lanes.done(entry)
+    assert take(lanes)[1].offset == 3
+
+
+def test_a_partition_is_one_lane_whatever_the_keys() -> None:
+    lanes: Lanes = LaneQueue("partition")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), record(2, None)])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    first, _ = take_all(lanes)
+    lanes.done(first)
+    assert offsets(take_all(lanes)) == [1]
+
+
+def test_without_order_nothing_waits() -> None:
+    lanes: Lanes = LaneQueue(None)
+    lanes.put(ORDERS, [record(0), record(1), record(2)])
+    assert offsets(take_all(lanes)) == [0, 1, 2]
+    assert lanes.busy_lanes == 0
+
+
+@pytest.mark.parametrize("order_by", ["key", "partition"])
+def test_an_idle_key_is_forgotten(order_by: Literal["key", "partition"]) -> None:
+    lanes: Lanes = LaneQueue(order_by)
+    lanes.put(ORDERS, [record(i, b"%d" % (i % 50)) for i in range(200)])
+    while (entry := lanes.take()) is not None:
+        lanes.done(entry)
+    assert (lanes.busy_lanes, lanes.queued, lanes.ready) == (0, 0, 0)
+
+
+def test_the_follower_of_a_hot_key_goes_before_keys_that_came_later() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"hot"), record(1, b"hot")])
+    hot = take(lanes)
+    lanes.put(ORDERS, [record(2, b"x"), record(3, b"y")])
+    lanes.done(hot)
+    assert offsets(take_all(lanes)) == [1, 2, 3]
+
+
+def test_the_follower_of_a_hot_key_waits_for_keys_that_came_earlier() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"hot")])
+    hot = take(lanes)
+    lanes.put(ORDERS, [record(1, b"x")])
+    lanes.put(ORDERS, [record(2, b"hot")])
+    lanes.done(hot)
+    assert offsets(take_all(lanes)) == [1, 2]
+
+
+def test_a_drain_drops_what_comes_after_the_highest_started_offset() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a")])
+    first, _ = take_all(lanes)  # offsets 0 and 2
+    assert sorted(each.offset for each in lanes.drain(ORDERS)) == [3]
+    lanes.done(first)
+    assert offsets(take_all(lanes)) == [1], "below H, so it runs to its end"
+
+
+def test_a_drain_with_nothing_started_drops_everything() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(5, b"a"), record(6, b"a"), record(9, b"b")])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    assert sorted(each.offset for each in lanes.drain(ORDERS)) == [5, 6, 9]
+    assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
+
+
+def test_a_drain_remembers_what_has_started_and_ended() -> None:
+    lanes: Lanes = LaneQueue(None)
+    lanes.put(ORDERS, [record(0), record(1)])
+    for entry in take_all(lanes):
+        lanes.done(entry)
+    lanes.put(ORDERS, [record(2), record(3)])
+    assert [each.offset for each in lanes.drain(ORDERS)] == [2, 3]
+    assert lanes.drain(ORDERS) == []
+
+
+def test_a_drain_leaves_records_from_before_a_seek() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
+    old = take(lanes)
+    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    assert [each.offset for each in lanes.drain(ORDERS)] == [0]
+    lanes.done(old)
+    assert offsets(take_all(lanes)) == [101]
+
+
+def test_a_seek_keeps_the_order_of_a_key() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(100, b"a")])
+    old = take(lanes)
+    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    assert lanes.take() is None
+    lanes.done(old)
+    assert take(lanes)[1].ledger_id == 2
+
+
+def test_a_lane_whose_entry_is_never_done_stays_blocked_until_cleared() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
+    take_all(lanes)
+    assert lanes.take() is None
+    assert [each.offset for each in lanes.clear()] == [1]
+
+
+def test_losing_a_partition_drops_all_of_it_and_nothing_else() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS), record(1, b"a", partition=OTHERS)])
+    running = take(lanes)
+    assert sorted(each.offset for each in lanes.lose(ORDERS)) == [1, 2]
+    lanes.done(running)
+    assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
+
+
+def test_a_partition_that_comes_back_waits_for_what_still_runs_of_its_key() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a")])
+    cancelled = take(lanes)
+    lanes.lose(ORDERS)
+    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    assert lanes.take() is None
+    lanes.done(cancelled)
+    assert take(lanes)[1].ledger_id == 2
+
+
+def lane_of(each: Record, order_by: str | None, null_keys: str) -> object:
+    if order_by is None or (order_by == "key" and each.key is None and null_keys == "unordered"):
+        return each.topic, each.partition, each.offset, each.ledger_id
+    return each.topic, each.partition, each.key if order_by == "key" else None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataObject) -> None:
+    order_by: Literal["key", "partition"] | None = data.draw(
+        st.sampled_from(["key", "partition", None])
+    )
+    null_keys: Literal["ordered", "unordered"] = data.draw(
+        st.sampled_from(["ordered", "unordered"])
+    )
+    lanes: Lanes = LaneQueue(order_by, null_keys)
+    partitions = [ORDERS, OTHERS, TopicPartition("clicks", 0)]
+    next_offset = dict.fromkeys(partitions, 0)
+    queued: list[Record] = []
+    running: list[Entry[Record]] = []
+    highest: dict[TopicPartition, int] = dict.fromkeys(partitions, -1)
+
+    def started(entry: Entry[Record]) -> None:
+        mine = lane_of(entry[1], order_by, null_keys)
+        same = [each for each in queued if lane_of(each, order_by, null_keys) == mine]
+        assert same[0] is entry[1], "the oldest of its lane comes first"
+        assert all(lane_of(one[1], order_by, null_keys) != mine for one in running)
+        queued.remove(entry[1])
+        running.append(entry)
+        partition = entry[1].topic_partition
+        highest[partition] = max(highest[partition], entry[1].offset)
+
+    for _ in range(data.draw(st.integers(1, 40))):
+        partition = data.draw(st.sampled_from(partitions))
+        match data.draw(st.sampled_from(["put", "put", "take", "take", "done", "drain", "lose"])):
+            case "put":
+                keys = data.draw(st.lists(st.sampled_from([b"a", b"b", None]), max_size=6))
+                begin = next_offset[partition]
+                records = [
+                    record(begin + 2 * i, key, partition=partition) for i, key in enumerate(keys)
+                ]
+                next_offset[partition] = begin + 2 * len(keys)
+                lanes.put(partition, records)
+                queued.extend(records)
+            case "take":
+                entry = lanes.take()
+                if entry is not None:
+                    started(entry)
+            case "done" if running:
+                lanes.done(running.pop(data.draw(st.integers(0, len(running) - 1))))
+            case "drain":
+                expected = [
+                    each
+                    for each in queued
+                    if each.topic_partition == partition and each.offset > highest[partition]
+                ]
+                dropped = sorted(lanes.drain(partition), key=lambda each: each.offset)
+                assert dropped == expected
+                queued = [each for each in queued if each not in dropped]
+            case "lose":
+                dropped = lanes.lose(partition)
+                expected = [each for each in queued if each.topic_partition == partition]
+                assert sorted(dropped, key=lambda each: each.offset) == expected
+                queued = [each for each in queued if each not in dropped]
+            case _:
+                pass
+        assert lanes.queued == len(queued)
+    while running or lanes.ready:
+        if (entry := lanes.take()) is not None:
+            started(entry)
+        else:
+            lanes.done(running.pop())
+    assert not queued
+    assert lanes.busy_lanes == 0

@@ -1,0 +1,344 @@
+import random
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrevoke.core.ledger import Ledger
+from asyncrevoke.model import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def record(offset: int) -> Record:
+    return Record("orders", 0, offset, 0, 0, None, None)
+
+
+def records(*offsets: int) -> list[Record]:
+    return [record(offset) for offset in offsets]
+
+
+def dense(first: int, count: int) -> list[Record]:
+    return records(*range(first, first + count))
+
+
+def test_the_commit_point_is_the_first_record_not_done() -> None:
+    ledger = Ledger(1, 10)
+    ledger.deliver(dense(10, 5), 15, 3)
+    assert (ledger.commit_point, ledger.oldest, ledger.in_flight) == (10, 10, 5)
+    ledger.complete(11)
+    assert ledger.commit_point == 10
+    ledger.complete(10)
+    assert (ledger.commit_point, ledger.in_flight) == (12, 3)
+
+
+def test_when_all_is_done_the_commit_point_lies_past_the_holes_at_the_end() -> None:
+    ledger = Ledger(1, 10)
+    ledger.deliver(records(12, 14), 20, 3)
+    assert ledger.commit_point == 12
+    ledger.complete(12)
+    assert ledger.commit_point == 14
+    ledger.complete(14)
+    assert (ledger.commit_point, ledger.oldest, ledger.in_flight) == (20, None, 0)
+
+
+def test_an_empty_slice_moves_the_position_past_a_hole() -> None:
+    ledger = Ledger(1, 10)
+    ledger.deliver([], 30, -1)
+    assert (ledger.commit_point, ledger.position) == (30, 30)
+
+
+def test_completing_twice_is_false_the_second_time() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 3), 3, 0)
+    assert [ledger.complete(1), ledger.complete(1)] == [True, False]
+    assert [ledger.complete(0), ledger.complete(0)] == [True, False]
+    assert [ledger.complete(2), ledger.complete(2)] == [True, False]
+
+
+@pytest.mark.parametrize("offset", [-1, 4, 6, 13, 14, 600])
+def test_completing_what_was_never_delivered_is_a_key_error(offset: int) -> None:
+    ledger = Ledger(1, 5)
+    ledger.deliver(records(5, 7, 500), 600, 0)
+    with pytest.raises(KeyError):
+        ledger.complete(offset)
+    assert not ledger.submit(offset)
+
+
+def test_a_held_record_is_not_settled() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 5), 5, 0)
+    assert ledger.submit(2)
+    assert not ledger.submit(2)
+    ledger.settle()
+    assert (ledger.commit_point, ledger.in_flight, ledger.held) == (2, 1, 1)
+    ledger.complete(2)
+    assert (ledger.commit_point, ledger.in_flight, ledger.held) == (5, 0, 0)
+
+
+def test_an_untracked_slice_is_pending_as_a_whole_until_it_is_settled() -> None:
+    ledger = Ledger(1, 100)
+    ledger.deliver_untracked(50, 170, 4)
+    ledger.deliver_untracked(5, 175, 4)
+    assert (ledger.commit_point, ledger.in_flight, ledger.commit_epoch) == (100, 55, -1)
+    ledger.settle()
+    assert (ledger.commit_point, ledger.in_flight, ledger.commit_epoch) == (175, 0, 4)
+
+
+def test_an_untracked_slice_holds_the_commit_point_below_later_tracked_records() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver_untracked(10, 10, 0)
+    ledger.deliver(dense(10, 2), 12, 0)
+    ledger.complete(10)
+    assert ledger.commit_point == 0
+    ledger.submit(11)
+    ledger.settle()
+    assert ledger.commit_point == 11
+
+
+def test_the_commit_epoch_is_that_of_the_last_contiguous_done_record() -> None:
+    ledger = Ledger(1, 0, leader_epoch=2)
+    ledger.deliver(dense(0, 2), 2, 5)
+    ledger.deliver(dense(2, 2), 4, 7)
+    assert ledger.commit_epoch == 2
+    ledger.complete(2)
+    assert ledger.commit_epoch == 2
+    ledger.complete(0)
+    assert ledger.commit_epoch == 5
+    ledger.complete(1)
+    assert ledger.commit_epoch == 7
+
+
+def test_truncating_forgets_what_was_never_started() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 10), 10, 0)
+    ledger.submit(0)
+    ledger.submit(3)
+    assert ledger.truncate(3) == 6
+    assert (ledger.position, ledger.in_flight) == (4, 4)
+    for offset in (0, 1, 2, 3):
+        assert ledger.complete(offset)
+    assert ledger.commit_point == 4
+
+
+def test_truncating_never_takes_the_commit_point_back() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(records(0, 1, 10, 11), 12, 0)
+    ledger.complete(0)
+    ledger.complete(1)
+    assert ledger.commit_point == 10
+    assert ledger.truncate(1) == 2
+    assert (ledger.commit_point, ledger.position) == (10, 10)
+
+
+def test_truncating_keeps_a_record_that_was_started() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 10), 10, 0)
+    ledger.submit(5)
+    assert ledger.truncate(2) == 4
+    assert (ledger.position, ledger.in_flight) == (6, 6)
+
+
+def test_what_was_truncated_can_be_delivered_again() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 10), 10, 0)
+    ledger.truncate(4)
+    ledger.deliver(dense(5, 5), 10, 1)
+    for offset in range(10):
+        assert ledger.complete(offset)
+    assert (ledger.commit_point, ledger.commit_epoch) == (10, 1)
+
+
+def test_truncating_an_untracked_slice_drops_only_whole_slices() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver_untracked(10, 10, 0)
+    ledger.deliver_untracked(10, 20, 0)
+    assert ledger.truncate(5) == 10
+    assert (ledger.position, ledger.commit_point, ledger.in_flight) == (10, 0, 10)
+
+
+def test_an_abandoned_record_is_not_in_flight_and_nothing_is_committed_past_it() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 4), 4, 0)
+    ledger.submit(1)
+    assert [ledger.abandon(1), ledger.abandon(1)] == [True, False]
+    ledger.settle()
+    assert (ledger.in_flight, ledger.held, ledger.commit_point) == (0, 0, 1)
+    assert not ledger.complete(1)
+    assert ledger.commit_point == 1
+
+
+def test_delivering_backwards_is_refused() -> None:
+    ledger = Ledger(1, 10)
+    with pytest.raises(ValueError, match="before 10"):
+        ledger.deliver(dense(9, 2), 11, 0)
+
+
+class NaiveLedger:
+    """The same, with a dict and no thought of speed."""
+
+    def __init__(self, position: int) -> None:
+        self.first = self.position = position
+        self.epoch = -1
+        self.state: dict[int, str] = {}
+        self.epochs: dict[int, int] = {}
+        self.abandoned: list[int] = []
+
+    @property
+    def open(self) -> list[int]:
+        return sorted(offset for offset, state in self.state.items() if state != "done")
+
+    @property
+    def commit_point(self) -> int:
+        return min([*self.open, *self.abandoned], default=self.position)
+
+    @property
+    def commit_epoch(self) -> int:
+        before = [offset for offset in self.epochs if offset < self.commit_point]
+        return self.epochs[max(before)] if before else -1
+
+    def deliver(self, offsets: list[int], position: int, epoch: int) -> None:
+        for offset in offsets:
+            self.state[offset] = "pending"
+            self.epochs[offset] = epoch
+        self.position = position
+
+    def submit(self, offset: int) -> bool:
+        if self.state.get(offset) != "pending":
+            return False
+        self.state[offset] = "held"
+        return True
+
+    def complete(self, offset: int) -> bool | None:
+        """None where the ledger raises."""
+        if self.first <= offset < min(self.open, default=self.position):
+            return False
+        if offset not in self.state:
+            return None
+        done = self.state[offset] == "done"
+        self.state[offset] = "done"
+        return not done
+
+    def abandon(self, offset: int) -> bool | None:
+        ended = self.complete(offset)
+        if ended:
+            self.abandoned.append(offset)
+        return ended
+
+    def settle(self) -> None:
+        for offset, state in self.state.items():
+            if state == "pending":
+                self.state[offset] = "done"
+
+    def truncate(self, offset: int) -> int:
+        started = [at for at, state in self.state.items() if state != "pending"]
+        keep = max([offset, *started])
+        drop = sorted(at for at in self.state if at > keep)
+        if drop:
+            self.position = drop[0]
+        for at in drop:
+            del self.state[at], self.epochs[at]
+        return len(drop)
+
+
+class Call(NamedTuple):
+    name: str
+    number: int = 0
+    gaps: tuple[int, ...] = ()
+
+
+gaps = st.sampled_from([0, 0, 0, 0, 0, 1, 1, 3, 15, 16, 17, 40, 100_000])
+calls = st.one_of(
+    st.builds(Call, st.just("deliver"), st.integers(0, 3), st.lists(gaps, max_size=12).map(tuple)),
+    st.builds(
+        Call,
+        st.sampled_from(["complete", "complete", "submit", "abandon", "truncate"]),
+        st.integers(0, 60),
+    ),
+    st.builds(Call, st.just("settle")),
+    st.builds(Call, st.just("miss"), st.integers(0, 300)),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 20), st.lists(calls, max_size=60), st.sampled_from([0, 3, 4096]))
+def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("asyncrevoke.core.ledger._COMPACT_BEYOND", compact)
+        ledger, model = Ledger(7, start), NaiveLedger(start)
+        for step in steps:
+            delivered = sorted(model.state)
+            if step.name == "deliver":
+                offsets: list[int] = []
+                at = model.position
+                for gap in step.gaps:
+                    offsets.append(at + gap)
+                    at = offsets[-1] + 1
+                position = at + step.number * 7
+                ledger.deliver([record(offset) for offset in offsets], position, step.number)
+                model.deliver(offsets, position, step.number)
+            elif step.name == "settle":
+                ledger.settle()
+                model.settle()
+            else:
+                offset, name = step.number, step.name
+                if name == "miss":
+                    name = "complete"
+                elif delivered:
+                    offset = delivered[offset % len(delivered)]
+                expected = getattr(model, name)(offset)
+                call: Callable[[int], object] = getattr(ledger, name)
+                if expected is None:
+                    with pytest.raises(KeyError):
+                        call(offset)
+                else:
+                    assert call(offset) == expected, (name, offset)
+            assert ledger.commit_point == model.commit_point
+            assert ledger.position == model.position
+            assert ledger.in_flight == len(model.open)
+            assert ledger.commit_epoch == model.commit_epoch
+
+
+def bytes_of(ledger: Ledger) -> int:
+    return sum(
+        sys.getsizeof(getattr(ledger, name))
+        for name in Ledger.__slots__
+        if name not in ("ledger_id", "position")
+    )
+
+
+@pytest.mark.parametrize(
+    ("spacing", "allowed"),
+    [(1, 1.2), (2, 2.4), (17, 19.2), (50, 19.2)],
+)
+def test_a_record_in_flight_costs_few_bytes(spacing: int, allowed: float) -> None:
+    ledger = Ledger(1, 0)
+    before, count = bytes_of(ledger), 100_000
+    for first in range(0, count, 500):
+        part = records(*range(first * spacing, (first + 500) * spacing, spacing))
+        ledger.deliver(part, (first + 500) * spacing, 0)
+    assert ledger.in_flight == count
+    assert (bytes_of(ledger) - before) / count <= allowed
+
+
+def test_memory_is_given_back_while_one_old_record_is_replaced_by_younger_ones() -> None:
+    ledger = Ledger(1, 0)
+    for first in range(0, 200_000, 500):
+        ledger.deliver(dense(first, 500), first + 500, 0)
+        for offset in range(max(first - 100, 0), first + 400):
+            ledger.complete(offset)
+    assert ledger.commit_point == 199_900
+    assert bytes_of(ledger) < 20_000
+
+
+def test_any_order_of_completion_ends_at_the_position() -> None:
+    ledger = Ledger(1, 0)
+    order = [offset for offset in range(20_000) if offset % 3]
+    ledger.deliver(records(*order), 20_100, 0)
+    random.Random(5).shuffle(order)
+    for offset in order:
+        assert ledger.complete(offset)
+    assert (ledger.commit_point, ledger.in_flight) == (20_100, 0)

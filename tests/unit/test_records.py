@@ -1,0 +1,270 @@
+"""Fetched bytes to records."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from wire.spoiled_records import batch, fetched, seal
+
+from asyncrevoke.protocol.messages import AbortedTransaction
+from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
+
+if TYPE_CHECKING:
+    from asyncrevoke.model import Record
+
+ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
+
+
+def decode(records: bytes) -> list[RecordBatch]:
+    return decode_batches(fetched(records), read_committed=False)
+
+
+def read(batches: list[RecordBatch], from_offset: int = 0) -> list[Record]:
+    return [record for one in batches for record in one.decode("t", 3, 7, from_offset)]
+
+
+def marker(base_offset: int, producer_id: int, kind: bytes) -> bytes:
+    return batch(
+        1, base_offset=base_offset, producer_id=producer_id, control=True, key=kind, value=bytes(6)
+    )
+
+
+def test_a_batch_gives_its_records_with_all_their_fields() -> None:
+    (one,) = decode(batch(2, base_offset=40))
+    assert (one.base_offset, one.next_offset, one.count, one.leader_epoch) == (40, 42, 2, -1)
+    first, second = one.decode("topic", 3, 7, 0)
+    assert (first.topic, first.partition, first.offset, first.ledger_id) == ("topic", 3, 40, 7)
+    assert (first.key, first.value, first.timestamp, first.timestamp_type) == (
+        b"key",
+        b"value",
+        1000,
+        0,
+    )
+    assert first.headers == ()
+    assert second.headers == (("name", b"h"), ("none", None))
+
+
+def test_null_keys_and_values_stay_null() -> None:
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1000)
+    builder.append(0, 5, None, None, [])
+    (record,) = read(decode(bytes(builder.build())))
+    assert (record.key, record.value) == (None, None)
+
+
+def test_the_leader_epoch_is_read() -> None:
+    data = bytearray(batch(1))
+    struct.pack_into(">i", data, 12, 9)  # not covered by the checksum
+    assert decode(bytes(data))[0].leader_epoch == 9
+
+
+def test_with_log_append_time_every_record_has_the_time_of_its_batch() -> None:
+    data = bytearray(batch(2))
+    data[22] |= 0x08
+    struct.pack_into(">q", data, 35, 123456)  # the largest timestamp
+    first, second = read(decode(seal(data)))
+    assert (first.timestamp, first.timestamp_type) == (123456, 1)
+    assert (second.timestamp, second.timestamp_type) == (123456, 1)
+
+
+@pytest.mark.parametrize("compression", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_read(compression: int) -> None:
+    value = b"0123456789" * 5000  # several snappy blocks
+    records = read(decode(batch(20, compression=compression, value=value)))
+    assert [record.offset for record in records] == list(range(20))
+    assert all(record.value == value for record in records)
+
+
+def test_offset_gaps_between_batches_are_kept() -> None:
+    batches = decode(batch(2, base_offset=10) + batch(1, base_offset=50))
+    assert [record.offset for record in read(batches)] == [10, 11, 50]
+
+
+def test_offsets_removed_by_compaction_count_into_the_position() -> None:
+    data = bytearray(batch(2, base_offset=10))
+    struct.pack_into(">i", data, 23, 99)  # the last offset delta
+    (one,) = decode(seal(data))
+    assert (one.count, one.next_offset) == (2, 110)
+    assert [record.offset for record in read([one])] == [10, 11]
+
+
+def test_a_batch_that_compaction_emptied_gives_nothing_and_moves_the_position() -> None:
+    data = bytearray(batch(1, base_offset=10)[:61])
+    struct.pack_into(">i", data, 57, 0)
+    (one,) = decode(seal(data))
+    assert (one.count, one.next_offset) == (0, 11)
+    assert read([one]) == []
+
+
+def test_records_before_the_wanted_offset_are_left_out() -> None:
+    assert [record.offset for record in read(decode(batch(5, base_offset=10)), 13)] == [13, 14]
+
+
+@pytest.mark.parametrize("left", [1, 11, 12, 16, 17, 60, 61, 70])
+def test_a_last_batch_that_is_cut_off_is_left_out(left: int) -> None:
+    data = batch(1) + batch(1, base_offset=1)[:left]
+    assert [one.base_offset for one in decode(data)] == [0]
+
+
+def test_no_bytes_are_no_batches() -> None:
+    assert decode(b"") == []
+
+
+def test_bytes_without_a_whole_batch_are_an_error_since_a_retry_brings_the_same() -> None:
+    with pytest.raises(CorruptBatch, match="no whole record batch"):
+        decode(batch(3)[:-1])
+
+
+def test_control_batches_hold_no_records_and_move_the_position() -> None:
+    for read_committed in (False, True):
+        batches = decode_batches(
+            fetched(batch(1, producer_id=5) + marker(1, 5, COMMIT)), read_committed
+        )
+        assert [(one.count, one.next_offset) for one in batches] == [(1, 1), (0, 2)]
+        assert batches[1].size == 0
+        assert [record.offset for record in read(batches)] == [0]
+
+
+def transactions() -> bytes:
+    """Producer 5 aborts at 0..3, then commits 6..8; producer 9 commits throughout."""
+    return b"".join(
+        (
+            batch(2, base_offset=0, producer_id=5),
+            batch(1, base_offset=2, producer_id=9),
+            batch(1, base_offset=3, producer_id=5),
+            marker(4, 5, ABORT),
+            marker(5, 9, COMMIT),
+            batch(2, base_offset=6, producer_id=5),
+            marker(8, 5, COMMIT),
+            batch(1, base_offset=9),
+        )
+    )
+
+
+def test_read_committed_leaves_out_aborted_transactions_only() -> None:
+    aborted = AbortedTransaction(producer_id=5, first_offset=0)
+    batches = decode_batches(fetched(transactions(), aborted), read_committed=True)
+    assert [record.offset for record in read(batches)] == [2, 6, 7, 9]
+    assert [one.next_offset for one in batches] == [2, 3, 4, 5, 6, 8, 9, 10]
+
+
+def test_read_uncommitted_gives_aborted_records_too() -> None:
+    aborted = AbortedTransaction(producer_id=5, first_offset=0)
+    batches = decode_batches(fetched(transactions(), aborted), read_committed=False)
+    assert [record.offset for record in read(batches)] == [0, 1, 2, 3, 6, 7, 9]
+
+
+def test_a_second_abort_of_the_same_producer_begins_at_its_own_offset() -> None:
+    data = b"".join(
+        (
+            batch(1, base_offset=0, producer_id=5),
+            marker(1, 5, ABORT),
+            batch(1, base_offset=2, producer_id=5),
+            marker(3, 5, COMMIT),
+            batch(1, base_offset=4, producer_id=5),
+            marker(5, 5, ABORT),
+        )
+    )
+    aborted = [AbortedTransaction(producer_id=5, first_offset=offset) for offset in (4, 0)]
+    batches = decode_batches(fetched(data, *aborted), read_committed=True)
+    assert [record.offset for record in read(batches)] == [2]
+
+
+def test_records_outside_a_transaction_are_kept_whoever_wrote_them() -> None:
+    data = bytearray(batch(1, producer_id=5))
+    data[22] &= ~0x10  # idempotent, not transactional
+    aborted = AbortedTransaction(producer_id=5, first_offset=0)
+    batches = decode_batches(fetched(seal(data), aborted), read_committed=True)
+    assert [record.offset for record in read(batches)] == [0]
+
+
+def test_a_wrong_checksum_is_an_error() -> None:
+    data = bytearray(batch(3))
+    data[-1] ^= 1
+    (one,) = decode(bytes(data))
+    with pytest.raises(CorruptBatch, match="checksum"):
+        read([one])
+
+
+def test_a_corrupt_batch_does_not_keep_the_ones_before_it() -> None:
+    broken = bytearray(batch(1, base_offset=5))
+    struct.pack_into(">i", broken, 23, -5)
+    batches = decode(batch(2) + seal(broken) + batch(1, base_offset=9))
+    assert [one.base_offset for one in batches] == [0]
+    with pytest.raises(CorruptBatch, match="1 records in -4 offsets"):
+        decode(seal(broken))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_older_message_format_is_named(magic: int) -> None:
+    data = bytearray(batch(1))
+    data[16] = magic
+    with pytest.raises(CorruptBatch, match=f"message format v{magic} is not supported, only v2"):
+        decode(bytes(data))
+
+
+def test_a_newer_message_format_is_named() -> None:
+    data = bytearray(batch(1))
+    data[16] = 3
+    with pytest.raises(CorruptBatch, match="message format v3 is unknown"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize("count", [-1, 6, 2**31 - 1])
+def test_a_count_that_does_not_fit_the_offsets_is_an_error(count: int) -> None:
+    data = bytearray(batch(5))
+    struct.pack_into(">i", data, 57, count)
+    with pytest.raises(CorruptBatch, match="5 offsets"):
+        decode(seal(data))
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_count_that_does_not_fit_the_records_is_an_error(count: int) -> None:
+    data = bytearray(batch(5))
+    struct.pack_into(">i", data, 23, 9)
+    struct.pack_into(">i", data, 57, count)
+    (one,) = decode(seal(data))
+    with pytest.raises(CorruptBatch):
+        read([one])
+
+
+def test_offsets_out_of_order_within_a_batch_are_an_error() -> None:
+    data = bytearray(batch(2))
+    second = data.index(b"key") + 3 + 1 + 5 + 1  # after the first record's key, value, headers
+    assert data[second + 3] == 2  # its offset delta, 1 as a zigzag varint
+    data[second + 3] = 0
+    (one,) = decode(seal(data))
+    with pytest.raises(CorruptBatch, match="out of order"):
+        read([one])
+
+
+def test_batches_out_of_order_are_an_error() -> None:
+    batches = decode(batch(2, base_offset=10) + batch(2, base_offset=11))
+    assert [one.base_offset for one in batches] == [10]
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 0, 48])
+def test_a_length_shorter_than_the_header_is_an_error(length: int) -> None:
+    data = bytearray(batch(1))
+    struct.pack_into(">i", data, 8, length)
+    with pytest.raises(CorruptBatch):
+        decode(bytes(data))
+
+
+def test_a_snappy_block_that_promises_gigabytes_is_an_error() -> None:
+    data = bytearray(batch(1, compression=2))
+    data[61:] = b"\xff\xff\xff\xff\x0f" + bytes(20)
+    (one,) = decode(seal(data))
+    with pytest.raises(CorruptBatch, match="snappy"):
+        read([one])
+
+
+def test_an_unknown_compression_is_an_error() -> None:
+    data = bytearray(batch(1))
+    data[22] |= 7
+    (one,) = decode(seal(data))
+    with pytest.raises(CorruptBatch, match="cannot be decoded"):
+        read([one])

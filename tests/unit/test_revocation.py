@@ -1,0 +1,263 @@
+"""Rounds of revocation: announced, delayed, withdrawn, overdue, and their barrier."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.assignment import Assignment
+from asyncrevoke.core.effects import Notify, NotifyKind, SetTimer
+from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.partition import PartitionInstance, State
+from asyncrevoke.core.revocation import Revocation
+from asyncrevoke.model import Record, TopicPartition
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Round:
+    """A revocation with two active partitions, and everything acknowledged unless said otherwise."""
+
+    def __init__(self, **options: object) -> None:
+        self.outbox = Outbox()
+        self.assignment = Assignment(self.outbox)
+        config = ConsumerConfig.from_options(group_id="billing", **options)
+        self.revocation = Revocation(self.outbox, config, self.assignment)
+        self.owed: set[PartitionInstance] = set()
+        self.flushes = 0
+        self.revocation.is_acknowledged = lambda instance: instance not in self.owed
+        self.revocation.flush = self._flush
+        self.a, self.b = self.assignment.add([A, B])
+        for instance in (self.a, self.b):
+            self.assignment.place(instance, 0)
+
+    def _flush(self, _now: float) -> None:
+        self.flushes += 1
+
+    def deliver(self, instance: PartitionInstance, count: int = 1) -> list[Record]:
+        assert instance.ledger is not None
+        first = instance.ledger.position
+        records = [
+            Record(*instance.partition, offset, 0, 0, None, b"", (), instance.ledger.ledger_id)
+            for offset in range(first, first + count)
+        ]
+        instance.ledger.deliver(records, first + count, 0)
+        self.assignment.in_flight += count
+        return records
+
+    def complete(self, instance: PartitionInstance, offset: int) -> None:
+        assert instance.ledger is not None
+        instance.ledger.complete(offset)
+        self.assignment.in_flight -= 1
+        self.revocation.progress(0.0)
+
+    def request(self, *instances: PartitionInstance, deadline: float | None = None) -> None:
+        self.revocation.request(0.0, instances, deadline)
+
+    def poll(self, now: float = 0.0) -> frozenset[TopicPartition]:
+        """A whole poll: it starts, and returns at once."""
+        self.revocation.begin_poll(now)
+        return self.revocation.announce()
+
+
+def test_a_revoke_is_announced_by_one_poll_and_completed_by_the_next() -> None:
+    round_ = Round()
+    round_.revocation.begin_poll(0.0)
+    round_.request(round_.a)
+    assert round_.revocation.has_news
+    assert round_.revocation.announce() == {A}
+    assert round_.a.state is State.RV_NEXT
+    assert round_.poll() == frozenset()
+    assert round_.a.state is State.RELEASED
+    assert round_.b.state is State.ACTIVE
+
+
+def test_a_revoke_requested_between_polls_is_not_completed_by_the_one_that_announces_it() -> None:
+    round_ = Round()
+    round_.request(round_.a)
+    assert round_.poll() == {A}
+    assert round_.a.state is State.RV_NEXT
+
+
+def test_work_in_flight_delays_by_itself_and_stays_listed() -> None:
+    round_ = Round()
+    round_.deliver(round_.a)
+    round_.request(round_.a)
+    assert [round_.poll() for _ in range(3)] == [{A}, {A}, {A}]
+    assert not round_.revocation.at_barrier
+
+
+def test_a_parked_poll_releases_what_drains_meanwhile() -> None:
+    round_ = Round()
+    (record,) = round_.deliver(round_.a)
+    round_.request(round_.a)
+    round_.poll()
+    round_.revocation.begin_poll(0.0)
+    round_.complete(round_.a, record.offset)
+    assert round_.a.state is State.RELEASED
+
+
+def test_nothing_is_released_while_the_user_holds_the_batch() -> None:
+    round_ = Round()
+    (record,) = round_.deliver(round_.a)
+    round_.request(round_.a)
+    round_.poll()
+    round_.complete(round_.a, record.offset)
+    assert round_.a.state is State.RV_NEXT
+    round_.revocation.begin_poll(0.0)
+    assert round_.a.state is State.RELEASED
+
+
+def test_without_auto_delay_work_in_flight_holds_nothing() -> None:
+    round_ = Round(commit_mode="ack", auto_delay=False)
+    round_.deliver(round_.a)
+    round_.request(round_.a)
+    round_.poll()
+    round_.poll()
+    assert round_.a.state is State.RELEASED
+
+
+def test_a_delay_by_hand_lasts_one_poll() -> None:
+    round_ = Round(commit_mode="ack", auto_delay=False)
+    round_.request(round_.a)
+    assert round_.poll() == {A}
+    assert round_.revocation.delay([A])
+    assert round_.poll() == {A}
+    assert round_.poll() == frozenset()
+    assert round_.a.state is State.RELEASED
+
+
+def test_release_waits_for_the_commit_to_be_acknowledged() -> None:
+    round_ = Round()
+    round_.owed.add(round_.a)
+    round_.request(round_.a)
+    round_.poll()
+    round_.poll()
+    assert round_.a.state is State.RV_FLUSH
+    assert round_.flushes == 1
+    round_.revocation.progress(0.0)
+    assert round_.a.state is State.RV_FLUSH
+    round_.owed.clear()
+    round_.revocation.progress(0.0)
+    assert round_.a.state is State.RELEASED
+
+
+def test_delaying_what_was_never_announced_names_what_was() -> None:
+    round_ = Round()
+    round_.request(round_.a)
+    round_.poll()
+    with pytest.raises(ValueError, match=r"orders-1; announced so far: orders-0"):
+        round_.revocation.delay([A, B])
+    assert round_.a.state is State.RV_NEXT, "nothing was delayed"
+
+
+def test_delaying_what_was_lost_is_denied_and_the_rest_is_delayed() -> None:
+    round_ = Round()
+    round_.request(round_.a, round_.b)
+    round_.poll()
+    round_.revocation.lose(0.0, [round_.a], "evicted")
+    assert not round_.revocation.delay([A, B])
+    assert round_.b.state is State.RV_LATER
+
+
+def test_delaying_what_was_withdrawn_is_granted() -> None:
+    round_ = Round()
+    round_.request(round_.a)
+    round_.poll()
+    assert round_.revocation.withdraw(round_.a)
+    assert round_.revocation.delay([A])
+    assert round_.a.state is State.ACTIVE
+
+
+def test_a_withdrawn_revoke_keeps_position_and_buffer() -> None:
+    round_ = Round()
+    ledger, buffer = round_.a.ledger, round_.a.buffer
+    round_.request(round_.a)
+    assert round_.revocation.withdraw(round_.a)
+    assert round_.a.state is State.ACTIVE
+    assert round_.a.ledger is ledger
+    assert round_.a.buffer is buffer
+
+
+def test_what_the_user_may_have_cancelled_is_not_resumed() -> None:
+    round_ = Round(commit_mode="ack", auto_delay=False)
+    round_.request(round_.a)
+    round_.poll()
+    assert not round_.revocation.withdraw(round_.a)
+    round_.poll()
+    assert round_.a.state is State.RELEASED
+
+
+def test_what_the_user_has_delayed_is_resumed() -> None:
+    round_ = Round(commit_mode="ack", auto_delay=False)
+    round_.request(round_.a)
+    round_.poll()
+    round_.revocation.delay([A])
+    assert round_.revocation.withdraw(round_.a)
+
+
+def test_an_overdue_partition_is_lost_alone_after_a_last_commit() -> None:
+    round_ = Round()
+    round_.deliver(round_.a)
+    round_.deliver(round_.b)
+    round_.owed.add(round_.a)
+    round_.request(round_.a, deadline=10.0)
+    round_.request(round_.b, deadline=60.0)
+    round_.poll()
+    timer = [e for e in round_.outbox.take() if isinstance(e, SetTimer)][-1]
+    assert timer.at == pytest.approx(9.0)
+    round_.revocation._deadline_near(9.0)
+    assert round_.flushes == 1
+    assert round_.a.state is State.RV_NEXT, "its last commit may still arrive"
+    round_.revocation._deadline_near(9.5)
+    assert round_.a.state is State.LOST
+    assert round_.b.state is State.RV_NEXT
+    assert list(round_.assignment.lost) == [A]
+
+
+def test_the_barrier_waits_for_the_last_of_overlapping_rounds() -> None:
+    round_ = Round()
+    round_.request(round_.a)
+    round_.poll()
+    round_.request(round_.b)
+    round_.revocation.barrier_due = False
+    round_.poll()
+    assert round_.revocation.barrier_due
+    assert not round_.revocation.at_barrier
+    round_.poll()
+    assert round_.revocation.at_barrier
+
+
+def test_leaving_announces_nothing_and_does_not_wait_for_the_last_batch() -> None:
+    round_ = Round()
+    round_.deliver(round_.a)
+    round_.revocation.leave(0.0, wait_for_tasks=True)
+    assert len(round_.assignment) == 0
+
+
+def test_leaving_waits_for_tasks_until_told_not_to() -> None:
+    round_ = Round()
+    (record,) = round_.deliver(round_.a)
+    assert round_.a.ledger is not None
+    round_.a.ledger.submit(record.offset)
+    round_.revocation.leave(0.0, wait_for_tasks=True)
+    assert round_.assignment.partitions() == {A}
+    round_.revocation.leave(1.0, wait_for_tasks=False)
+    assert round_.a.state is State.RELEASED
+
+
+def test_the_listener_hears_of_losses_first_and_of_nothing_twice() -> None:
+    round_ = Round()
+    round_.assignment.flush_notices()
+    round_.outbox.take()
+    round_.request(round_.a)
+    round_.poll()
+    round_.poll()
+    round_.revocation.lose(0.0, [round_.b], "evicted")
+    round_.assignment.flush_notices()
+    round_.assignment.flush_notices()
+    notices = [e for e in round_.outbox.take() if isinstance(e, Notify)]
+    assert notices == [
+        Notify(NotifyKind.LOST, frozenset([B])),
+        Notify(NotifyKind.REVOKED, frozenset([A])),
+    ]

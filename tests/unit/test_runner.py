@@ -1,0 +1,677 @@
+"""The handler runner: takes records, runs handlers, completes, drains, fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.scripted_source import (
+    ORDERS,
+    OTHERS,
+    Fate,
+    HeldWork,
+    LogLines,
+    ScriptedSource,
+    record,
+    turns,
+    until,
+)
+
+from asyncrevoke.errors import (
+    ConfigError,
+    DecodeError,
+    FatalError,
+    HandlerCancelledError,
+    HandlerExitError,
+)
+from asyncrevoke.handlers.drain_watch import DrainWatch
+from asyncrevoke.handlers.registry import OnError, Router
+from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.model import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from asyncrevoke.config import NullKeys, OrderBy
+
+
+class Running:
+    """A runner at work on a scripted source."""
+
+    def __init__(
+        self,
+        handler: Callable[[Record], Awaitable[None]],
+        *,
+        concurrency: int = 64,
+        order_by: OrderBy | None = "key",
+        null_keys: NullKeys = "ordered",
+        on_error: OnError = "stop",
+    ) -> None:
+        async def handle(record: Record) -> None:
+            await handler(record)
+
+        self.source = ScriptedSource()
+        self.log = LogLines()
+        router = Router()
+        router.handler("orders", on_error=on_error)(handle)
+        self.runner = HandlerRunner(
+            self.source,
+            router,
+            concurrency=concurrency,
+            log=self.log,
+            order_by=order_by,
+            null_keys=null_keys,
+        )
+        self.task = asyncio.get_running_loop().create_task(self.runner.run())
+
+    async def stop(self) -> None:
+        """The consumer closes: the runner ends when all has drained."""
+        self.source.stop()
+        async with asyncio.timeout(5):
+            await self.task
+
+    async def failure(self) -> BaseException:
+        """The runner ends by itself with this error."""
+        done, _ = await asyncio.wait([self.task], timeout=5)
+        assert done, "the runner has not ended"
+        error = self.task.exception()
+        assert error is not None
+        return error
+
+
+@contextlib.asynccontextmanager
+async def running(
+    handler: Callable[[Record], Awaitable[None]],
+    *,
+    concurrency: int = 64,
+    order_by: OrderBy | None = "key",
+    null_keys: NullKeys = "ordered",
+    on_error: OnError = "stop",
+) -> AsyncGenerator[Running]:
+    run = Running(
+        handler,
+        concurrency=concurrency,
+        order_by=order_by,
+        null_keys=null_keys,
+        on_error=on_error,
+    )
+    try:
+        yield run
+    finally:
+        run.task.cancel()
+        await asyncio.wait([run.task])
+    mine = asyncio.current_task()
+    assert [task for task in asyncio.all_tasks() if task is not mine] == []
+
+
+# -- at work --------------------------------------------------------------------------------------
+
+
+async def test_records_are_completed_as_their_handlers_end_in_any_order() -> None:
+    work = HeldWork()
+    a, b, c = record(0, b"a"), record(1, b"b"), record(2, b"c")
+    async with running(work) as run:
+        run.source.feed(a, b, c)
+        await until(lambda: len(work.running) == 3)
+        work.end(c)
+        await until(lambda: run.source.fate(c) is Fate.DONE)
+        assert run.source.fate(a) is Fate.PENDING
+        work.end(a)
+        work.end(b)
+        await run.stop()
+        assert run.source.completions[0] is c
+        assert run.source.in_flight == 0
+
+
+async def test_one_key_is_handled_one_after_another_while_others_flow() -> None:
+    work = HeldWork()
+    a0, b, a1 = record(0, b"a"), record(1, b"b"), record(2, b"a")
+    async with running(work) as run:
+        run.source.feed(a0, b, a1)
+        await turns()
+        assert work.running == [a0, b]
+        work.end(a0)
+        await until(lambda: a1 in work.running)
+        work.end()
+        await run.stop()
+
+
+async def test_no_more_handlers_run_at_once_than_concurrency() -> None:
+    work = HeldWork()
+    records = [record(i, b"%d" % i) for i in range(10)]
+    async with running(work, concurrency=3) as run:
+        run.source.feed(*records)
+        while run.source.in_flight or not work.started:
+            await until(lambda: work.running or not run.source.in_flight)
+            await turns()
+            assert len(work.running) <= 3
+            work.end(*work.running[:1])
+            await turns()
+        assert work.most_at_once == 3
+        assert work.started == records
+        await run.stop()
+
+
+async def test_a_burst_uses_all_of_the_concurrency() -> None:
+    work = HeldWork()
+    async with running(work, concurrency=40) as run:
+        run.source.feed(*(record(i, b"%d" % i) for i in range(100)))
+        await turns(20)
+        assert len(work.running) == 40
+        while run.source.in_flight:
+            work.end()
+            await turns(1)
+        await run.stop()
+
+
+async def test_handlers_that_await_nothing_let_the_loop_breathe() -> None:
+    ticks: list[int] = []
+    handled: list[int] = []
+
+    async def busy(each: Record) -> None:
+        handled.append(each.offset)
+        end = asyncio.get_running_loop().time() + 0.0005
+        while asyncio.get_running_loop().time() < end:
+            pass
+
+    async with running(busy) as run:
+        run.source.feed(*(record(i, b"%d" % (i % 7)) for i in range(100)))
+        while len(handled) < 100:
+            await asyncio.sleep(0)
+            ticks.append(len(handled))
+        # 50 ms of work, a turn every few ms; without breathing there would be no more than three.
+        assert len(set(ticks)) >= 6
+        await run.stop()
+
+
+async def test_context_variables_of_one_record_are_not_seen_by_the_next() -> None:
+    name: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="-")
+    seen: list[str] = []
+
+    async def leaks(each: Record) -> None:
+        seen.append(name.get())
+        name.set(str(each.offset))
+
+    outer = name.set("outer")
+    async with running(leaks, concurrency=2) as run:
+        run.source.feed(*(record(i) for i in range(20)))
+        await until(lambda: len(seen) == 20)
+        await run.stop()
+    name.reset(outer)
+    assert set(seen) == {"outer"}
+
+
+async def test_a_topic_without_handler_stops_the_runner_with_the_fix() -> None:
+    work = HeldWork()
+    stray = record(0, partition=TopicPartition("strays", 0))
+    async with running(work) as run:
+        run.source.feed(stray)
+        error = await run.failure()
+        assert isinstance(error, ConfigError)
+        assert 'no handler for topic "strays"' in str(error)
+
+
+# -- giving up ------------------------------------------------------------------------------------
+
+
+async def test_a_revoked_partition_runs_what_is_below_h_and_drops_the_rest_at_once() -> None:
+    work = HeldWork()
+    a0, a1, b2, a3, b4 = (record(i, key) for i, key in enumerate([b"a", b"a", b"b", b"a", b"b"]))
+    other = [record(i, b"a", partition=OTHERS) for i in range(2)]
+    async with running(work) as run:
+        run.source.feed(a0, a1, b2, a3, b4, *other)
+        await until(lambda: {a0, b2, other[0]} == set(work.running))
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.dropped_after)
+        assert run.source.dropped_after == [(ORDERS, 2)]
+        assert run.source.fate(a3) is run.source.fate(b4) is Fate.DROPPED
+        work.end(a0)
+        await until(lambda: a1 in work.running)
+        work.end()
+        await until(lambda: other[1] in work.running)
+        work.end()
+        await run.stop()
+        assert a3 not in work.started
+        assert b4 not in work.started
+        assert run.source.commit_point([a0, a1, b2]) == 3
+        assert run.source.dropped_after == [(ORDERS, 2)]
+
+
+async def test_a_revoke_that_is_listed_again_drops_nothing_more() -> None:
+    work = HeldWork()
+    first, second = record(0), record(1)
+    async with running(work) as run:
+        run.source.feed(first, second)
+        await until(lambda: first in work.running)
+        for _ in range(3):
+            run.source.feed(revoke=[ORDERS])
+        await turns()
+        assert run.source.dropped_after == [(ORDERS, 0)]
+        work.end()
+        await run.stop()
+
+
+async def test_a_withdrawn_partition_flows_on_where_it_was_cut() -> None:
+    work = HeldWork()
+    first, second = record(0), record(1)
+    async with running(work) as run:
+        run.source.feed(first, second)
+        await until(lambda: first in work.running)
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.dropped_after)
+        run.source.feed(record(1), record(2))
+        await turns()
+        assert work.offsets == [0]
+        for offset in (0, 1, 2):
+            await until(lambda: work.running)
+            assert work.running[0].offset == offset
+            work.end()
+            await turns(3)
+        await run.stop()
+        assert work.offsets == [0, 1, 2]
+
+
+async def test_a_lost_partition_s_handlers_are_cancelled_and_its_queue_is_dropped() -> None:
+    work = HeldWork()
+    a0, a1, other = record(0, b"a"), record(1, b"a"), record(0, b"a", partition=OTHERS)
+    async with running(work) as run:
+        run.source.feed(a0, a1, other)
+        await until(lambda: len(work.running) == 2)
+        run.source.feed(lost=[ORDERS])
+        await until(lambda: work.cancelled == [a0])
+        await turns()
+        assert work.running == [other]
+        assert work.started == [a0, other]
+        work.end()
+        await run.stop()
+        assert run.source.completions == [other]
+
+
+async def test_a_worker_goes_on_after_its_handler_was_cancelled() -> None:
+    work = HeldWork()
+    async with running(work, concurrency=1) as run:
+        run.source.feed(record(0))
+        await until(lambda: work.running)
+        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
+        await until(lambda: work.running and work.running[0].ledger_id == 2)
+        work.end()
+        await run.stop()
+        assert [each.ledger_id for each in run.source.completions] == [2]
+
+
+async def test_a_new_assignment_waits_for_the_cancelled_handler_of_its_key() -> None:
+    may_end = asyncio.Event()
+    started: list[int] = []
+
+    async def slow_to_end(each: Record) -> None:
+        started.append(each.ledger_id)
+        if each.ledger_id == 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await may_end.wait()
+
+    async with running(slow_to_end) as run:
+        run.source.feed(record(0))
+        await until(lambda: started == [1])
+        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
+        await turns()
+        assert started == [1]
+        may_end.set()
+        await until(lambda: started == [1, 2])
+        await run.stop()
+
+
+async def test_a_handler_may_lose_its_own_partition_without_awaiting() -> None:
+    handled: list[int] = []
+    runs: list[Running] = []
+
+    async def loses(each: Record) -> None:
+        handled.append(each.offset)
+        if each.offset == 0:
+            runs[0].source.deliver(runs[0].source.batch(lost=[ORDERS]))
+            runs[0].runner.lose([ORDERS])
+
+    async with running(loses, concurrency=1) as run:
+        runs.append(run)
+        run.source.feed(record(0))
+        await until(lambda: handled == [0])
+        run.source.feed(record(7, ledger_id=2))
+        await until(lambda: handled == [0, 7])
+        await run.stop()
+
+
+async def test_closing_drains_every_partition_like_a_revoke() -> None:
+    work = HeldWork()
+    a0, a1, b0 = record(0), record(1), record(5, partition=OTHERS)
+    async with running(work) as run:
+        run.source.feed(a0, a1, b0)
+        await until(lambda: len(work.running) == 2)
+        run.source.stop()
+        await until(lambda: run.source.parked_now)
+        assert run.source.dropped_after == [(ORDERS, 0)]
+        assert not run.task.done()
+        work.end()
+        await run.stop()
+        assert run.source.fate(a1) is Fate.DROPPED
+        assert run.source.in_flight == 0
+
+
+async def test_cancelling_the_runner_cancels_handlers_and_abandons_their_records() -> None:
+    work = HeldWork()
+    a0, a1, b0 = record(0), record(1), record(2, b"b")
+    async with running(work) as run:
+        run.source.feed(a0, a1, b0)
+        await until(lambda: len(work.running) == 2)
+        run.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run.task
+        assert set(work.cancelled) == {a0, b0}
+        assert {run.source.fate(each) for each in (a0, a1, b0)} == {Fate.ABANDONED}
+
+
+# -- failing --------------------------------------------------------------------------------------
+
+
+async def test_a_failure_stops_new_records_drains_the_rest_and_is_raised() -> None:
+    work = HeldWork()
+    a0, a1, b2, b3 = (record(i, key) for i, key in enumerate([b"a", b"a", b"b", b"b"]))
+    other = [record(i, b"a", partition=OTHERS) for i in range(2)]
+    async with running(work) as run:
+        run.source.feed(a0, a1, b2, b3, *other)
+        await until(lambda: len(work.running) == 3)
+        boom = ValueError("boom")
+        work.end(a0, error=boom)
+        await until(lambda: run.source.stopped)
+        assert set(run.source.dropped_after) == {(ORDERS, 2), (OTHERS, 0)}
+        await turns()
+        assert set(work.running) == {b2, other[0]}
+        assert not run.task.done()
+        work.end()
+        assert await run.failure() is boom
+        assert "handled orders-0 at offset 0" in "".join(boom.__notes__)
+        assert run.source.fate(a0) is Fate.ABANDONED
+        assert run.source.fate(a1) is Fate.ABANDONED, "the key's order would be broken by it"
+        assert run.source.commit_point([a0, a1, b2]) == 0
+        assert run.source.fate(other[0]) is run.source.fate(b2) is Fate.DONE
+        assert run.source.in_flight == 0
+
+
+async def test_of_several_failures_the_first_is_raised_and_the_others_are_logged() -> None:
+    work = HeldWork()
+    a, b = record(0, b"a"), record(1, b"b")
+    async with running(work) as run:
+        run.source.feed(a, b)
+        await until(lambda: len(work.running) == 2)
+        work.end(b, error=ValueError("first"))
+        await turns()
+        work.end(a, error=ValueError("second"))
+        assert str(await run.failure()) == "first"
+        assert run.log.events("error") == ["a further handler failed while the consumer stops"]
+
+
+async def test_a_failure_may_be_skipped() -> None:
+    work = HeldWork()
+    first, second = record(0), record(1)
+    async with running(work, on_error="skip") as run:
+        run.source.feed(first, second)
+        await until(lambda: first in work.running)
+        work.end(first, error=ValueError("boom"))
+        await until(lambda: second in work.running)
+        assert run.source.fate(first) is Fate.DONE
+        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        work.end()
+        await run.stop()
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+async def test_a_value_that_does_not_decode_follows_the_policy(on_error: OnError) -> None:
+    handled: list[str] = []
+
+    async def handle(text: str) -> None:
+        handled.append(text)
+
+    router = Router()
+    router.handler("orders", on_error=on_error)(handle)
+    source = ScriptedSource()
+    bad, good = record(0, value=b"\xff"), record(1, value=b"good")
+    source.feed(bad, good)
+    runner = HandlerRunner(source, router, concurrency=2, log=LogLines())
+    task = asyncio.get_running_loop().create_task(runner.run())
+    if on_error == "stop":
+        with pytest.raises(DecodeError, match="orders-0 at offset 0"):
+            await task
+        assert handled == []
+    else:
+        await until(lambda: handled == ["good"])
+        source.stop()
+        await task
+        assert source.fate(bad) is Fate.DONE
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
+    async def awaits_a_cancelled_future(each: Record) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async with running(awaits_a_cancelled_future) as run:
+        run.source.feed(record(0))
+        error = await run.failure()
+        assert isinstance(error, HandlerCancelledError)
+        assert "nobody had cancelled it" in str(error)
+
+
+async def test_a_handler_cancelled_from_outside_fails_and_others_go_on() -> None:
+    tasks: dict[int, asyncio.Task[None]] = {}
+    handled: list[int] = []
+
+    async def handle(each: Record) -> None:
+        if each.offset == 0:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks[0] = task
+            await asyncio.Event().wait()
+        handled.append(each.offset)
+
+    async with running(handle, concurrency=1, on_error="skip") as run:
+        run.source.feed(record(0), record(1))
+        await until(lambda: tasks)
+        tasks[0].cancel()
+        await until(lambda: handled == [1])
+        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        await run.stop()
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("reason", [SystemExit(3), KeyboardInterrupt()])
+async def test_a_handler_that_exits_stops_the_consumer_whatever_the_policy(
+    reason: SystemExit | KeyboardInterrupt, on_error: OnError
+) -> None:
+    async def handle(each: Record) -> None:
+        raise reason
+
+    async with running(handle, on_error=on_error) as run:
+        run.source.feed(record(0))
+        error = await run.failure()
+        assert isinstance(error, HandlerExitError)
+        assert error.reason is reason
+        assert run.source.in_flight == 0
+
+
+async def test_an_error_of_the_source_drains_and_is_raised() -> None:
+    work = HeldWork()
+    async with running(work) as run:
+        run.source.feed(record(0))
+        await until(lambda: work.running)
+        run.source.fail(FatalError("gone"))
+        await until(lambda: run.source.parked_now)
+        assert not run.task.done()
+        work.end()
+        assert str(await run.failure()) == "gone"
+
+
+async def test_a_fault_of_the_runner_itself_surfaces_at_once() -> None:
+    work = HeldWork()
+    a, b = record(0, b"a"), record(1, b"b")
+    async with running(work) as run:
+        run.source.feed(a, b)
+        await until(lambda: len(work.running) == 2)
+        run.source.fates[ORDERS, 1, 0] = Fate.DONE  # completing it again is refused
+        work.end(a)
+        assert "ends a second time" in str(await run.failure())
+        assert work.cancelled == [b]
+        assert run.source.fate(b) is Fate.ABANDONED
+
+
+async def test_records_returned_while_a_failure_stops_the_source_are_given_back() -> None:
+    handled: list[int] = []
+
+    async def handle(each: Record) -> None:
+        handled.append(each.offset)
+        raise ValueError("boom")
+
+    async with running(handle) as run:
+        run.source.feed(record(0, b"a"))
+        run.source.feed(record(1, b"b"))
+        run.source.feed(record(2, b"c"))
+        await run.failure()
+        assert handled == sorted(handled)
+        for each in (record(1, b"b"), record(2, b"c")):
+            if each.offset not in handled and (ORDERS, 1, each.offset) in run.source.fates:
+                assert run.source.fate(each) is Fate.DROPPED
+        assert run.source.in_flight == 0
+
+
+# -- the record that holds a drain back -----------------------------------------------------------
+
+
+async def test_the_record_that_holds_a_drain_back_is_named_first_soon_and_then_seldom() -> None:
+    log = LogLines()
+    loop = asyncio.get_running_loop()
+    watch = DrainWatch(lambda: [(OTHERS, 3), (ORDERS, 9), (ORDERS, 7)], log, 0.001, 0.002)
+    begin = loop.time()
+    watch.watch([ORDERS])
+    await until(lambda: len(log.lines) >= 2)
+    assert loop.time() - begin >= 0.003
+    watch.close()
+    _, event, fields = log.lines[1]
+    assert event.startswith("a record holds back its partition")
+    assert fields == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 7,
+        "running": 2,
+        "seconds": pytest.approx(0.003),
+    }
+
+
+async def test_a_drain_keeps_its_time_while_it_is_listed_and_is_forgotten_after() -> None:
+    log = LogLines()
+    watch = DrainWatch(lambda: [(ORDERS, 7), (OTHERS, 7)], log, 0.01, 60.0)
+    watch.watch([ORDERS, OTHERS])
+    end = asyncio.get_running_loop().time() + 0.05
+    while not log.lines and asyncio.get_running_loop().time() < end:
+        watch.watch([ORDERS])  # as every poll result does
+        await asyncio.sleep(0)
+    assert [fields["partition"] for _, _, fields in log.lines] == [0]
+    watch.close()
+
+
+# -- any schedule ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_schedule_keeps_order_and_ends_every_record_once(data: st.DataObject) -> None:
+    asyncio.run(_any_schedule(data))
+
+
+async def _any_schedule(data: st.DataObject) -> None:
+    order_by: OrderBy | None = data.draw(st.sampled_from(["key", "partition", None]))
+    null_keys: Literal["ordered", "unordered"] = data.draw(
+        st.sampled_from(["ordered", "unordered"])
+    )
+    concurrency = data.draw(st.integers(1, 5))
+    work = HeldWork()
+    partitions = [ORDERS, OTHERS]
+    next_offset = dict.fromkeys(partitions, 0)
+    ledger = dict.fromkeys(partitions, 1)
+    delivered: list[Record] = []
+
+    def lane(each: Record) -> object:
+        if order_by is None or (order_by == "key" and not each.key and null_keys == "unordered"):
+            return object()
+        return each.partition, each.key if order_by == "key" else None
+
+    async with running(
+        work, concurrency=concurrency, order_by=order_by, null_keys=null_keys
+    ) as run:
+        source = run.source
+        for _ in range(data.draw(st.integers(1, 25))):
+            partition = data.draw(st.sampled_from(partitions))
+            step = data.draw(
+                st.sampled_from(["records", "records", "end", "end", "revoke", "lose"])
+            )
+            if step == "records":
+                keys = data.draw(st.lists(st.sampled_from([b"a", b"b", b"c", None]), max_size=8))
+                records = [
+                    record(
+                        next_offset[partition] + i,
+                        key,
+                        partition=partition,
+                        ledger_id=ledger[partition],
+                    )
+                    for i, key in enumerate(keys)
+                ]
+                next_offset[partition] += len(keys)
+                delivered.extend(records)
+                if records:
+                    source.feed(*records)
+            elif step == "end" and work.running:
+                work.end(data.draw(st.sampled_from(work.running)))
+            elif step == "revoke":
+                await turns(40)
+                mine = [
+                    each.offset
+                    for each in work.started
+                    if each.topic_partition == partition and each.ledger_id == ledger[partition]
+                ]
+                highest = max(mine, default=-1)
+                source.feed(revoke=[partition])
+                await turns(40)
+                for each in delivered:
+                    if each.topic_partition == partition and each.ledger_id == ledger[partition]:
+                        dropped = source.fate(each) is Fate.DROPPED
+                        assert dropped == (each.offset > highest), (each.offset, highest)
+                ledger[partition] += 1  # released: its next assignment has another ledger
+                continue
+            elif step == "lose":
+                source.feed(lost=[partition])
+                ledger[partition] += 1
+            await turns(data.draw(st.sampled_from([1, 40])))
+            busy = [lane(each) for each in work.running]
+            assert len(set(busy)) == len(busy), "two of a lane at once"
+            assert work.most_at_once <= concurrency
+        await turns(40)
+        run.source.stop()
+        while not run.task.done():
+            work.end()
+            await turns(3)
+        await run.task
+    begun: dict[object, list[tuple[int, int]]] = defaultdict(list)
+    for each in work.started:
+        begun[lane(each)].append((each.ledger_id, each.offset))
+    assert all(order == sorted(order) for order in begun.values()), "a lane out of order"
+    assert len(set(map(id, work.started))) == len(work.started), "a record handled twice"
+    for each in delivered:
+        fate = run.source.fate(each)
+        assert fate in (Fate.DONE, Fate.DROPPED, Fate.LOST), fate
+        assert fate is not Fate.DROPPED or each not in work.started
+        assert fate is not Fate.DONE or each in work.started

@@ -1,0 +1,521 @@
+"""Connections to a broker that misbehaves: each way to fail has its kind and its sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+from aiokafka.abc import AbstractTokenProvider
+from wire.fake_broker import Answer, FakeBroker, framed, heartbeat_response
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.protocol import codec, messages
+from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.connection import _raw_connection
+
+if TYPE_CHECKING:
+    import io
+
+HEARTBEAT = messages.HeartbeatRequest(
+    group_id="g", generation=1, member_id="m", group_instance_id=None
+)
+LONG = 20.0
+SHORT = 0.1
+
+
+class Setup:
+    """A fake broker and the channels to it."""
+
+    def __init__(self, broker: FakeBroker, node: Node, channels: Channels) -> None:
+        self.broker = broker
+        self.node = node
+        self.channels = channels
+
+    def send(
+        self,
+        message: messages.Request = HEARTBEAT,
+        *,
+        channel: Channel = Channel.HEARTBEAT,
+        timeout: float = LONG,
+        node: Node | None = None,
+    ) -> Awaitable[Replied | Failed]:
+        return self.channels.request(Send(1, message, node or self.node, channel, timeout))
+
+
+Start: TypeAlias = Callable[..., Awaitable[Setup]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    running: list[Setup] = []
+
+    async def start(answer: Answer, *, silent: bool = False, **options: object) -> Setup:
+        broker = FakeBroker(answer, silent=silent)
+        node = await broker.start()
+        config = ConsumerConfig.from_options(bootstrap_servers="127.0.0.1:1", **options)
+        running.append(Setup(broker, node, Channels(config)))
+        return running[-1]
+
+    yield start
+    for setup in running:
+        await setup.channels.close()
+        await setup.broker.stop()
+
+
+async def well(correlation: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(heartbeat_response(correlation))
+
+
+async def never(_correlation: int, _writer: asyncio.StreamWriter) -> None:
+    """Reads the request and does not answer."""
+
+
+def kind(outcome: Replied | Failed) -> FailureKind:
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.request_id == 1
+    return outcome.kind
+
+
+def detail(outcome: Replied | Failed) -> str:
+    assert isinstance(outcome, Failed), outcome
+    return outcome.detail
+
+
+async def test_a_request_gets_its_response(start: Start) -> None:
+    setup = await start(well)
+    assert await setup.send() == Replied(1, messages.HeartbeatResponse(error=ErrorCode.none))
+
+
+async def test_concurrent_requests_share_one_attempt_to_connect(start: Start) -> None:
+    setup = await start(well)
+    outcomes = await asyncio.gather(*(setup.send() for _ in range(10)))
+    assert all(isinstance(outcome, Replied) for outcome in outcomes)
+    assert setup.broker.connections == 1
+
+
+async def test_each_channel_has_a_connection_of_its_own(start: Start) -> None:
+    setup = await start(well)
+    for channel in Channel:
+        assert isinstance(await setup.send(channel=channel), Replied)
+    assert setup.broker.connections == len(Channel)
+
+
+async def test_a_port_where_nobody_listens_is_unreachable(start: Start) -> None:
+    setup = await start(well)
+    await setup.broker.stop()
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert f"no connection to broker 1 at 127.0.0.1:{setup.node.port}" in detail(outcome)
+
+
+async def test_a_host_that_does_not_exist_is_unreachable(start: Start) -> None:
+    setup = await start(well)
+    outcome = await setup.send(node=Node(-1, "no-such-host.invalid", 9092))
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "no-such-host.invalid:9092" in detail(outcome)
+
+
+async def test_a_server_that_never_greets_is_unreachable(start: Start) -> None:
+    setup = await start(well, silent=True)
+    outcome = await setup.send(timeout=SHORT)
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "within 0.1 s" in detail(outcome)
+
+
+async def test_an_attempt_to_connect_ends_after_the_request_timeout(start: Start) -> None:
+    setup = await start(well, silent=True, request_timeout=0.2, fetch_max_wait=0.1)
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+async def test_garbage_instead_of_a_greeting_is_unreachable(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(framed(b"HTTP/1.1 400 Bad Request"))
+        writer.close()
+
+    caplog.set_level(logging.CRITICAL, logger="aiokafka.conn")
+    setup = await start(well)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        outcome = await setup.send(node=Node(-1, "127.0.0.1", port))
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "127.0.0.1" in detail(outcome)
+
+
+async def test_a_connection_closed_in_the_middle_of_a_frame_is_disconnected(start: Start) -> None:
+    async def half(correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(heartbeat_response(correlation)[:-3])
+        writer.close()
+
+    outcome = await (await start(half)).send()
+    assert kind(outcome) is FailureKind.DISCONNECTED
+    assert "closed the connection before it answered Heartbeat" in detail(outcome)
+    assert "check security_protocol" in detail(outcome)
+
+
+async def test_after_a_first_answer_no_hint_at_the_configuration_is_given(start: Start) -> None:
+    async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
+        if setup.broker.requests == 1:
+            await well(correlation, writer)
+        else:
+            writer.close()
+
+    setup = await start(once)
+    assert isinstance(await setup.send(), Replied)
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.DISCONNECTED
+    assert "security_protocol" not in detail(outcome)
+
+
+async def test_a_broken_connection_is_replaced_by_the_next_request(start: Start) -> None:
+    async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
+        if setup.broker.requests == 1:
+            writer.transport.abort()
+        else:
+            await well(correlation, writer)
+
+    setup = await start(once)
+    assert kind(await setup.send()) is FailureKind.DISCONNECTED
+    assert isinstance(await setup.send(), Replied)
+    assert setup.broker.connections == 2
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0" * 5], ids=["empty", "short", "almost"])
+async def test_an_answer_that_cannot_be_decoded_is_malformed_and_drops_the_connection(
+    start: Start, body: bytes
+) -> None:
+    async def garbage(correlation: int, writer: asyncio.StreamWriter) -> None:
+        if setup.broker.requests == 1:
+            writer.write(framed(struct.pack(">i", correlation) + body))
+        else:
+            await well(correlation, writer)
+
+    setup = await start(garbage)
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.MALFORMED
+    assert "are no HeartbeatResponse v3" in detail(outcome)
+    await setup.broker.until(lambda: setup.broker.open == 0)
+    assert isinstance(await setup.send(), Replied)
+
+
+async def test_a_frame_too_short_for_its_header_is_malformed(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def short(_correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(framed(b"\0"))
+
+    outcome = await (await start(short)).send()
+    assert kind(outcome) is FailureKind.MALFORMED
+    assert caplog.records == []
+
+
+async def test_a_wrong_correlation_id_is_malformed(start: Start) -> None:
+    async def wrong(correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(heartbeat_response(correlation + 1))
+
+    setup = await start(wrong)
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.MALFORMED
+    assert "out of order" in detail(outcome)
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 51 * 2**20 + 1, -1, -(2**31)])
+async def test_a_frame_is_refused_by_its_size_before_it_is_read(start: Start, size: int) -> None:
+    async def huge(_correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(struct.pack(">i", size))
+
+    outcome = await (await start(huge)).send()
+    assert kind(outcome) is FailureKind.MALFORMED
+    assert f"a response of {size} bytes" in detail(outcome)
+    assert "raise fetch_max_bytes" in detail(outcome)
+
+
+async def test_an_answer_that_never_comes_is_a_timeout_and_drops_the_connection(
+    start: Start,
+) -> None:
+    setup = await start(never)
+    outcome = await setup.send(timeout=SHORT)
+    assert kind(outcome) is FailureKind.TIMEOUT
+    assert "did not answer Heartbeat within 0.1 s" in detail(outcome)
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+async def test_a_timeout_disconnects_the_requests_that_wait_behind_it(start: Start) -> None:
+    setup = await start(never)
+    first = asyncio.ensure_future(setup.send(timeout=SHORT))
+    second = asyncio.ensure_future(setup.send())
+    assert kind(await first) is FailureKind.TIMEOUT
+    assert kind(await second) is FailureKind.DISCONNECTED
+
+
+async def test_a_timeout_on_one_channel_leaves_the_others_alone(start: Start) -> None:
+    parked: asyncio.StreamWriter | None = None
+
+    async def first_is_parked(correlation: int, writer: asyncio.StreamWriter) -> None:
+        nonlocal parked
+        parked = parked or writer
+        if writer is not parked:
+            await well(correlation, writer)
+
+    setup = await start(first_is_parked)
+    join = asyncio.ensure_future(setup.send(channel=Channel.JOIN))
+    await setup.broker.until(lambda: setup.broker.requests == 1)
+    assert isinstance(await setup.send(channel=Channel.HEARTBEAT), Replied)
+    assert not join.done()
+    join.cancel()
+
+
+async def test_versions_that_do_not_meet_are_unsupported_and_keep_the_connection(
+    start: Start,
+) -> None:
+    setup = await start(well)
+    setup.broker.versions[codec.api_key(messages.FetchRequest)] = (0, 3)
+    fetch = messages.FetchRequest(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
+    outcome = await setup.send(fetch)
+    assert kind(outcome) is FailureKind.UNSUPPORTED
+    assert "versions 0 to 3 of Fetch" in detail(outcome)
+    assert isinstance(await setup.send(), Replied)
+    assert setup.broker.connections == 1
+
+
+async def test_a_request_that_cannot_be_written_is_unsupported_and_keeps_the_connection(
+    start: Start,
+) -> None:
+    setup = await start(well)
+    too_long = messages.FindCoordinatorRequest(group_id="g" * 40000)
+    outcome = await setup.send(too_long)
+    assert kind(outcome) is FailureKind.UNSUPPORTED
+    assert "cannot be written" in detail(outcome)
+    assert isinstance(await setup.send(), Replied)
+    assert setup.broker.connections == 1
+
+
+async def test_a_cancelled_request_drops_a_connection_that_nobody_else_uses(start: Start) -> None:
+    setup = await start(never)
+    request = asyncio.ensure_future(setup.send())
+    await setup.broker.until(lambda: setup.broker.requests == 1)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+async def test_a_cancelled_request_does_not_disturb_another_one(start: Start) -> None:
+    release = asyncio.Event()
+
+    async def later(correlation: int, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        await well(correlation, writer)
+
+    setup = await start(later)
+    first = asyncio.ensure_future(setup.send())
+    second = asyncio.ensure_future(setup.send())
+    await setup.broker.until(lambda: setup.broker.requests == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    release.set()
+    assert isinstance(await second, Replied)
+    assert setup.broker.connections == 1
+
+
+async def test_cancelling_one_who_waits_for_a_connection_does_not_cancel_the_attempt(
+    start: Start,
+) -> None:
+    setup = await start(well)
+    first = asyncio.ensure_future(setup.send())
+    second = asyncio.ensure_future(setup.send())
+    await setup.broker.until(lambda: setup.broker.connections == 1)
+    first.cancel()
+    assert isinstance(await second, Replied)
+    assert setup.broker.connections == 1
+
+
+async def test_a_broker_that_moves_gets_a_new_connection_and_loses_the_old(start: Start) -> None:
+    setup = await start(well)
+    elsewhere = FakeBroker(well)
+    moved = await elsewhere.start()
+    assert isinstance(await setup.send(), Replied)
+    assert isinstance(await setup.send(node=moved), Replied)
+    assert elsewhere.connections == 1
+    await setup.broker.until(lambda: setup.broker.open == 0)
+    await elsewhere.stop()
+
+
+async def test_an_unknown_error_code_is_logged_with_its_number(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def newer(correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(heartbeat_response(correlation, error=9999))
+
+    outcome = await (await start(newer)).send()
+    assert outcome == Replied(1, messages.HeartbeatResponse(error=ErrorCode.unknown_server_error))
+    (record,) = caplog.records
+    assert "9999" in record.getMessage()
+    assert record.name.startswith("asyncrevoke")
+
+
+async def test_closing_fails_what_is_in_flight_and_every_later_request(start: Start) -> None:
+    setup = await start(never)
+    request = asyncio.ensure_future(setup.send())
+    await setup.broker.until(lambda: setup.broker.requests == 1)
+    await setup.channels.close()
+    assert kind(await request) is FailureKind.DISCONNECTED
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "closed" in detail(outcome)
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+async def test_closing_ends_an_attempt_to_connect_as_a_failure_not_as_a_cancellation(
+    start: Start,
+) -> None:
+    setup = await start(well, silent=True)
+    request = asyncio.ensure_future(setup.send())
+    await setup.broker.until(lambda: setup.broker.connections == 1)
+    await setup.channels.close()
+    assert kind(await request) is FailureKind.UNREACHABLE
+
+
+async def test_closing_twice_is_fine(start: Start) -> None:
+    setup = await start(well)
+    await setup.send()
+    await setup.channels.close()
+    await setup.channels.close()
+
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+
+
+def handshake_response(correlation: int) -> bytes:
+    return framed(struct.pack(">ihih", correlation, 0, 1, 11) + b"OAUTHBEARER")
+
+
+def refusal_response(correlation: int) -> bytes:
+    return framed(struct.pack(">ihh", correlation, 58, 10) + b"no, thanks" + bytes(4))
+
+
+class Tokens:
+    """A token provider that fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+
+    async def token(self) -> str:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the identity server is down")
+        return "token"
+
+    def extensions(self) -> dict[str, str]:
+        return {}
+
+
+AbstractTokenProvider.register(Tokens)
+
+
+async def _with_oauth(start: Start, provider: Tokens) -> Setup:
+    async def handshake_then_refuse(correlation: int, writer: asyncio.StreamWriter) -> None:
+        first = correlation == 2  # the version lookup was 1
+        writer.write((handshake_response if first else refusal_response)(correlation))
+
+    setup = await start(
+        handshake_then_refuse,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=provider,
+    )
+    setup.broker.versions |= {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 0)}
+    return setup
+
+
+async def test_credentials_that_the_broker_refuses_are_an_authentication_failure(
+    start: Start,
+) -> None:
+    setup = await _with_oauth(start, Tokens())
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.AUTHENTICATION
+    assert "refused to authenticate with OAUTHBEARER" in detail(outcome)
+    assert "no, thanks" in detail(outcome)
+
+
+async def test_a_token_provider_that_fails_is_no_refusal_and_is_asked_again(start: Start) -> None:
+    setup = await _with_oauth(start, Tokens(failures=1))
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "the token provider failed" in detail(outcome)
+    assert "the identity server is down" in detail(outcome)
+    assert kind(await setup.send()) is FailureKind.AUTHENTICATION
+
+
+class Spy:
+    """An object with these members, which notes those that are used."""
+
+    def __init__(self, **members: object) -> None:
+        self._members = members
+        self._used: set[str] = set()
+
+    def __getattr__(self, name: str) -> object:
+        if name not in self._members:
+            raise AttributeError(name)
+        self._used.add(name)
+        return self._members[name]
+
+    @property
+    def all_used(self) -> bool:
+        return self._used == set(self._members)
+
+
+async def test_aiokafka_sends_whatever_has_the_members_that_ours_have(start: Start) -> None:
+    """The contract with aiokafka: if this fails after an upgrade, read its conn.py again."""
+    offered: list[dict[int, tuple[int, int]]] = []
+
+    def prepare(versions: dict[int, tuple[int, int]]) -> Spy:
+        offered.append(versions)
+        return prepared
+
+    def build_request_header(correlation_id: int, client_id: str) -> Spy:
+        client = client_id.encode()
+        fields = struct.pack(">hhih", 12, 3, correlation_id, len(client))
+        return Spy(encode=lambda: fields + client)
+
+    def parse_response_header(frame: io.BytesIO) -> Spy:
+        return Spy(correlation_id=struct.unpack_from(">i", frame.getvalue())[0])
+
+    def decode(frame: io.BytesIO) -> bytes:
+        return frame.getvalue()[4:]
+
+    request = Spy(prepare=prepare)
+    response_type = Spy(decode=decode)
+    prepared = Spy(
+        build_request_header=build_request_header,
+        encode=lambda: b"body",
+        parse_response_header=parse_response_header,
+        RESPONSE_TYPE=response_type,
+    )
+    setup = await start(well)
+    raw = _raw_connection(setup.node, ConsumerConfig())
+    async with asyncio.timeout(10):
+        reader, writer = await raw.connect()
+        answer: object = await raw.send(request)
+    assert answer == bytes(6)
+    assert offered == [setup.broker.versions]
+    assert all(spy.all_used for spy in (request, prepared, response_type))
+    assert isinstance(reader, asyncio.StreamReader)
+    assert isinstance(writer, asyncio.StreamWriter)
+    assert raw.connected()
+    raw.close()
+    await writer.wait_closed()
+    assert not raw.connected()
