@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
@@ -15,10 +14,11 @@ from asyncrevoke.errors import (
     ConsumerClosedError,
     HandlerExitError,
     IllegalStateError,
+    PartitionLostError,
 )
+from asyncrevoke.model import Record
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
 from asyncrevoke.runtime.rebalance_listener import RebalanceListener
-from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.signals import drain_on_signals
 from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         PollResult,
-        Record,
         TopicPartition,
     )
+    from asyncrevoke.runtime.record_iterator import RecordIterator
     from asyncrevoke.runtime.session import Session
 
 __all__ = ["Consumer", "RebalanceListener"]
@@ -115,21 +115,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         if self._router is not None:
             self._handlers = asyncio.create_task(self._run_handlers(session, self._router))
             session.wait_for(self._handlers)
-        elif self._config.commit_mode == "ack":
-            session.core.track(True)
 
     def _open(self) -> Session:
-        config = self._config
-        if self._router is not None:
-            # To the core, handlers are what acks are: records count one by one, and none of
-            # them by the start of the next step.
-            config = dataclasses.replace(config, commit_mode="ack")
-        return self._open_with(config)
-
-    def _open_with(self, config: ConsumerConfig) -> Session:
         from asyncrevoke.runtime.opening import open_session  # noqa: PLC0415 - loads everything
 
-        return open_session(config, self._listener)
+        return open_session(self._config, self._listener)
 
     async def aclose(self) -> None:
         """Leave: wait for tracked work, commit what counts, leave the group, disconnect.
@@ -145,12 +135,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         if self._session is None:
             return
-        try:
-            await self._session.aclose()
-        finally:
-            failure = self._handlers_failure()
-            if failure is not None:
-                raise failure
+        await self._session.aclose()
+        failure = self._handlers_failure()
+        if failure is not None:
+            raise failure
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -216,12 +204,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """Single records; one is done when the next is asked for (``async for record in ...``).
 
         Records of a partition that is lost meanwhile are left out. Cancelling a step loses none.
+        A loop that is left early leaves no gap: the next one, over this or over whole batches,
+        begins with the record after the last one that was taken.
         """
-        session = self._reading()
-        counts = self._config.commit_mode == "processed"
-        if counts:
-            session.core.track(True)
-        return RecordIterator(session, counts=counts)
+        return self._reading().records()
 
     def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
         """Keep announced partitions until the next step's result at least (KIP-983).
@@ -266,7 +252,13 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         session = self._entered()
         self._needs_group("commit")
-        offsets = None if what is None else to_offsets(what, self._config.commit_mode)
+        mode = self._config.commit_mode
+        if what is None:
+            offsets = session.handed_out() if mode == "manual" else None
+        else:
+            offsets = to_offsets(what, mode)
+            if isinstance(what, Record) and not session.core.owns(what):
+                raise PartitionLostError([what.topic_partition])
         await session.ask(lambda: session.core.commit(session.now(), offsets))
 
     # --- facts -----------------------------------------------------------------------------------
@@ -349,7 +341,6 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             )
         from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415 - if used
 
-        session.core.track(True)
         group = TrackedTaskGroup(
             session,
             concurrency=concurrency or self._config.concurrency,

@@ -86,7 +86,7 @@ class PartitionLostError(PartitionsError):
 class TopicAuthorizationError(PartitionsError):
     """The principal may not read (or describe) these partitions' topics."""
 
-    reason = "the principal is not authorized to read this topic"
+    reason = "not authorized to read this topic: grant READ on it to the principal"
 
 
 class OffsetOutOfRangeError(PartitionsError):

@@ -1,6 +1,7 @@
 """The values that users and every layer share: partitions, offsets, records, poll results."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
@@ -133,7 +134,7 @@ class PollResult(_Unpacks):
     the last step. It unpacks as ``records, to_be_revoked, lost`` and is no tuple.
     """
 
-    __slots__ = ("_slices", "lost", "records", "to_be_revoked")
+    __slots__ = ("_records", "_slices", "lost", "to_be_revoked")
 
     def __init__(
         self,
@@ -142,13 +143,17 @@ class PollResult(_Unpacks):
         lost: frozenset[TopicPartition] = frozenset(),
     ) -> None:
         self._slices = slices
-        if len(slices) == 1:
-            (only,) = slices.values()
-            self.records: Sequence[Record] = only
-        else:
-            self.records = [record for part in slices.values() for record in part]
+        self._records: Sequence[Record] | None = None
         self.to_be_revoked = to_be_revoked
         self.lost = lost
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """All records, those of one partition next to each other and in offset order."""
+        if self._records is None:
+            parts = list(self._slices.values())
+            self._records = parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
+        return self._records
 
     def by_partition(self) -> Mapping[TopicPartition, Sequence[Record]]:
         """The same records grouped by partition, in offset order, without copying."""

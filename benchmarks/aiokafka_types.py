@@ -1,10 +1,13 @@
+# ruff: noqa: D102 - documented by aiokafka
 """The types of what is used of aiokafka, which has few of its own."""
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Iterable, Mapping
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Mapping
 
 Partition = tuple[str, int]
 
@@ -33,10 +36,3 @@ class Sender(Protocol):
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *error: object) -> None: ...
     async def send(self, topic: str, value: bytes, *, partition: int) -> Future[object]: ...
-
-
-class Listener(Protocol):
-    """ConsumerRebalanceListener."""
-
-    async def on_partitions_revoked(self, revoked: Iterable[Partition]) -> None: ...
-    async def on_partitions_assigned(self, assigned: Iterable[Partition]) -> None: ...

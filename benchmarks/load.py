@@ -25,7 +25,7 @@ async def _stream(bootstrap: str, topic: str, partitions: int, interval: float, 
         due = time.monotonic()
         while not end.is_set():
             for partition in range(partitions):
-                await producer.send(topic, b"x" * 100, partition=partition)
+                _ = await producer.send(topic, b"x" * 100, partition=partition)
             # A late tick is not made up for: a burst would hide a gap of the reader.
             due = max(due + interval, time.monotonic())
             await asyncio.sleep(due - time.monotonic())

@@ -23,18 +23,17 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
 from benchmarks.load import stream
 from benchmarks.stall_clients import CLIENTS, Group
-from benchmarks.stall_member import Seen, run_member
+from benchmarks.stall_member import Pipe, Seen, run_member
 from benchmarks.surroundings import surroundings, table
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnContext
 
 PARTITIONS = 6
@@ -76,7 +75,7 @@ class Member:
     def __init__(self, context: SpawnContext, client: str, group: Group, drain: float) -> None:
         self.reading: dict[int, float] = {}
         ours, theirs = context.Pipe()
-        self._pipe: Connection = ours
+        self._pipe: Pipe = ours
         self._process = context.Process(
             target=run_member, args=(client, group, drain, theirs), daemon=True
         )
@@ -113,12 +112,12 @@ class Member:
         deadline = time.monotonic() + DEADLINE
         while self._pipe.poll(max(0.0, deadline - time.monotonic())):
             try:
-                kind, value = self._pipe.recv()
+                kind, value = cast("tuple[str, object]", self._pipe.recv())
             except EOFError:
                 raise MeasurementError(f"a member died before {wanted!r}") from None
             if kind == "failed":
-                raise MeasurementError(value)
-            if kind == "reading":
+                raise MeasurementError(str(value))
+            if isinstance(value, int):
                 self.reading[value] = time.monotonic()
             if kind == wanted:
                 return value

@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from benchmarks.stall_clients import CLIENTS, Group
 from benchmarks.stall_work import Work
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+
+class Pipe(Protocol):
+    """One end of a pipe between processes."""
+
+    def send(self, obj: object) -> None:
+        """Send a value that can be pickled."""
+        ...
+
+    def recv(self) -> object:
+        """Wait for a value; EOFError if the other end is closed."""
+        ...
+
+    def poll(self, timeout: float) -> bool:
+        """Whether a value comes within ``timeout`` seconds."""
+        ...
 
 
 class Seen(NamedTuple):
@@ -22,7 +35,7 @@ class Seen(NamedTuple):
     asked_back: dict[int, float]
 
 
-def run_member(client: str, group: Group, drain: float, pipe: Connection) -> None:
+def run_member(client: str, group: Group, drain: float, pipe: Pipe) -> None:
     """Read until told to stop; blocks.
 
     Sends ("reading", partition) at the first record of each partition, ("held", None) when a
@@ -35,7 +48,7 @@ def run_member(client: str, group: Group, drain: float, pipe: Connection) -> Non
         pipe.send(("failed", traceback.format_exc()))
 
 
-async def _run(client: str, group: Group, drain: float, pipe: Connection) -> None:
+async def _run(client: str, group: Group, drain: float, pipe: Pipe) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     work = Work(

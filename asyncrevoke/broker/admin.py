@@ -24,11 +24,17 @@ from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.delete_topics.v5.request import DeleteTopicsRequest
 from kio.schema.delete_topics.v5.response import DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v7.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.metadata.v9.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v9.response import MetadataResponse
-from kio.schema.types import TopicName
+from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i8, i16, i32, i32Timedelta
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from asyncrevoke.broker.errors import BrokerRequestError
 
@@ -57,6 +63,7 @@ _OPERATIONS: Mapping[Operation, int] = {
 }  # fmt: skip
 _LITERAL, _PREFIXED = 3, 4
 _ALLOW = 3
+_LATEST = -1
 
 
 class Admin:
@@ -138,11 +145,41 @@ class Admin:
 
     def partitions(self, name: str) -> int:
         """How many partitions of the topic have a leader; 0 if this broker does not know it."""
-        topics = self._metadata((name,)).topics
-        return sum(
-            partition.error_code is ErrorCode.none and int(partition.leader_id) >= 0
-            for topic in topics
-            if topic.error_code is ErrorCode.none
+        return sum(map(len, self.leaders(name).values()))
+
+    def leaders(self, name: str) -> dict[str, list[int]]:
+        """The partitions of the topic that have a leader, by the address of the leader."""
+        metadata = self._metadata((name,))
+        address = {
+            int(broker.node_id): f"{broker.host}:{int(broker.port)}" for broker in metadata.brokers
+        }
+        found: dict[str, list[int]] = {}
+        for topic in metadata.topics:
+            for partition in topic.partitions:
+                leader = address.get(int(partition.leader_id))
+                if leader is not None and partition.error_code is ErrorCode.none:
+                    found.setdefault(leader, []).append(int(partition.partition_index))
+        return found
+
+    def leads(self, name: str, partitions: Iterable[int]) -> bool:
+        """Whether this broker serves these partitions: it learns later than others that it does."""
+        request = ListOffsetsRequest(
+            replica_id=BrokerId(-1),
+            isolation_level=i8(0),
+            topics=(
+                ListOffsetsTopic(
+                    name=TopicName(name),
+                    partitions=tuple(
+                        ListOffsetsPartition(partition_index=i32(number), timestamp=i64(_LATEST))
+                        for number in partitions
+                    ),
+                ),
+            ),
+        )
+        answer = self._ask(request, ListOffsetsResponse)
+        return all(
+            partition.error_code is ErrorCode.none
+            for topic in answer.topics
             for partition in topic.partitions
         )
 
@@ -212,21 +249,34 @@ class Admin:
 
 
 def wait_for_topic(addresses: Iterable[str], name: str, partitions: int, timeout: float) -> None:
-    """Wait until every broker knows the topic and a leader of each of its partitions.
+    """Wait until every broker knows a leader of each partition, and each leader serves them.
 
     Raises:
         TimeoutError: that took longer than ``timeout`` seconds.
     """
     deadline = time.monotonic() + timeout
     for address in addresses:
-        with Admin(address) as admin:
-            while (found := admin.partitions(name)) < partitions:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"{found} of {partitions} partitions of {name!r} have a leader after "
-                        f"{timeout:g} s"
-                    )
-                time.sleep(RETRY_INTERVAL)
+        while not _serves(address, name, partitions):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"not all {partitions} partitions of {name!r} have a leader after {timeout:g} s"
+                )
+            time.sleep(RETRY_INTERVAL)
+
+
+def _serves(address: str, name: str, partitions: int) -> bool:
+    with Admin(address) as admin:
+        leaders = admin.leaders(name)
+    if sum(map(len, leaders.values())) < partitions:
+        return False
+    try:
+        for leader, led in leaders.items():
+            with Admin(leader) as admin:
+                if not admin.leads(name, led):
+                    return False
+    except OSError:
+        return False  # a leader that has just ended: another follows
+    return True
 
 
 def _timeout() -> i32Timedelta:

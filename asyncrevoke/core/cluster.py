@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node
+from asyncrevoke.core.known_topic import NO_ID, KnownTopic
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import (
     AuthenticationError,
@@ -17,8 +18,6 @@ from asyncrevoke.protocol.messages import (
     ErrorCode,
     MetadataRequest,
     MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.outbox import Outbox, Reply
-    from asyncrevoke.protocol.messages import BrokerMetadata
+    from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
 
 _TIMER = "metadata"
 _FIRST_BACKOFF = 0.1
@@ -37,40 +36,6 @@ _LONGEST_TOPIC_BACKOFF = 2.0
 _SPACING = 0.1
 # One that does not even accept connections must not keep us from trying the next one.
 _PATIENCE = 10.0
-# A broker that has just started may not know a topic yet: a second denial must come so much later.
-_GONE_AFTER = 1.0
-_NO_ID = bytes(16)
-
-
-class _Leader(NamedTuple):
-    node_id: int
-    epoch: int
-
-
-class _Topic:
-    """What is known of one topic."""
-
-    __slots__ = ("doubted_since", "former_ids", "is_internal", "leaders", "numbers", "topic_id")
-
-    def __init__(self, metadata: TopicMetadata) -> None:
-        self.topic_id = metadata.topic_id
-        self.former_ids: tuple[bytes, ...] = ()
-        self.is_internal = metadata.is_internal
-        self.leaders: dict[int, _Leader] = {}
-        self.numbers: tuple[int, ...] = ()
-        # Since when answers deny it, or some of its partitions.
-        self.doubted_since: float | None = None
-
-    def update_leaders(self, partitions: Sequence[PartitionMetadata]) -> None:
-        for partition in partitions:
-            known = self.leaders.get(partition.partition)
-            # An answer of a broker that lags behind does not undo what a newer one said.
-            if known is not None and -1 < partition.leader_epoch < known.epoch:
-                continue
-            epoch = partition.leader_epoch
-            if epoch < 0 and known is not None and known.node_id == partition.leader_id:
-                epoch = known.epoch
-            self.leaders[partition.partition] = _Leader(partition.leader_id, epoch)
 
 
 class Cluster:
@@ -89,13 +54,12 @@ class Cluster:
         self.on_change: Callable[[float], None] = lambda _now: None
         self.on_leaders: Callable[[float], None] = lambda _now: None
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
-        self._refreshed: list[Callable[[float], None]] = []
         self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
         self._failed: dict[int, Node] = {}
         self._turn = -1
         self._wanted: frozenset[str] | None = frozenset()
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, KnownTopic] = {}
         self._complained: dict[str, ErrorCode] = {}
         self._in_flight = False
         self._again = False
@@ -127,7 +91,7 @@ class Cluster:
     def topic_id(self, topic: str) -> bytes | None:
         """The topic's id (KIP-516); None if it is unknown or the broker has no ids."""
         known = self._topics.get(topic)
-        return None if known is None or known.topic_id == _NO_ID else known.topic_id
+        return None if known is None or known.topic_id == NO_ID else known.topic_id
 
     def topics(self) -> frozenset[str]:
         """All known topics, Kafka's internal ones left out."""
@@ -158,6 +122,11 @@ class Cluster:
 
     # --- keeping it fresh --------------------------------------------------------------------
 
+    @property
+    def asking(self) -> bool:
+        """Whether an answer is under way."""
+        return self._in_flight
+
     def start(self, now: float) -> None:
         """Ask for the first time."""
         self._earliest = now
@@ -182,10 +151,6 @@ class Cluster:
             self._again = True
         else:
             self._send()
-
-    def when_refreshed(self, then: Callable[[float], None]) -> None:
-        """Call ``then(now)`` after every successful refresh, before ``on_leaders``."""
-        self._refreshed.append(then)
 
     def refresh(self, now: float, reason: str) -> None:
         """Ask again, soon; what is under way or due already is not asked twice."""
@@ -308,8 +273,6 @@ class Cluster:
         self._plan_next(now, unresolved, refused)
         if changed:
             self.on_change(now)
-        for then in self._refreshed:
-            then(now)
         self.on_leaders(now)
 
     def _plan_next(self, now: float, unresolved: list[str], refused: list[str]) -> None:
@@ -344,8 +307,8 @@ class Cluster:
         partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
         numbers = tuple(sorted({partition.partition for partition in partitions}))
         topic = self._topics.get(name)
-        if topic is None or self._is_another(topic, metadata):
-            new = _Topic(metadata)
+        if topic is None or topic.is_replaced_by(metadata):
+            new = KnownTopic(metadata)
             if topic is not None:
                 new.former_ids = (*topic.former_ids, topic.topic_id)
                 self._outbox.emit("warning", "topic was deleted and created again", topic=name)
@@ -355,7 +318,7 @@ class Cluster:
             return True, True
         if metadata.topic_id in topic.former_ids:
             return False, False  # a broker that has not heard of the new one yet
-        if topic.topic_id == _NO_ID:
+        if topic.topic_id == NO_ID:
             topic.topic_id = metadata.topic_id
         topic.is_internal = metadata.is_internal
         topic.update_leaders(partitions)
@@ -363,7 +326,7 @@ class Cluster:
             topic.doubted_since = None
             return False, True
         missing = [number for number in topic.numbers if number not in numbers]
-        if missing and not self._denied_for_long(now, topic):
+        if missing and not topic.is_denied_for_long(now):
             merged = tuple(sorted({*topic.numbers, *numbers}))
             grown, topic.numbers = merged != topic.numbers, merged
             return grown, False
@@ -372,21 +335,6 @@ class Cluster:
         for number in missing:
             del topic.leaders[number]
         return True, True
-
-    @staticmethod
-    def _is_another(topic: _Topic, metadata: TopicMetadata) -> bool:
-        return (
-            topic.topic_id != metadata.topic_id
-            and _NO_ID not in (topic.topic_id, metadata.topic_id)
-            and metadata.topic_id not in topic.former_ids
-        )
-
-    @staticmethod
-    def _denied_for_long(now: float, topic: _Topic) -> bool:
-        if topic.doubted_since is None:
-            topic.doubted_since = now
-            return False
-        return now - topic.doubted_since >= _GONE_AFTER
 
     def _denied(self, now: float, name: str) -> bool:
         """An answer says that there is no such topic; whether it is believed."""
@@ -401,7 +349,7 @@ class Cluster:
                     reason="create it, or correct its name",
                 )
             return False
-        if not self._denied_for_long(now, topic):
+        if not topic.is_denied_for_long(now):
             return False
         del self._topics[name]
         self._outbox.emit("warning", "topic is gone", topic=name)

@@ -118,6 +118,7 @@ class Commits:
         # Manual mode: what the user asked to commit, and a number that grows with each request.
         self._wanted: dict[PartitionInstance, OffsetAndMetadata] = {}
         self._sequence: dict[PartitionInstance, int] = {}
+        self._last: dict[PartitionInstance, OffsetAndMetadata] = {}
         self._acked_sequence: dict[PartitionInstance, int] = {}
         self._uncertain: dict[PartitionInstance, None] = {}
         self._refused: dict[PartitionInstance, None] = {}
@@ -229,7 +230,7 @@ class Commits:
 
     def forget(self, instance: PartitionInstance) -> None:
         """The instance has ended: nothing of it will be sent any more."""
-        for table in (self._wanted, self._sequence, self._acked_sequence):
+        for table in (self._wanted, self._last, self._sequence, self._acked_sequence):
             table.pop(instance, None)
         self._uncertain.pop(instance, None)
         self._refused.pop(instance, None)
@@ -259,7 +260,7 @@ class Commits:
         }
         self._due = False
         if not entries:
-            self._verify(now)
+            self._verify(now, idle=True)
             return
         stamp = membership.stamp
         self._flight = _Flight(node, stamp, now, entries, dict(self._sequence))
@@ -344,6 +345,8 @@ class Commits:
         self._verify(now)
         if acked:
             self.on_acknowledged(now, acked)
+        if self._uncertain:
+            self.schedule(now)
         self._send(now)
 
     def _acknowledge(
@@ -353,7 +356,9 @@ class Commits:
         sequence = flight.sequences.get(instance, 0)
         self._acked_sequence[instance] = sequence
         if self._manual and self._sequence.get(instance, 0) == sequence:
-            self._wanted.pop(instance, None)
+            wanted = self._wanted.pop(instance, None)
+            if wanted is not None:
+                self._last[instance] = wanted
         ledger = instance.ledger
         if ledger is not None and ledger.commit_point >= entry.offset:
             instance.commit_owed = False
@@ -415,7 +420,8 @@ class Commits:
             self._again(now)
         elif Verdict.REBALANCE in verdicts:
             self._again(now)
-            membership.rebalance_seen(now)
+            if flight.stamp == membership.stamp:
+                membership.rebalance_seen(now)
         elif Verdict.RETRY in verdicts:
             self._again(now)
 
@@ -428,12 +434,15 @@ class Commits:
 
     # --- verifying what the broker holds ---------------------------------------------------------
 
-    def _verify(self, now: float) -> None:
-        """Ask what the broker holds for uncertain partitions that wait for their release."""
+    def _verify(self, now: float, *, idle: bool = False) -> None:
+        """Ask what the broker holds for uncertain partitions that wait for their release; when
+        there is nothing to commit, for all of them."""
         asked = [
             instance
             for instance in self._uncertain
-            if instance.revoking and instance.acked is not None and self.entry(instance) is None
+            if (idle or instance.revoking)
+            and instance.acked is not None
+            and self.entry(instance) is None
         ]
         node = self._coordinator.node
         if not asked or node is None or self._verifying:
@@ -470,6 +479,8 @@ class Commits:
                 certain.append(instance)
             else:
                 instance.acked = found.offset
+                if self._manual and instance in self._last:
+                    self._wanted.setdefault(instance, self._last[instance])
                 self._outbox.emit(
                     "warning",
                     "a late commit has rewound the offset; committing again",

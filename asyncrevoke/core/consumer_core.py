@@ -200,6 +200,11 @@ class ConsumerCore:
         """Whether :meth:`stop` was called."""
         return self._poller.stopping
 
+    def interrupt(self, now: float) -> None:
+        """The caller stopped waiting in the middle of a step; see :meth:`Poller.interrupt`."""
+        self._poller.interrupt(now)
+        self._after(now)
+
     def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
         """Keep announced partitions one more poll (KIP-983); see :meth:`Revocation.delay`."""
         return self._revocation.delay(partitions)
@@ -231,6 +236,11 @@ class ConsumerCore:
     def in_flight(self) -> int:
         """Records that were returned and are not done."""
         return self._assignment.in_flight
+
+    def owns(self, record: Record) -> bool:
+        """Whether its partition has been ours ever since it was returned. Raises ValueError for a
+        record of another consumer."""
+        return self._assignment.owner_of(record.ledger_id) is not None
 
     def submit(self, record: Record) -> bool:
         """See :meth:`Tracking.submit`."""
@@ -300,8 +310,8 @@ class ConsumerCore:
 
     def _cluster_changed(self, now: float) -> None:
         gone = [i for i in self._assignment.live() if not self._exists(i.partition)]
-        for topic in sorted(self._cluster.topics()):
-            self._topic_ids[topic] = self._cluster.topic_id(topic)
+        # Those that have gone are forgotten: what is assigned of a new one must not be taken for old.
+        self._topic_ids = {topic: self._cluster.topic_id(topic) for topic in self._cluster.topics()}
         if gone:
             self._revocation.lose(now, gone, "the partition does not exist any more")
             self._membership.rejoin(now, "partitions have gone")

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from asyncrevoke.core.outbox import Outbox, Reply
 
 _FIRST_BACKOFF = 0.05
-_LONGEST_BACKOFF = 2.0
+_LONGEST_BACKOFF = 1.0
 _WARN_AFTER = 5.0
+# One broker that accepts connections and never answers must not keep us from asking the next one.
+_PATIENCE = 10.0
+# The others name a coordinator that is gone until they have noticed it: what fails so soon after
+# it was found is no news, and is not looked for again at once.
+_SETTLED_AFTER = 1.0
 
 
 class Coordinator:
@@ -47,6 +52,7 @@ class Coordinator:
         self._backoff = _FIRST_BACKOFF
         self._since: float | None = None
         self._warned_at: float | None = None
+        self._found_at = float("-inf")
 
     def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
         """Call ``then(now)`` at once if the coordinator is known, else when it is found."""
@@ -59,8 +65,14 @@ class Coordinator:
     def unknown(self, now: float, why: str) -> None:
         """Somebody learnt that the coordinator is not where we thought; look for it again."""
         if self.node is not None:
-            self._outbox.emit("info", "coordinator unknown", reason=why)
             self.node = None
+            if now - self._found_at < _SETTLED_AFTER:
+                self._outbox.emit("debug", "coordinator still unknown", reason=why)
+                self._retry(now, why)
+                return
+            self._outbox.emit("info", "coordinator unknown", reason=why)
+            self._backoff = _FIRST_BACKOFF
+            self._since = self._warned_at = None
         self._search(now)
 
     def _search(self, now: float) -> None:
@@ -75,7 +87,7 @@ class Coordinator:
             FindCoordinatorRequest(group_id=group_id),
             target,
             Channel.METADATA,
-            self._config.request_timeout,
+            min(self._config.request_timeout, _PATIENCE),
             lambda later, reply: self._answered(later, target, reply),
         )
 
@@ -106,8 +118,7 @@ class Coordinator:
 
     def _found(self, now: float, node: Node) -> None:
         self.node = node
-        self._backoff = _FIRST_BACKOFF
-        self._since = None
+        self._found_at = now
         self._outbox.emit("debug", "coordinator found", node=node.node_id)
         waiting, self._waiting = self._waiting, {}
         for key, then in waiting.items():

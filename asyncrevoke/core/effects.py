@@ -47,6 +47,14 @@ class Send(NamedTuple):
     timeout: float
 
 
+class Reset(NamedTuple):
+    """Drop the connection of this channel, if there is one; what is outstanding on it is answered
+    with ``Failed(..., DISCONNECTED)``, and the next ``Send`` opens another."""
+
+    node: Node
+    channel: Channel
+
+
 class SetTimer(NamedTuple):
     """Send ``TimerFired(key)`` at time ``at``, or up to ``spread`` seconds later (the world draws
     the jitter). Setting a key again replaces its timer."""
@@ -97,7 +105,7 @@ class Complete(NamedTuple):
     error: Exception | None = None
 
 
-Effect: TypeAlias = Send | SetTimer | CancelTimer | WakePoller | Notify | Emit | Complete
+Effect: TypeAlias = Send | Reset | SetTimer | CancelTimer | WakePoller | Notify | Emit | Complete
 
 
 # --- events: world -> core ---------------------------------------------------------------------

@@ -77,14 +77,14 @@ class FairShare(Generic[KeyT, ItemT]):
                 elif entry[1].empty:
                     del ring[entry[0]]
             if len(active) < limit:
-                active += served
+                active += [entry for entry in served if entry[1].buffered]
                 served = []
             if not active:
                 break
             share = max(1, limit // len(active))
             turn, active = active[:limit], active[limit:]
             for key, source in turn:
-                if items := source.take(min(share, source.buffered)):
+                if items := source.take(share):
                     limit -= len(items)
                     if key in taken:
                         taken[key] += items
@@ -94,8 +94,7 @@ class FairShare(Generic[KeyT, ItemT]):
                     # stands behind all others when the next one is given.
                     del ring[key]
                     ring[key] = source
-                    if source.buffered:
-                        served.append((key, source))
+                    served.append((key, source))
                 if source.empty:
                     del ring[key]
         return taken

@@ -94,12 +94,6 @@ class FetchSource:
             and not self._gate.blocked(instance)
         )
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is buffered."""
-        buffer = self.instance.buffer
-        return buffer is None or not buffer.buffered
-
     def reset(self) -> None:
         """Its position, or whether it may flow, has changed: forget what went wrong before."""
         self.backoff = FIRST_BACKOFF
@@ -149,21 +143,23 @@ class FetchSource:
             return 0
         if self._asked_in != self._gate.round:
             self._asked_in = self._gate.round
-            self._left = self._gate.room(self.instance) if self.may_flow else 0
-        return min(buffer.buffered, max(self._left, 0))
+            self._left = max(self._gate.room(self.instance), 0) if self.may_flow else 0
+        return min(buffer.buffered, self._left)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to give, now or when it is let through."""
-        return self.is_empty
+        buffer = self.instance.buffer
+        return buffer is None or not buffer.buffered
 
     def take(self, limit: int) -> list[Record]:
-        """Take records from the buffer; none if the next batch cannot be decoded."""
+        """Take records from the buffer, no more than it may give in this round; none if the next
+        batch cannot be decoded."""
         buffer = self.instance.buffer
         if buffer is None:
             return []
         try:
-            records = buffer.take(limit)
+            records = buffer.take(min(limit, self._left))
         except CorruptRecordError as error:
             self.corrupt = error
             self._gate.spoiled.append(self)

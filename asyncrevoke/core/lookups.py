@@ -6,9 +6,11 @@ Each request ends with exactly one ``Complete``. What may pass is asked again un
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Channel, Complete, Failed, FailureKind, Node
+from asyncrevoke.core.lookup import Lookup, OffsetSearch
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
@@ -38,31 +40,9 @@ if TYPE_CHECKING:
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.outbox import Outbox, Reply
 
-_FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
-
-
-class _Lookup:
-    """One ticket that is not answered yet."""
-
-    def __init__(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> None:
-        self.ticket = ticket
-        self.what = what
-        self.ask = ask
-        self.started = now
-        self.backoff = _FIRST_BACKOFF
-        self.waits_for = "an answer"
-        self.denied = 0
-
-    @property
-    def retry_timer(self) -> str:
-        return f"lookup {self.ticket} again"
-
-    @property
-    def deadline_timer(self) -> str:
-        return f"lookup {self.ticket} deadline"
 
 
 class Lookups:
@@ -75,7 +55,7 @@ class Lookups:
         self._config = config
         self._cluster = cluster
         self._coordinator = coordinator
-        self._open: dict[int, _Lookup] = {}
+        self._open: dict[int, Lookup] = {}
 
     def committed(self, now: float, ticket: int, partitions: Iterable[TopicPartition]) -> None:
         """Answer with what the group has committed: ``dict[TopicPartition, OffsetAndMetadata |
@@ -107,7 +87,7 @@ class Lookups:
         if not wanted:
             self._outbox.put(Complete(ticket, {}))
             return
-        search = _OffsetSearch(wanted)
+        search = OffsetSearch(wanted)
         lookup = self._start(
             now, ticket, "offsets", lambda _later: self._ask_offsets(lookup, search)
         )
@@ -132,8 +112,8 @@ class Lookups:
 
     # --- life of a ticket --------------------------------------------------------------------
 
-    def _start(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> _Lookup:
-        lookup = self._open[ticket] = _Lookup(now, ticket, what, ask)
+    def _start(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> Lookup:
+        lookup = self._open[ticket] = Lookup(now, ticket, what, ask)
         self._outbox.set_timer(
             lookup.deadline_timer,
             now + self._config.request_timeout,
@@ -147,17 +127,17 @@ class Lookups:
         )
         return lookup
 
-    def _is_open(self, lookup: _Lookup) -> bool:
+    def _is_open(self, lookup: Lookup) -> bool:
         return self._open.get(lookup.ticket) is lookup
 
-    def _end(self, lookup: _Lookup, result: object = None, error: Exception | None = None) -> None:
+    def _end(self, lookup: Lookup, result: object = None, error: Exception | None = None) -> None:
         if self._is_open(lookup):
             del self._open[lookup.ticket]
             self._outbox.cancel_timer(lookup.retry_timer)
             self._outbox.cancel_timer(lookup.deadline_timer)
             self._outbox.put(Complete(lookup.ticket, result, error))
 
-    def _again(self, now: float, lookup: _Lookup, waits_for: str) -> None:
+    def _again(self, now: float, lookup: Lookup, waits_for: str) -> None:
         if not self._is_open(lookup):
             return
         lookup.waits_for = waits_for
@@ -165,7 +145,7 @@ class Lookups:
         lookup.backoff = min(backoff * 2, _LONGEST_BACKOFF)
         self._outbox.set_timer(lookup.retry_timer, now + backoff, lookup.ask, spread=backoff / 2)
 
-    def _failed(self, now: float, lookup: _Lookup, node: Node, reply: Reply) -> None:
+    def _failed(self, now: float, lookup: Lookup, node: Node, reply: Reply) -> None:
         """Anything but the response that was asked for."""
         if not isinstance(reply, Failed):
             self._again(now, lookup, f"an answer other than {type(reply).__name__}")
@@ -180,7 +160,7 @@ class Lookups:
             )
 
     def _judge(
-        self, now: float, lookup: _Lookup, error: ErrorCode, partitions: Sequence[TopicPartition]
+        self, now: float, lookup: Lookup, error: ErrorCode, partitions: Sequence[TopicPartition]
     ) -> None:
         """A broker answered with an error: wait for it to pass, or end."""
         names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in partitions[:5])
@@ -203,7 +183,7 @@ class Lookups:
 
     # --- committed offsets -------------------------------------------------------------------
 
-    def _ask_committed(self, lookup: _Lookup, wanted: tuple[TopicPartition, ...]) -> None:
+    def _ask_committed(self, lookup: Lookup, wanted: tuple[TopicPartition, ...]) -> None:
         node = self._coordinator.node
         if node is None or not self._is_open(lookup):
             return
@@ -220,7 +200,7 @@ class Lookups:
     def _committed(
         self,
         now: float,
-        lookup: _Lookup,
+        lookup: Lookup,
         node: Node,
         wanted: tuple[TopicPartition, ...],
         reply: Reply,
@@ -233,7 +213,9 @@ class Lookups:
             self._failed(now, lookup, node, reply)
             return
         found = {offset.partition: offset for offset in reply.offsets}
-        errors = {reply.error: wanted} if reply.error is not ErrorCode.none else {}
+        errors: dict[ErrorCode, Sequence[TopicPartition]] = {}
+        if reply.error is not ErrorCode.none:
+            errors[reply.error] = wanted
         result: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for partition in wanted if not errors else ():
             offset = found.get(partition)
@@ -257,7 +239,7 @@ class Lookups:
 
     # --- offsets by timestamp ----------------------------------------------------------------
 
-    def _ask_offsets(self, lookup: _Lookup, search: _OffsetSearch) -> None:
+    def _ask_offsets(self, lookup: Lookup, search: OffsetSearch) -> None:
         missing = sorted(
             {
                 partition.topic
@@ -278,11 +260,11 @@ class Lookups:
         else:
             self._list_offsets(lookup, search)
 
-    def _leader(self, search: _OffsetSearch, partition: TopicPartition) -> tuple[Node, int] | None:
+    def _leader(self, search: OffsetSearch, partition: TopicPartition) -> tuple[Node, int] | None:
         return search.leaders.get(partition) or self._cluster.leader(partition)
 
     def _leaders_told(
-        self, now: float, lookup: _Lookup, search: _OffsetSearch, node: Node, reply: Reply
+        self, now: float, lookup: Lookup, search: OffsetSearch, node: Node, reply: Reply
     ) -> None:
         if not self._is_open(lookup):
             return
@@ -302,7 +284,7 @@ class Lookups:
         else:
             self._list_offsets(lookup, search)
 
-    def _list_offsets(self, lookup: _Lookup, search: _OffsetSearch) -> None:
+    def _list_offsets(self, lookup: Lookup, search: OffsetSearch) -> None:
         by_node: dict[Node, list[OffsetQuery]] = {}
         for partition, timestamp in search.wanted.items():
             leader = self._leader(search, partition)
@@ -321,18 +303,16 @@ class Lookups:
                 node,
                 Channel.METADATA,
                 self._config.request_timeout,
-                lambda now, reply, node=node, queries=queries: self._listed(
-                    now, lookup, search, node, queries, reply
-                ),
+                partial(self._listed, lookup, search, node, queries),
             )
 
     def _listed(
         self,
-        now: float,
-        lookup: _Lookup,
-        search: _OffsetSearch,
+        lookup: Lookup,
+        search: OffsetSearch,
         node: Node,
         queries: list[OffsetQuery],
+        now: float,
         reply: Reply,
     ) -> None:
         if not self._is_open(lookup):
@@ -373,7 +353,7 @@ class Lookups:
 
     # --- topics ------------------------------------------------------------------------------
 
-    def _ask_topic(self, lookup: _Lookup, topic: str) -> None:
+    def _ask_topic(self, lookup: Lookup, topic: str) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
             MetadataRequest(topics=(topic,)),
@@ -383,9 +363,7 @@ class Lookups:
             lambda now, reply: self._topic_told(now, lookup, topic, node, reply),
         )
 
-    def _topic_told(
-        self, now: float, lookup: _Lookup, topic: str, node: Node, reply: Reply
-    ) -> None:
+    def _topic_told(self, now: float, lookup: Lookup, topic: str, node: Node, reply: Reply) -> None:
         if not self._is_open(lookup):
             return
         if not isinstance(reply, MetadataResponse):
@@ -404,29 +382,6 @@ class Lookups:
             # A broker that has just started may not know the topic yet.
             lookup.denied += error in _UNKNOWN
             self._judge(now, lookup, error, [])
-
-
-class _OffsetSearch:
-    """The offsets found so far, and the leaders that the cluster view lacks."""
-
-    def __init__(self, wanted: dict[TopicPartition, int]) -> None:
-        self.wanted = wanted
-        self.found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-        self.leaders: dict[TopicPartition, tuple[Node, int]] = {}
-        self.outstanding = 0
-        self.trouble: dict[ErrorCode, list[TopicPartition]] = {}
-
-    def learn(self, answer: MetadataResponse) -> None:
-        nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port)
-            for broker in answer.brokers
-        }
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                node = nodes.get(partition.leader_id)
-                if node is not None:
-                    at = TopicPartition(topic.name, partition.partition)
-                    self.leaders[at] = (node, partition.leader_epoch)
 
 
 def _worst(

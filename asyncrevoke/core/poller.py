@@ -60,7 +60,10 @@ class Poller:
 
     def poll(self, now: float, max_records: int | None, *, expired: bool) -> PollResult | None:
         """See :meth:`ConsumerCore.poll`."""
-        if not self._polling and not self.ended:
+        if self._polling:
+            self.idle_since = None
+            self._revocation.polling = True
+        elif not self.ended:
             self._begin(now)
         if self.ended:
             self._polling = self._revocation.polling = False
@@ -94,7 +97,7 @@ class Poller:
             self.ended = True
 
     def _drain(self, now: float, max_records: int | None) -> dict[TopicPartition, list[Record]]:
-        limit = self._tracking.room(max_records or self._config.max_poll_records)
+        limit = self._tracking.room(now, max_records or self._config.max_poll_records)
         if limit <= 0 or not self._fetching.has_deliverable:
             return {}
         return self._fetching.drain(now, limit)
@@ -132,6 +135,13 @@ class Poller:
         if self._polling:
             self.ended = True
         self._outbox.wake()
+
+    def interrupt(self, now: float) -> None:
+        """The waiting step was cancelled: the next poll goes on with it. Until then the loop is
+        idle, and nothing is released behind its back."""
+        if self._polling:
+            self._revocation.polling = False
+            self._idle_from(now)
 
     def end(self) -> None:
         """No further results, and the last batch does not count."""

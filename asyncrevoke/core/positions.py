@@ -7,12 +7,12 @@ instead of at the committed offset loses records.
 
 from __future__ import annotations
 
-import enum
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.core.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.partition import State
+from asyncrevoke.core.position_search import FIRST_BACKOFF, Ask, PositionSearch
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import (
     AuthenticationError,
@@ -42,13 +42,11 @@ if TYPE_CHECKING:
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.effects import Node
-    from asyncrevoke.core.ledger import Ledger
     from asyncrevoke.core.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
-_FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
 # Somebody has to grant or configure something before it can succeed.
 _SLOW = 10.0
@@ -68,30 +66,8 @@ _PASSING = frozenset(
 )
 
 
-class _Ask(enum.Enum):
-    """What an instance waits for."""
-
-    COMMITTED = "its committed offset"
-    END = "the end of the log"
-    TIMESTAMP = "an offset by timestamp"
-
-
-class _Search:
-    """The search for the position of one instance."""
-
-    __slots__ = ("ask", "asked", "backoff", "complained", "due", "end", "ledger", "timestamp")
-
-    def __init__(self, now: float, ledger: Ledger | None, ask: _Ask, timestamp: int) -> None:
-        self.ledger = ledger
-        self.ask = ask
-        self.timestamp = timestamp
-        # The end of the log, read before a search by timestamp: if no record is that young, we
-        # start there, and not at a later end that would skip what arrives in between.
-        self.end: tuple[int, int] | None = None
-        self.asked = False
-        self.due = now
-        self.backoff = _FIRST_BACKOFF
-        self.complained = False
+# Instances, the oldest search first.
+_Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 
 
 class Positions:
@@ -120,15 +96,14 @@ class Positions:
             lambda _now, _instance, _offset, _epoch, _from_reset: None
         )
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
-        self._searches: dict[PartitionInstance, _Search] = {}
+        self._searches: _Searches = {}
         self._fetching_offsets = False
         self._due = float("inf")
-        cluster.when_refreshed(self.leaders_known)
 
     def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """Find where these begin."""
         for instance in instances:
-            self._searches[instance] = _Search(now, instance.ledger, _Ask.COMMITTED, 0)
+            self._searches[instance] = PositionSearch(now, instance.ledger, Ask.COMMITTED, 0)
             if self._config.group_id is None:
                 self._apply_policy(now, instance, "the consumer has no group")
         self._run(now)
@@ -136,7 +111,7 @@ class Positions:
     def reset(self, now: float, instance: PartitionInstance, timestamp: int | None) -> None:
         """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None applies
         the reset policy, because the position is outside the log."""
-        search = _Search(now, instance.ledger, _Ask.COMMITTED, 0)
+        search = PositionSearch(now, instance.ledger, Ask.COMMITTED, 0)
         self._searches[instance] = search
         if timestamp is None:
             self._apply_policy(now, instance, "the position is outside the log")
@@ -147,7 +122,7 @@ class Positions:
     def leaders_known(self, now: float) -> None:
         """The metadata is fresh: ask those again that waited for a leader."""
         for search in self._searches.values():
-            if search.ask is not _Ask.COMMITTED and not search.complained:
+            if search.ask is not Ask.COMMITTED and not search.complained:
                 search.due = min(search.due, now)
         self._run(now)
 
@@ -157,7 +132,7 @@ class Positions:
         """Ask whatever is due, and set the timer for the rest."""
         committed: list[PartitionInstance] = []
         by_leader: dict[Node, list[OffsetQuery]] = {}
-        asked: dict[Node, dict[PartitionInstance, _Search]] = {}
+        asked: dict[Node, _Searches] = {}
         for instance, search in list(self._searches.items()):
             if not self._is_current(instance, search):
                 del self._searches[instance]
@@ -165,14 +140,14 @@ class Positions:
                 continue
             elif instance.revoking:
                 search.due = now + 1.0
-            elif search.ask is _Ask.COMMITTED:
+            elif search.ask is Ask.COMMITTED:
                 committed.append(instance)
             elif (leader := self._cluster.leader(instance.partition)) is None:
                 self._cluster.refresh(now, f"no leader for {_name(instance)}")
                 self._again(now, instance, search, "its leader is unknown")
             else:
                 node, epoch = leader
-                timestamp = LATEST_TIMESTAMP if search.ask is _Ask.END else search.timestamp
+                timestamp = LATEST_TIMESTAMP if search.ask is Ask.END else search.timestamp
                 by_leader.setdefault(node, []).append(
                     OffsetQuery(
                         partition=instance.partition, timestamp=timestamp, leader_epoch=epoch
@@ -203,14 +178,14 @@ class Positions:
         self._run(now)
 
     @staticmethod
-    def _is_current(instance: PartitionInstance, search: _Search) -> bool:
+    def _is_current(instance: PartitionInstance, search: PositionSearch) -> bool:
         return not instance.terminal and instance.ledger is search.ledger
 
     def _again(
         self,
         now: float,
         instance: PartitionInstance,
-        search: _Search,
+        search: PositionSearch,
         why: str,
         *,
         slow: bool = False,
@@ -231,7 +206,7 @@ class Positions:
         asked = {
             instance: search
             for instance, search in self._searches.items()
-            if search.ask is _Ask.COMMITTED
+            if search.ask is Ask.COMMITTED
             and not search.asked
             and search.due <= now
             and not instance.revoking
@@ -254,9 +229,7 @@ class Positions:
             lambda later, reply: self._committed(later, asked, reply),
         )
 
-    def _list_offsets(
-        self, node: Node, queries: list[OffsetQuery], asked: dict[PartitionInstance, _Search]
-    ) -> None:
+    def _list_offsets(self, node: Node, queries: list[OffsetQuery], asked: _Searches) -> None:
         self._outbox.send(
             ListOffsetsRequest(
                 queries=tuple(queries),
@@ -268,9 +241,9 @@ class Positions:
             lambda later, reply: self._listed(later, node, asked, reply),
         )
 
-    def _still(self, asked: dict[PartitionInstance, _Search]) -> dict[PartitionInstance, _Search]:
+    def _still(self, asked: _Searches) -> _Searches:
         """Those that nothing has overtaken; one being revoked is asked again if it stays."""
-        current: dict[PartitionInstance, _Search] = {}
+        current: _Searches = {}
         for instance, search in asked.items():
             if self._searches.get(instance) is not search:
                 continue
@@ -283,7 +256,7 @@ class Positions:
 
     # --- committed offsets -------------------------------------------------------------------
 
-    def _committed(self, now: float, asked: dict[PartitionInstance, _Search], reply: Reply) -> None:
+    def _committed(self, now: float, asked: _Searches, reply: Reply) -> None:
         self._fetching_offsets = False
         current = self._still(asked)
         match reply:
@@ -308,9 +281,7 @@ class Positions:
                     self._again(now, instance, search, f"unexpected {type(reply).__name__}")
         self._run(now)
 
-    def _group_refused(
-        self, now: float, current: dict[PartitionInstance, _Search], error: ErrorCode
-    ) -> None:
+    def _group_refused(self, now: float, current: _Searches, error: ErrorCode) -> None:
         if error is ErrorCode.group_authorization_failed:
             problem = GroupAuthorizationError(
                 f"not authorized to read the offsets of group {self._config.group_id!r}: "
@@ -327,7 +298,7 @@ class Positions:
         self,
         now: float,
         instance: PartitionInstance,
-        search: _Search,
+        search: PositionSearch,
         found: FetchedOffset | None,
     ) -> None:
         if found is None:
@@ -368,14 +339,12 @@ class Positions:
         self._searches[instance].due = now
 
     @staticmethod
-    def _search_by_time(search: _Search, timestamp: int) -> None:
+    def _search_by_time(search: PositionSearch, timestamp: int) -> None:
         search.timestamp = timestamp
-        search.ask = _Ask.TIMESTAMP if timestamp < 0 else _Ask.END
-        search.backoff = _FIRST_BACKOFF
+        search.ask = Ask.TIMESTAMP if timestamp < 0 else Ask.END
+        search.backoff = FIRST_BACKOFF
 
-    def _listed(
-        self, now: float, node: Node, asked: dict[PartitionInstance, _Search], reply: Reply
-    ) -> None:
+    def _listed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
         current = self._still(asked)
         match reply:
             case ListOffsetsResponse():
@@ -401,38 +370,36 @@ class Positions:
         self,
         now: float,
         instance: PartitionInstance,
-        search: _Search,
+        search: PositionSearch,
         found: ListedOffset | None,
     ) -> None:
         if found is None:
             self._again(now, instance, search, "the answer leaves it out")
         elif found.error is not ErrorCode.none:
             self._refused(now, instance, search, found.error)
-        elif search.ask is _Ask.END and found.offset >= 0:
+        elif search.ask is Ask.END and found.offset >= 0:
             search.end = (found.offset, found.leader_epoch)
-            search.ask = _Ask.TIMESTAMP
+            search.ask = Ask.TIMESTAMP
             search.due = now
         elif found.offset >= 0:
             self._found(now, instance, found.offset, found.leader_epoch, from_reset=True)
-        elif search.end is not None and search.ask is _Ask.TIMESTAMP:
+        elif search.end is not None and search.ask is Ask.TIMESTAMP:
             self._found(now, instance, *search.end, from_reset=True)
         else:
             self._again(now, instance, search, f"{found.offset} is no offset")
 
     # --- both --------------------------------------------------------------------------------
 
-    def _give_up(
-        self, now: float, current: dict[PartitionInstance, _Search], error: FatalError
-    ) -> None:
+    def _give_up(self, now: float, current: _Searches, error: FatalError) -> None:
         for instance in current:
             del self._searches[instance]
         self.on_error(now, error)
 
     def _refused(
-        self, now: float, instance: PartitionInstance, search: _Search, error: ErrorCode
+        self, now: float, instance: PartitionInstance, search: PositionSearch, error: ErrorCode
     ) -> None:
         if error.retriable or error in _PASSING:
-            if search.ask is not _Ask.COMMITTED or error is ErrorCode.unknown_topic_or_partition:
+            if search.ask is not Ask.COMMITTED or error is ErrorCode.unknown_topic_or_partition:
                 self._cluster.refresh(now, f"{_name(instance)}: {error.name}")
             self._again(now, instance, search, error.name)
             return

@@ -45,6 +45,7 @@ class Revocation:
         self.slowest_commit = 0.0
         self.is_acknowledged: Callable[[PartitionInstance], bool] = lambda _instance: True
         self.flush: Callable[[float], None] = lambda _now: None
+        # Released, or lost alone: the group may have given its partition back meanwhile.
         self.on_released: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
 
     # --- requests from the group -----------------------------------------------------------------
@@ -190,7 +191,7 @@ class Revocation:
     def refuse(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """Its final commit was refused for good: nobody can release it properly any more."""
         if instance.state is State.RV_FLUSH:
-            self.lose(now, [instance], reason)
+            self._lose_alone(now, instance, reason)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up without announcing it; ``wait_for_tasks`` until tasks have ended."""
@@ -278,7 +279,12 @@ class Revocation:
         self._arm_deadline()
 
     def _miss(self, now: float, instance: PartitionInstance) -> None:
-        self.lose(now, [instance], "its revoke was not finished before the deadline")
+        self._lose_alone(now, instance, "its revoke was not finished before the deadline")
+
+    def _lose_alone(self, now: float, instance: PartitionInstance, reason: str) -> None:
+        """Lost by our own doing, not by the group's: it may have been given back meanwhile."""
+        self.lose(now, [instance], reason)
+        self.on_released(now, instance)
 
 
 def _name(instance: PartitionInstance) -> str:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from asyncrevoke.core.revocation import Revocation
     from asyncrevoke.model import Record, TopicPartition
 
+_ROOM_TIMER = "room"
+_ROOM_DELAY = 0.002
+_FULL_TIMER = "in-flight-full"
+_FULL_AFTER = 5.0
+
 
 class Tracking:
     """Counts what polls return and what the user says of it.
@@ -38,6 +43,8 @@ class Tracking:
         self._revocation = revocation
         self._commits = commits
         self._max_in_flight = config.max_in_flight
+        # Polls for a record or two at a time would cost more than what they return.
+        self._enough_room = min(config.max_poll_records, max(1, config.max_in_flight // 8))
         self._commits_by_itself = config.commit_mode != "manual"
         self._one_by_one = config.commit_mode == "ack"
         self._settles = not self._one_by_one
@@ -52,12 +59,31 @@ class Tracking:
         self._one_by_one = one_by_one
         self._settles = settle or not one_by_one
 
-    def room(self, limit: int) -> int:
+    def room(self, now: float, limit: int) -> int:
         """How many of ``limit`` records may be returned now."""
         if self._one_by_one:
             limit = min(limit, self._max_in_flight - self._assignment.in_flight)
         self._starved = limit <= 0
+        if self._starved and not self._outbox.has_timer(_FULL_TIMER):
+            self._outbox.set_timer(_FULL_TIMER, now + _FULL_AFTER, self._say_full)
         return limit
+
+    def _say_full(self, now: float) -> None:
+        """Delivery has stood still for a while: name what it waits for."""
+        if not self._starved:
+            return
+        oldest = {
+            f"{instance.partition.topic}-{instance.partition.partition}": ledger.oldest
+            for instance in self._assignment.live()
+            if (ledger := instance.ledger) is not None and ledger.in_flight
+        }
+        self._outbox.emit(
+            "warning",
+            "max_in_flight records are not done; nothing more is delivered until some are",
+            in_flight=self._assignment.in_flight,
+            oldest=dict(list(oldest.items())[:10]),
+        )
+        self._outbox.set_timer(_FULL_TIMER, now + 6 * _FULL_AFTER, self._say_full)
 
     def deliver(self, partition: TopicPartition, records: list[Record]) -> None:
         """A poll result returns these records of one partition."""
@@ -119,13 +145,25 @@ class Tracking:
         self._assignment.in_flight -= 1
         self._commits.schedule(now)
         if self._starved:
-            self._starved = False
-            self._outbox.wake()
+            self._room_made(now)
         if instance.old_ledgers:
             self._assignment.forget_ended_ledgers(instance)
         if instance.revoking:
             self._revocation.progress(now)
             self.after(now)
+
+    def _room_made(self, now: float) -> None:
+        if self._max_in_flight - self._assignment.in_flight >= self._enough_room:
+            self._wake(now)
+        elif not self._outbox.has_timer(_ROOM_TIMER):
+            # What is in flight may take long: then even a little room is better than none.
+            self._outbox.set_timer(_ROOM_TIMER, now + _ROOM_DELAY, self._wake)
+
+    def _wake(self, _now: float) -> None:
+        self._starved = False
+        self._outbox.cancel_timer(_ROOM_TIMER)
+        self._outbox.cancel_timer(_FULL_TIMER)
+        self._outbox.wake()
 
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         """The records after ``offset`` were never started: give them up, and read them again if
@@ -140,7 +178,7 @@ class Tracking:
         if instance.revoking:
             self._revocation.progress(now)
         if self._starved:
-            self._outbox.wake()
+            self._wake(now)
         self.after(now)
 
 

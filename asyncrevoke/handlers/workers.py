@@ -95,7 +95,7 @@ class Workers(Generic[T]):
 
     def notify(self) -> None:
         """Something may be ready."""
-        if self._lanes.ready and not self._closing:
+        if self._lanes.ready and not self._closing and not self._crashed:
             self._wake_one()
 
     def cancel(self, partition: TopicPartition) -> None:
@@ -200,7 +200,7 @@ class Workers(Generic[T]):
                 lane_done(entry)
                 if worker.cancelled:
                     await self._absorb_cancel(worker)
-            if copy_context() != clean:
+            if copy_context() != clean and not self._closing:
                 self._begin(worker)
                 return
 

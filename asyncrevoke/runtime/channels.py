@@ -74,6 +74,12 @@ class Channels:
             return Failed(send.request_id, failure.kind, failure.detail)
         return Replied(send.request_id, response)
 
+    def reset(self, node: Node, channel: Channel) -> None:
+        """Drop the connection of a channel, if there is one; requests in flight on it fail."""
+        slot = self._slots.pop((node.node_id, channel), None)
+        if slot is not None:
+            slot.abort()
+
     async def close(self) -> None:
         """Drop every connection; requests in flight fail. Takes about a second at most.
 

@@ -343,6 +343,11 @@ _REFUSED: Final = (
     kafka_errors.AuthenticationFailedError,
     kafka_errors.AuthenticationMethodNotSupported,
 )
+_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"
+_CREDENTIALS: Final = {
+    "OAUTHBEARER": "sasl_oauth_token_provider",
+    "GSSAPI": "the Kerberos ticket and sasl_kerberos_service_name",
+}
 # TLS failures that trying again cannot mend.
 _TLS_REFUSALS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
 
@@ -363,7 +368,8 @@ def _refusal(error: Exception, node: Node, config: ConsumerConfig, within: float
     if isinstance(error, _REFUSED):
         return RequestFailed(
             FailureKind.AUTHENTICATION,
-            f"{where} refused to authenticate with {config.sasl_mechanism}: {error}",
+            f"{where} refused to authenticate with {config.sasl_mechanism}: {error}; check"
+            f" {_CREDENTIALS.get(config.sasl_mechanism, _PASSWORD)}",
         )
     if isinstance(error, _NoTokenError):
         return RequestFailed(FailureKind.UNREACHABLE, f"{where}: {error}")

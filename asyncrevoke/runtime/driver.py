@@ -23,6 +23,7 @@ from asyncrevoke.core.effects import (
     Notify,
     NotifyKind,
     Replied,
+    Reset,
     Send,
     SetTimer,
     TimerFired,
@@ -34,6 +35,7 @@ from asyncrevoke.runtime.loop_lag import LoopLag
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.core.effects import Channel, Node
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
@@ -65,6 +67,10 @@ class Requests(Protocol):
 
     async def request(self, send: Send) -> Replied | Failed:
         """Send one request and wait for its answer; never raises for what a broker does."""
+        ...
+
+    def reset(self, node: Node, channel: Channel) -> None:
+        """Drop one connection; requests in flight on it fail."""
         ...
 
     async def close(self) -> None:
@@ -197,6 +203,8 @@ class Driver:
             match effect:
                 case Send():
                     self._adopt(self._loop.create_task(self._request(effect)))
+                case Reset(node, channel):
+                    self._requests.reset(node, channel)
                 case SetTimer():
                     self._set_timer(effect)
                 case CancelTimer(key):

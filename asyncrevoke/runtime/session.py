@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 from weakref import WeakSet
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
+from asyncrevoke.model import OffsetAndMetadata
+from asyncrevoke.runtime.exit import Exit
+from asyncrevoke.runtime.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Of close_timeout, what is kept for the final commit and for leaving the group (seconds).
-LAST_SECONDS = 5.0
 # A loop body that never waits would keep heartbeats from being sent: a step gives way so often.
 _TURN = 0.005
 
@@ -68,14 +69,13 @@ class Session:
         self._thread = threading.get_ident()
         self._stepping = False
         self._turn_since = 0.0
-        # The task whose loop holds the last batch, as far as we know; its next step may be awaited.
-        self._body: asyncio.Task[object] | None = None
-        self._left: asyncio.Future[None] = self._loop.create_future()
-        self._handlers: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        # Unless it is a callback of the listener that waits for us to close.
-        self._wait_for_listener = True
-        self._hurry: asyncio.Future[None] = self._loop.create_future()
+        self._exit = Exit(core, driver, listener, log, config.close_timeout)
+        # Acks and handlers count each record by themselves, whoever takes it.
+        self._one_by_one = config.commit_mode == "ack"
+        self._single: RecordIterator | None = None
+        # Whether a single record is done when the next is asked for, and not by a task or an ack.
+        self.counts_single_records = config.commit_mode == "processed"
+        self._unit: Literal["batch", "record", "task"] = "batch"
         self._workers: WeakSet[Workers] = WeakSet()
         self._groups: WeakSet[Observer] = WeakSet()
 
@@ -144,6 +144,8 @@ class Session:
         self,
         timeout: float | None = None,  # noqa: ASYNC109 - a result, not an error, ends it
         max_records: int | None = None,
+        *,
+        single: bool = False,
     ) -> PollResult | None:
         """One step (R1 to R8); None when the consumer is stopping. See ``Consumer.poll``."""
         self.check_loop()
@@ -153,18 +155,29 @@ class Session:
                 "consumer; share the work with consumer.task_group() or with handlers"
             )
         self._stepping = True
-        self._body = None
+        self._exit.body = None
         try:
+            if not single:
+                self._take_batches()
             result = await self._step(timeout, max_records)
+        except asyncio.CancelledError:
+            self.core.interrupt(self._driver.now())
+            self._driver.flush()
+            raise
         finally:
             self._stepping = False
         if result is None:
-            _resolve(self._left)
+            self._exit.loop_left()
         else:
-            self._body = asyncio.current_task()
+            self._exit.body = asyncio.current_task()
             for group in self._groups:
                 group.observe(result)
         return result
+
+    def _take_batches(self) -> None:
+        if self._single is not None:
+            self._single.give_back()
+            self._count_by("batch")
 
     async def _step(self, wait: float | None, max_records: int | None) -> PollResult | None:
         driver = self._driver
@@ -206,7 +219,7 @@ class Session:
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.stop)
             return
-        if self._closing is None:
+        if not self._exit.begun and self._driver.error is None:
             self.call(lambda: self.core.stop(self.now()))
             self._driver.wake.set()
 
@@ -220,6 +233,13 @@ class Session:
     async def poll(self) -> PollResult:
         """One step; StopAsyncIteration when the consumer is stopping."""
         result = await self.step()
+        if result is None:
+            raise StopAsyncIteration
+        return result
+
+    async def poll_for_records(self) -> PollResult:
+        """Like :meth:`poll`, for :meth:`records`."""
+        result = await self.step(single=True)
         if result is None:
             raise StopAsyncIteration
         return result
@@ -255,130 +275,70 @@ class Session:
             self.core.boundary(self._driver.now(), inside=False)
             self._driver.flush()
 
-    # --- the way out -----------------------------------------------------------------------------
+    # --- counting --------------------------------------------------------------------------------
 
     def watch(self, workers: Workers) -> None:
         """Tell these early what is lost, and a task group of each result."""
         self._workers.add(workers)
         if isinstance(workers, Observer):
             self._groups.add(workers)
+            self.counts_single_records = False
+            self._count_by("task")
+
+    def records(self) -> RecordIterator:
+        """The iterator over single records."""
+        if self._single is None:
+            self._single = RecordIterator(self)
+            self.watch(self._single)
+        self.counts_single_records = self._config.commit_mode == "processed" and not self._groups
+        self._count_by("record")
+        return self._single
+
+    def handed_out(self) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        """Positions without what :meth:`records` has not handed out; None if that is nothing."""
+        left = {} if self._single is None else self._single.first_left()
+        if not left:
+            return None
+        positions = {tp: self.core.position(tp) for tp in sorted(self.core.assignment())}
+        positions.update((tp, offset) for tp, offset in left.items() if tp in positions)
+        return {tp: OffsetAndMetadata(at) for tp, at in positions.items() if at is not None}
+
+    def _count_by(self, unit: Literal["batch", "record", "task"]) -> None:
+        if self._one_by_one:
+            return
+        if self._groups:
+            unit = "task"
+        if unit != self._unit:
+            self._unit = unit
+            # By hand, "record" is like "task": nobody completes a record, the next step does.
+            settle = unit == "task" or self._config.commit_mode == "manual"
+            self.core.track(unit != "batch", settle=settle)
 
     def _lost(self, partitions: frozenset[TopicPartition]) -> None:
         for workers in list(self._workers):
             workers.lose(sorted(partitions))
 
+    # --- the way out -----------------------------------------------------------------------------
+
     @property
     def closing(self) -> bool:
         """Whether closing has begun."""
-        return self._closing is not None
+        return self._exit.begun
 
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for this task, which stops when :meth:`poll` does."""
-        self._handlers = handlers
+        self._exit.handlers = handlers
+        self._one_by_one = True
+        self.core.track(True)
 
     def close_soon(self) -> None:
         """Begin to close, without being waited for: the handlers have ended."""
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._close(None), name="asyncrevoke close")
+        self._exit.begin()
 
     async def aclose(self, *, graceful: bool = True) -> None:
-        """Close within ``close_timeout``: idempotent, and every caller waits for the same end.
-
-        ``graceful`` waits for tracked work, and from another task for the loop's next step.
-        Raises what went wrong with the final commit or with leaving.
-
-        If cancelled, nothing more is waited for but the final commit and leaving, at most 5 s;
-        if cancelled again, those go on alone.
-        """
+        """Close within ``close_timeout``; see :meth:`Exit.aclose`."""
         self.check_loop()
-        caller = asyncio.current_task()
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._close(caller), name="asyncrevoke close")
-        elif caller is self._body:
-            _resolve(self._left)
-        if not graceful:
-            _resolve(self._hurry)
-        called_back = self._driver.is_calling_listener()
-        if called_back:
-            self._wait_for_listener = False
-        try:
-            await asyncio.shield(self._closing)
-        except asyncio.CancelledError:
-            _resolve(self._hurry)
-            if not called_back:
-                await asyncio.wait((self._closing,), timeout=LAST_SECONDS)
-            raise
-
-    async def _close(self, caller: asyncio.Task[object] | None) -> None:
-        end = self._driver.now() + self._config.close_timeout
-        drained = end - min(LAST_SECONDS, self._config.close_timeout / 2)
-        try:
-            if self._driver.error is None:
-                self.core.stop(self._driver.now())
-                self._driver.flush()
-                self._driver.wake.set()
-                await self._let_the_loop_end(caller, drained)
-            await self._let_handlers_end(drained)
-            if self._driver.error is None:
-                await self._leave(drained, end)
-        finally:
-            await self._driver.aclose()
-            _resolve(self._left)
-            if (error := self._listener.take_error()) is not None:
-                self.log.error("a rebalance listener failed", exc_info=error)
-
-    async def _let_the_loop_end(self, caller: asyncio.Task[object] | None, until: float) -> None:
-        body = self._body
-        if body is None or body is caller or body.done():
-            return
-        # Somebody's loop still works on its batch: that counts if it asks for the next in time.
-        self.log.info(
-            "closing waits for the loop to ask for its next batch",
-            seconds=max(0.0, until - self._driver.now()),
-        )
-        await self._wait(self._left, body, self._hurry, until=until)
-
-    async def _let_handlers_end(self, until: float) -> None:
-        handlers = self._handlers
-        if handlers is None:
-            return
-        await self._wait(handlers, self._hurry, until=until)
-        if not handlers.done():
-            # Its handlers are cancelled; leaving does not wait for those that take their time.
-            handlers.cancel()
-
-    async def _leave(self, drained: float, end: float) -> None:
-        driver = self._driver
-        if not self._hurry.done():
-            ended = driver.ticket(self.core.close(driver.now(), graceful=True))
-            await self._wait(ended, self._hurry, until=drained)
-            if ended.done():
-                await self._last_calls(ended, end)
-                return
-        end = min(end, driver.now() + LAST_SECONDS)
-        ended = driver.ticket(self.core.close(driver.now(), graceful=False))
-        await self._wait(ended, until=end)
-        await self._last_calls(ended, end)
-
-    async def _last_calls(self, ended: asyncio.Future[object], until: float) -> None:
-        if self._handlers is not None:
-            await self._wait(self._handlers, until=until)
-        if self._wait_for_listener:
-            await self._driver.listener_called(until)
-        if not ended.done():
-            self.log.warning("closed before the group was left")
-            ended.cancel()
-        elif not ended.cancelled():
-            ended.result()
-
-    async def _wait(self, *these: asyncio.Future[Any], until: float) -> None:
-        timeout = max(0.0, until - self._driver.now())
-        await asyncio.wait(these, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        await self._exit.aclose(graceful=graceful)
 
 
 def _being_cancelled() -> bool:

@@ -43,4 +43,5 @@ def drain_on_signals(drain: Callable[[signal.Signals], None]) -> Generator[None]
     finally:
         for number in installed:
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            # None: what was there does not come from Python, and cannot be put back by it.
+            signal.signal(number, before[number] or signal.SIG_DFL)

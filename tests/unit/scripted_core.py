@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from typing_extensions import override
+
 from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.effects import (
     Channel,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerConfig, ConsumerOptions
+    from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
 
 ORDERS = TopicPartition("orders", 0)
@@ -68,8 +70,8 @@ class ScriptedCore:
         self.ended = False
         self.closed = False
         self.held: list[Record] = []
-        self.mine: Callable[[Record], bool] = lambda _record: True
-        self.tracking = False
+        self.positions: dict[TopicPartition, int] = {}
+        self.tracking = "by batch"
         self._polling = False
         self._out = False
         self._tickets = 0
@@ -136,12 +138,12 @@ class ScriptedCore:
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool) -> None:
-        self.tracking = on
+    def track(self, on: bool, *, settle: bool = False) -> None:
+        self.tracking = "by batch" if not on else "until settled" if settle else "until completed"
 
     def submit(self, record: Record) -> bool:
         self.held.append(record)
-        return self.mine(record)
+        return True
 
     def complete(self, now: float, record: Record) -> bool:
         self.calls.append(("complete", record.offset))
@@ -149,6 +151,12 @@ class ScriptedCore:
 
     def abandon(self, now: float, record: Record) -> None:
         self.calls.append(("abandon", record.offset))
+
+    def interrupt(self, now: float) -> None:
+        self.calls.append(("interrupt", None))
+
+    def owns(self, record: Record) -> bool:
+        return record.ledger_id >= 0
 
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         self.calls.append(("drop_after", (partition, offset)))
@@ -168,6 +176,9 @@ class ScriptedCore:
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset({ORDERS})
+
+    def position(self, partition: TopicPartition) -> int | None:
+        return self.positions[partition]
 
     def commit(
         self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
@@ -213,7 +224,11 @@ class ScriptedRequests:
         self.unreachable = False
         self.sent: list[Send] = []
         self.cancelled = 0
+        self.resets: list[tuple[Node, Channel]] = []
         self.closed = False
+
+    def reset(self, node: Node, channel: Channel) -> None:
+        self.resets.append((node, channel))
 
     async def request(self, send: Send) -> Replied | Failed:
         self.sent.append(send)
@@ -245,14 +260,15 @@ class ScriptedConsumer(Consumer):
     core: ScriptedCore
     requests: ScriptedRequests
     session: Session
-    core_config: ConsumerConfig
 
-    def _open_with(self, config: ConsumerConfig) -> Session:
+    @override
+    def _open(self) -> Session:
         self.core = ScriptedCore()
         self.requests = ScriptedRequests()
         driver, calls = make_driver(self.core, self.requests, self._listener)
-        self.core_config = config
-        self.session = Session(config, cast("ConsumerCore", self.core), driver, calls, EventLog())
+        self.session = Session(
+            self.config, cast("ConsumerCore", self.core), driver, calls, EventLog()
+        )
         return self.session
 
     def deliver(self, *results: PollResult | Exception) -> None:

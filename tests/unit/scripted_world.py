@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 RequestT = TypeVar("RequestT", bound=Request)
 
 BOOTSTRAP = (Node(-1, "boot1", 9092), Node(-2, "boot2", 9092))
-BROKERS = tuple(BrokerMetadata(node_id=number, host=f"b{number}", port=9092) for number in (1, 2, 3))
+BROKERS = tuple(
+    BrokerMetadata(node_id=number, host=f"b{number}", port=9092) for number in (1, 2, 3)
+)
 NODES = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in BROKERS}
 
 
@@ -80,7 +82,8 @@ class World:
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
         self.now = 100.0
         self.outbox = Outbox()
-        self.config = ConsumerConfig(**{"group_id": "g", **options})  # type: ignore[typeddict-item]
+        options.setdefault("group_id", "g")
+        self.config = ConsumerConfig(**options)
         self.cluster = Cluster(self.outbox, self.config, BOOTSTRAP)
         self.coordinator = Coordinator(self.outbox, self.config, self.cluster)
         self.open: dict[int, Send] = {}
@@ -168,6 +171,6 @@ class World:
         self.cluster.start(self.now)
         self.sync()
         self.answer_metadata()
-        self.cluster.want(self.now, frozenset(t.name for t in topics))
-        self.sync()
-        self.answer_metadata(*topics)
+        if topics:
+            self.cluster.want(self.now, frozenset(t.name for t in topics))
+            self.answer_metadata(*topics)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from unit.scripted_world import BOOTSTRAP, BROKERS, NODES, World, metadata, topic, tp
 
@@ -65,7 +67,8 @@ def test_a_pattern_asks_for_all_topics_and_internal_ones_are_not_listed() -> Non
     world.cluster.start(world.now)
     world.answer_metadata()
     world.cluster.want(world.now, None)
-    request = world.answer_metadata(topic("a", {0: 1}), topic("__offsets", {0: 1}, is_internal=True))
+    internal = topic("__offsets", {0: 1}, is_internal=True)
+    request = world.answer_metadata(topic("a", {0: 1}), internal)
     assert request.topics is None
     assert world.cluster.topics() == {"a"}
     assert world.cluster.partitions("__offsets") == (0,)
@@ -92,9 +95,7 @@ def test_metadata_is_refreshed_when_it_is_old() -> None:
     world.only(MetadataRequest)
 
 
-def test_unreachable_brokers_are_tried_in_turn_with_growing_backoff_and_a_line_every_ten_seconds() -> (
-    None
-):
+def test_unreachable_brokers_are_tried_in_turn_ever_more_slowly_and_with_a_line() -> None:
     world = World()
     world.cluster.start(world.now)
     tried: list[tuple[float, Node]] = []
@@ -104,7 +105,7 @@ def test_unreachable_brokers_are_tried_in_turn_with_growing_backoff_and_a_line_e
             tried.append((world.now - start, send.node))
             world.fail(send, FailureKind.UNREACHABLE, "connection refused")
         world.advance(0.05)
-    gaps = [later[0] - earlier[0] for earlier, later in zip(tried, tried[1:], strict=False)]
+    gaps = [later[0] - earlier[0] for earlier, later in pairwise(tried)]
     assert {node for _, node in tried} == set(BOOTSTRAP)
     assert gaps[0] < 0.2
     assert max(gaps) == pytest.approx(10, abs=0.2)
@@ -152,6 +153,9 @@ def test_when_all_known_brokers_have_failed_the_bootstrap_addresses_come_back() 
     for node in BOOTSTRAP:
         world.cluster.note_failure(node)
     assert {world.cluster.any_node() for _ in range(6)} == set(NODES.values())
+    for node in NODES.values():
+        world.cluster.note_failure(node)
+    assert {world.cluster.any_node() for _ in range(4)} == set(BOOTSTRAP)
 
 
 def test_a_broker_that_moved_to_another_address_has_not_failed() -> None:

@@ -65,10 +65,10 @@ class Member:
     def is_verdict(self, sent: GroupMetadata) -> bool:
         return self.verdicts and sent == self.stamp
 
-    def refused(self, _now: float, error: ErrorCode) -> None:
+    def refused(self, now: float, error: ErrorCode) -> None:
         self.heard.append(error)
 
-    def rebalance_seen(self, _now: float) -> None:
+    def rebalance_seen(self, now: float) -> None:
         self.rebalances += 1
 
 

@@ -53,6 +53,7 @@ def verdict(
     committed: Mapping[TopicPartition, int] | None = None,
     concurrency: int = 64,
     died: Mapping[str, float] | None = None,
+    killed: Mapping[str, Mapping[TopicPartition, int]] | None = None,
 ) -> Verdict:
     ends = {record.partition: record.offset + 1 for record in records}
     return judge(
@@ -62,6 +63,7 @@ def verdict(
             committed=ends if committed is None else committed,
             concurrency=concurrency,
             died=died or {},
+            killed=killed or {},
         )
     )
 
@@ -119,6 +121,29 @@ class TestCounting:
         assert found.repeated == (RecordId(P0, 0),)
         assert found.lost == ()
         assert found.disorder == ()
+
+    def test_repeated_record_of_a_killed_member_is_excused_if_it_was_not_committed(self) -> None:
+        records = produced((0, "a", 0.0), (1, "b", 0.0))
+        calls = (
+            call("A", 0, 0.01, 0.1, key="a"),
+            call("A", 1, 0.01, 0.1, key="b"),
+            call("B", 0, 5.0, 5.1, key="a"),
+            call("B", 1, 5.0, 5.1, key="b"),
+        )
+        found = verdict(records, *calls, died={"A": 1.0}, killed={"A": {P0: 1}})
+        assert found.repeated == (RecordId(P0, 0), RecordId(P0, 1))
+        assert found.excused == (RecordId(P0, 1),)
+
+    def test_repeated_record_of_a_member_that_left_is_not_excused(self) -> None:
+        found = verdict(
+            produced((0, "a", 0.0)),
+            call("A", 0, 0.01, 0.1, key="a"),
+            call("C", 0, 5.0, 5.1, key="a"),
+            call("B", 0, 9.0, 9.1, key="a"),
+            died={"A": 1.0},
+            killed={"A": {}},
+        )
+        assert found.excused == ()
 
     def test_handled_record_beyond_the_committed_offset_is_uncommitted(self) -> None:
         found = verdict(
@@ -260,6 +285,38 @@ class TestStall:
         )
         assert found.stall is None
         assert found.hand_over == Stall(P0, "B", 0.0, 4.0)
+
+    def test_draining_before_a_partition_moves_is_part_of_the_hand_over(self) -> None:
+        # Records 0 and 1 of key a are finished by A although 3 waits; then B goes on with 3.
+        found = verdict(
+            produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)),
+            call("A", 0, 0.0, 2.0, key="a"),
+            call("A", 2, 0.1, 0.2, key="b"),
+            call("A", 1, 2.0, 2.1, key="a"),
+            call("B", 3, 2.5, 2.6, key="c"),
+        )
+        assert stall_seconds(found) == 0.1
+        assert found.hand_over == Stall(P0, "B", 0.1, 2.4)
+
+    def test_pause_before_the_member_goes_on_is_a_stall_in_spite_of_late_keys(self) -> None:
+        found = verdict(
+            produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)),
+            call("A", 0, 0.0, 2.0, key="a"),
+            call("A", 2, 0.1, 0.2, key="b"),
+            call("A", 1, 2.0, 2.1, key="a"),
+            call("A", 3, 2.5, 2.6, key="c"),
+        )
+        assert found.stall == Stall(P0, "A", 0.1, 1.9)
+        assert found.hand_over is None
+
+    def test_pause_at_the_end_of_the_run_is_a_stall(self) -> None:
+        found = verdict(
+            produced((0, "a", 0.0), (1, "a", 0.0), (2, "b", 0.0)),
+            call("A", 2, 0.0, 0.1, key="b"),
+            call("A", 0, 0.2, 0.3, key="a"),
+            call("A", 1, 3.3, 3.4, key="a"),
+        )
+        assert found.stall == Stall(P0, "A", 0.3, 3.0)
 
     def test_partition_taken_away_and_given_back_counts_as_kept(self) -> None:
         # An eager group: A gives everything up and waits 3 s for another member's drain.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from typing import TYPE_CHECKING
 
@@ -351,20 +350,6 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
 
 
 # -- logs
-
-
-def test_events_are_written_as_one_line_with_their_fields(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    core = ScriptedCore()
-    core.emit("warning", "partitions lost", partitions=frozenset({ORDERS}), seconds=1.5, why="a b")
-    with caplog.at_level(logging.INFO, "asyncrevoke"):
-        for effect in core.take_effects():
-            EventLog(group="billing").emit(effect)  # type: ignore[arg-type]
-    assert [line.getMessage() for line in caplog.records] == [
-        "partitions lost group=billing partitions=orders-0 seconds=1.500 why='a b'"
-    ]
-    assert caplog.records[0].levelno == logging.WARNING
 
 
 async def test_a_blocked_event_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -137,6 +137,14 @@ def test_one_who_has_not_been_asked_comes_before_a_second_helping() -> None:
     assert counts(ring(sources).drain(2)) == {"B": 1, "C": 1}
 
 
+def test_a_second_helping_comes_last_also_when_many_turn_out_empty() -> None:
+    sources = {f"liar{number}": Source(0, promised=3) for number in range(8)}
+    sources |= {f"first{number}": Source(10) for number in range(2)}
+    sources |= {f"last{number}": Source(10) for number in range(7)}
+    taken = counts(ring(sources).drain(10))
+    assert sorted(taken.values()) == [1] * 8 + [2]
+
+
 def test_one_that_may_not_give_now_keeps_its_place() -> None:
     sources = {"A": Source(9, barred=True), "B": Source(9), "C": Source(9)}
     fair = ring(sources)

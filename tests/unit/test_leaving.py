@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -283,7 +284,7 @@ async def test_closing_waits_for_handlers_that_have_started() -> None:
         await go_on.wait()
 
     await ours.start()
-    assert ours.core_config.commit_mode == "ack"
+    assert ours.core.tracking == "until completed"
     assert ours.core.asked("subscribe") == [(("orders",), None)]
     ours.deliver(result(1))
     await started.wait()
@@ -399,3 +400,33 @@ async def test_a_lifespan_reports_a_failure_when_it_ends() -> None:
         async with ours.lifespan(object(), on_failure="report"):
             ours.deliver(result(1))
             await until(lambda: ours.requests.closed)
+
+
+async def test_a_lifespan_whose_handlers_fail_terminates_the_process() -> None:
+    ours = consumer()
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+
+    @ours.handler("orders")
+    async def handle(value: bytes) -> None:
+        raise ZeroDivisionError
+
+    try:
+        with pytest.raises(ZeroDivisionError):
+            async with ours.lifespan(object()):
+                ours.deliver(result(1))
+                await until(lambda: received)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM]
+
+
+async def test_stopping_a_failed_or_closed_consumer_does_nothing() -> None:
+    ours = consumer()
+    await ours.start()
+    ours.deliver(KeyError("a bug"))
+    with pytest.raises(FatalError):
+        await anext(ours)
+    ours.stop()
+    await ours.aclose()
+    ours.stop()

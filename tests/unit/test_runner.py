@@ -305,6 +305,59 @@ async def test_a_worker_goes_on_after_its_handler_was_cancelled() -> None:
         assert [each.ledger_id for each in run.source.completions] == [2]
 
 
+async def test_a_worker_forgets_the_cancellation_of_a_lost_record() -> None:
+    cancelling: list[int] = []
+
+    async def handle(each: Record) -> None:
+        if each.ledger_id == 1:
+            await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling.append(task.cancelling())
+        raise asyncio.CancelledError
+
+    async with running(handle, concurrency=1) as run:
+        run.source.feed(record(0))
+        await turns()
+        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
+        error = await run.failure()
+        assert "nobody had cancelled it" in str(error)
+        assert cancelling == [0]
+
+
+async def test_a_handler_that_fails_while_it_is_cancelled_is_only_logged() -> None:
+    async def handle(each: Record) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("while cleaning up")
+
+    async with running(handle) as run:
+        run.source.feed(record(0))
+        await turns()
+        run.source.feed(lost=[ORDERS])
+        await until(lambda: run.log.lines)
+        assert run.log.events("warning") == ["a handler failed while it was cancelled"]
+        await run.stop()
+
+
+async def test_a_handler_may_time_itself_out() -> None:
+    outcomes: list[str] = []
+
+    async def handle(each: Record) -> None:
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            outcomes.append("timed out")
+
+    async with running(handle) as run:
+        run.source.feed(record(0), record(1))
+        await until(lambda: len(run.source.completions) == 2)
+        assert outcomes == ["timed out", "timed out"]
+        await run.stop()
+
+
 async def test_a_new_assignment_waits_for_the_cancelled_handler_of_its_key() -> None:
     may_end = asyncio.Event()
     started: list[int] = []
@@ -414,6 +467,21 @@ async def test_of_several_failures_the_first_is_raised_and_the_others_are_logged
         work.end(a, error=ValueError("second"))
         assert str(await run.failure()) == "first"
         assert run.log.events("error") == ["a further handler failed while the consumer stops"]
+
+
+async def test_a_failure_is_logged_if_the_runner_is_cancelled_while_it_drains() -> None:
+    work = HeldWork()
+    a, b = record(0, b"a"), record(1, b"b")
+    async with running(work) as run:
+        run.source.feed(a, b)
+        await until(lambda: len(work.running) == 2)
+        work.end(a, error=ValueError("boom"))
+        await until(lambda: run.source.parked_now)
+        run.task.cancel()
+        await asyncio.wait([run.task])
+        assert run.task.cancelled()
+        assert run.log.events("error") == ["cancelled while a failure drained"]
+        assert work.cancelled == [b]
 
 
 async def test_a_failure_may_be_skipped() -> None:

@@ -16,7 +16,7 @@ from asyncrevoke.errors import (
     GroupAuthorizationError,
     OffsetOutOfRangeError,
 )
-from asyncrevoke.model import PollResult, TopicPartition
+from asyncrevoke.model import OffsetAndMetadata, PollResult, TopicPartition
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -196,7 +196,7 @@ async def test_a_single_record_is_done_when_the_next_is_asked_for() -> None:
                 break
         assert seen == [1, 2, 3]
         assert ours.core.asked("complete") == [1, 2]
-        assert ours.core.tracking
+        assert ours.core.tracking == "until completed"
 
 
 async def test_cancelling_a_wait_for_a_single_record_loses_none() -> None:
@@ -212,9 +212,62 @@ async def test_cancelling_a_wait_for_a_single_record_loses_none() -> None:
 async def test_single_records_of_a_lost_partition_are_left_out() -> None:
     async with consumer() as ours:
         other = TopicPartition("orders", 1)
-        ours.deliver(PollResult({ORDERS: [record(1)], other: [record(5, other)]}))
-        ours.core.mine = lambda one: one.partition == 1
-        assert (await anext(ours.records())).offset == 5
+        ours.deliver(PollResult({ORDERS: [record(1), record(2)], other: [record(5, other)]}))
+        records = ours.records()
+        assert (await anext(records)).offset == 1
+        ours.tell(Notify(NotifyKind.LOST, frozenset({ORDERS})))
+        assert (await anext(records)).offset == 5
+
+
+async def test_a_second_loop_over_single_records_goes_on_where_the_first_one_stopped() -> None:
+    async with consumer() as ours:
+        ours.deliver(result(1, 2, 3))
+        async for one in ours.records():
+            assert one.offset == 1
+            break
+        assert (await anext(ours.records())).offset == 2
+        assert ours.core.asked("complete") == [1]
+
+
+async def test_single_records_that_were_not_taken_are_returned_again_to_who_takes_batches() -> None:
+    async with consumer() as ours:
+        ours.deliver(result(1, 2, 3), result(2, 3))
+        await anext(ours.records())
+        batch = await anext(ours)
+        assert [one.offset for one in batch.records] == [2, 3]
+        assert ours.core.asked("drop_after") == [(ORDERS, 1)]
+        assert ours.core.asked("complete") == [1]
+        assert ours.core.tracking == "by batch"
+
+
+async def test_a_commit_by_hand_leaves_out_single_records_that_were_not_taken() -> None:
+    async with consumer(commit_mode="manual") as ours:
+        ours.core.positions = {ORDERS: 4}
+        ours.deliver(result(1, 2, 3))
+        await anext(ours.records())
+        await ours.commit()
+        assert ours.core.asked("commit") == [{ORDERS: OffsetAndMetadata(2)}]
+        await anext(ours.records())
+        await anext(ours.records())
+        await ours.commit()
+        assert ours.core.asked("commit")[1:] == [None]
+
+
+async def test_single_records_given_to_a_task_group_count_when_their_tasks_end() -> None:
+    gate = asyncio.Event()
+
+    async def work(_one: object) -> None:
+        await gate.wait()
+
+    async with consumer() as ours, ours.task_group() as tasks:
+        ours.deliver(result(1, 2))
+        records = ours.records()
+        await tasks.submit(work, await anext(records))
+        await anext(records)
+        assert ours.core.tracking == "until settled"
+        assert ours.core.asked("complete") == []
+        gate.set()
+        await until(lambda: ours.core.asked("complete") == [1])
 
 
 @pytest.mark.parametrize("mode", ["ack", "manual"])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import enum
 import json
+import logging
 import sys
 import tempfile
 import uuid
@@ -56,7 +57,7 @@ def demo(
     *,
     seconds: Annotated[
         float, typer.Option(min=6, help="How long orders are produced and members come and go.")
-    ] = 36,
+    ] = 42,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Orders per second.")] = 400,
     protocol: Annotated[
         Protocol, typer.Option(help="How this library's members rebalance.")
@@ -90,6 +91,8 @@ def demo(
     Example: `asyncrevoke demo --compare aiokafka`
     """
     messages = Console(stderr=True)
+    # What its producer retries is no news for the terminal; what it cannot do is raised.
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if max_stall is None and protocol is Protocol.COOPERATIVE:
         max_stall = MAX_STALL
     steps = churn(seconds, kill=kill)
@@ -119,7 +122,7 @@ def demo(
         messages.print("stopped before the end: no judgement")
         raise typer.Exit(1) from None
     picture.write_text(draw(_panels(groups, verdicts), run.begin), "utf-8")
-    wrong = faults(verdicts[clients[0]], killed=kill, max_stall=max_stall)
+    wrong = faults(verdicts[clients[0]], max_stall=max_stall)
     if as_json:
         _print_json(verdicts, wrong, picture)
     else:

@@ -16,11 +16,13 @@ from asyncrevoke.cli.demo.schedule import Action, Step
 from asyncrevoke.errors import AsyncRevokeError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from asyncrevoke.cli.demo.handler_log import Event
     from asyncrevoke.cli.demo.judge import Produced
     from asyncrevoke.cli.demo.member_config import MemberConfig
+    from asyncrevoke.model import TopicPartition
 
 LEAVE_TIMEOUT = 40.0
 ERROR_LINES = 20
@@ -46,6 +48,7 @@ class Group:
         self.produced: list[Produced] = []
         self.events: list[Event] = []
         self.died: dict[str, float] = {}
+        self.killed: dict[str, Mapping[TopicPartition, int]] = {}
         self.steps: list[Step] = []
         self.progress = GroupProgress(partitions)
         self._template = template
@@ -64,8 +67,11 @@ class Group:
         self.produced.append(record)
         self.progress.append((record,))
 
-    async def take(self, step: Step, begin: float) -> None:
-        """Do what the schedule says; the moment is written down."""
+    async def take(self, step: Step, begin: float, committed: Mapping[TopicPartition, int]) -> None:
+        """Do what the schedule says; the moment is written down.
+
+        ``committed`` is what the group has committed so far, for a member that is killed.
+        """
         self.steps.append(Step(now() - begin, step.action, step.member))
         match step.action:
             case Action.JOIN:
@@ -73,6 +79,7 @@ class Group:
             case Action.STOP:
                 self._tell(step.member, signal.SIGTERM, "leaving")
             case Action.KILL:
+                self.killed[step.member] = committed
                 # Windows has only this way to end a process.
                 self._tell(step.member, getattr(signal, "SIGKILL", signal.SIGTERM), "killed")
 

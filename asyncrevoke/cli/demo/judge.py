@@ -4,7 +4,8 @@ The consumer's own counters are not asked. Definitions, for a record *r* of part
 
 - *lost*: no handler of r returned, and the group's committed offset of p lies past r.
 - *unfinished*: no handler of r returned, and the committed offset does not lie past r.
-- *repeated*: more than one handler call was made for r.
+- *repeated*: more than one handler call was made for r. It is *excused* if all calls but the last
+  were of killed members, and r was not committed yet when they were about to be killed.
 - *uncommitted*: a handler of r returned, and the committed offset does not lie past r: the next
   member of the group would handle r again.
 - *order violation*: the first handler call of r came after the first call of a later record with
@@ -13,13 +14,16 @@ The consumer's own counters are not asked. Definitions, for a record *r* of part
 - *waiting*: r is in the log (its producer has the acknowledgement) and no handler of it was called.
 - *due*: r is waiting, it is the first waiting record with its key in p, and no handler with its key
   in p is running. A waiting record that is not due is explained by the order of keys.
-- *stall of a kept partition*: the longest time between two handler calls of p, both by the same
-  member and none by another member in between, during which a record of p was due all the time and
-  the member had a handler free all the time. So a partition that is taken away and given back
-  counts as kept, and a slow handler excuses its own key and the handler that it occupies, nothing
-  else.
-- *hand-over*: the same, where the next call is another member's (whose handlers are then the free
-  ones that count); it contains the draining of what the first member had begun.
+- *tenure*: consecutive handler calls of p by one member, none by another in between. A call is
+  *advancing* if its record lies past all others of the tenure. The calls after a tenure's last
+  advancing one only finish what was begun, late because of their keys: if another member goes on
+  with p, they were its draining.
+- *stall of a kept partition*: the longest time between two handler calls of one tenure, its
+  draining left out, during which a record of p was due all the time and the member had a handler
+  free all the time. So a partition that is taken away and given back counts as kept, and a slow
+  handler excuses its own key and the handler that it occupies, nothing else.
+- *hand-over*: the longest time from a tenure's last advancing call to the next member's first call,
+  less the time in which nothing was due; it contains the draining.
 """
 
 from __future__ import annotations
@@ -77,7 +81,8 @@ class Evidence:
         handled: what all members wrote down, in any order between members.
         committed: the group's committed offsets, read after the members had gone.
         concurrency: how many handlers a member may run at once.
-        died: members that were killed, and when; their running handlers ended then.
+        died: when members' processes ended; handlers that they still ran ended then.
+        killed: members that were killed, and what the group had committed just before.
     """
 
     produced: Sequence[Produced]
@@ -85,6 +90,9 @@ class Evidence:
     committed: Mapping[TopicPartition, int]
     concurrency: int
     died: Mapping[str, float] = field(default_factory=dict[str, float])
+    killed: Mapping[str, Mapping[TopicPartition, int]] = field(
+        default_factory=dict[str, Mapping[TopicPartition, int]]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,7 @@ class Verdict:
     lost: tuple[RecordId, ...]
     unfinished: tuple[RecordId, ...]
     repeated: tuple[RecordId, ...]
+    excused: tuple[RecordId, ...]
     uncommitted: tuple[RecordId, ...]
     disorder: tuple[Disorder, ...]
     stall: Stall | None
@@ -143,12 +152,16 @@ def judge(evidence: Evidence) -> Verdict:
             uncommitted.append(name)
     latencies.sort()
     stall, hand_over = _stalls(evidence, calls)
+    repeated = {name: each for name, each in sorted(by_record.items()) if len(each) > 1}
     return Verdict(
         produced=len(evidence.produced),
         handled=len(latencies),
         lost=tuple(lost),
         unfinished=tuple(unfinished),
-        repeated=tuple(sorted(name for name, each in by_record.items() if len(each) > 1)),
+        repeated=tuple(repeated),
+        excused=tuple(
+            name for name, each in repeated.items() if _is_excused(each, evidence.killed)
+        ),
         uncommitted=tuple(uncommitted),
         disorder=tuple(_disorder(calls)),
         stall=stall,
@@ -180,6 +193,14 @@ def handler_calls(
 
 def _call(record: RecordId, started: Started, end: float, *, returned: bool) -> Call:
     return Call(record, started.key, started.member, started.at, end, returned)
+
+
+def _is_excused(calls: Sequence[Call], killed: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
+    return all(
+        call.member in killed
+        and call.record.offset >= killed[call.member].get(call.record.partition, 0)
+        for call in calls[:-1]
+    )
 
 
 def _disorder(calls: Sequence[Call]) -> list[Disorder]:
@@ -234,21 +255,65 @@ def _stalls(evidence: Evidence, calls: Sequence[Call]) -> tuple[Stall | None, St
     kept: list[Stall] = []
     moved: list[Stall] = []
     for partition in sorted(called):
-        pauses = _pauses(produced[partition], called[partition])
-        for begin, previous, call in pauses:
-            begins, seconds = _longest_free(begin, call.begin, busy[call.member])
-            stall = Stall(partition, call.member, begins, seconds)
-            (kept if previous.member == call.member else moved).append(stall)
-    longest = _by_seconds
-    return max(kept, key=longest, default=None), max(moved, key=longest, default=None)
+        for pause in _pauses(produced[partition], called[partition]):
+            member = pause.until.member
+            if pause.moved:
+                seconds = pause.until.begin - pause.since
+                moved.append(Stall(partition, member, pause.since, seconds))
+            else:
+                free = _longest_free(pause.since, pause.until.begin, busy[member])
+                kept.append(Stall(partition, member, *free))
+    return max(kept, key=_by_seconds, default=None), max(moved, key=_by_seconds, default=None)
 
 
 def _by_seconds(stall: Stall) -> float:
     return stall.seconds
 
 
-def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[tuple[float, Call, Call]]:
-    """For each call but the first: since when something was due, the call before it, and it."""
+class _Pause(NamedTuple):
+    """Something was due from ``since`` on and nothing was called before ``until``."""
+
+    since: float
+    until: Call
+    moved: bool
+
+
+class _Tenure:
+    """Sorts the pauses of one partition into those of a tenure and hand-overs."""
+
+    def __init__(self) -> None:
+        self.pauses: list[_Pause] = []
+        self._draining: list[_Pause] = []
+        self._previous: Call | None = None
+        self._advancing: Call | None = None
+
+    def call(self, call: Call, due_since: float | None) -> None:
+        """The partition's next call; ``due_since`` is None if nothing was due just before it."""
+        previous, advancing = self._previous, self._advancing
+        self._previous = call
+        if previous is None or advancing is None:
+            self._advancing = call
+        elif call.member != previous.member:
+            self._draining.clear()
+            self._advancing = call
+            if due_since is not None:
+                self.pauses.append(_Pause(max(advancing.begin, due_since), call, moved=True))
+        else:
+            if due_since is not None:
+                pause = _Pause(max(previous.begin, due_since), call, moved=False)
+                self._draining.append(pause)
+            if call.record > advancing.record:
+                self._advancing = call
+                self.end()
+
+    def end(self) -> None:
+        """What may have been draining was not."""
+        self.pauses += self._draining
+        self._draining.clear()
+
+
+def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[_Pause]:
+    """Every pause between two calls of one partition in which something was due."""
     # At one moment, ends come first, then appends, then calls: that favours nobody.
     moments: list[tuple[float, int, int, Produced | Call]] = []
     moments += [(call.end, 0, call.record.offset, call) for call in calls]
@@ -259,8 +324,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[tuple[f
     begun: set[int] = set()
     due = 0
     due_since = 0.0
-    previous: Call | None = None
-    pauses: list[tuple[float, Call, Call]] = []
+    tenure = _Tenure()
     for at, kind, offset, what in moments:
         # A record without a key waits for nobody.
         lane = keys[offset if what.key is None else what.key]
@@ -273,9 +337,7 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[tuple[f
                 lane.waiting.add(offset)
         else:
             assert isinstance(what, Call)
-            if due and previous is not None:
-                pauses.append((max(previous.begin, due_since), previous, what))
-            previous = what
+            tenure.call(what, due_since if due else None)
             begun.add(offset)
             lane.running += 1
             lane.waiting.discard(offset)
@@ -285,7 +347,8 @@ def _pauses(produced: Iterable[Produced], calls: Sequence[Call]) -> list[tuple[f
                 due_since = at
         elif before and not lane.due:
             due -= 1
-    return pauses
+    tenure.end()
+    return tenure.pauses
 
 
 def _full_times(calls: Sequence[Call], concurrency: int) -> list[tuple[float, float]]:

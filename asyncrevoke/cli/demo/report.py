@@ -22,6 +22,7 @@ class Facts(TypedDict):
     lost: int
     unfinished: int
     repeated: int
+    repeated_after_kill: int
     uncommitted: int
     order_violations: int
     longest_stall: float
@@ -31,15 +32,13 @@ class Facts(TypedDict):
     latency_p99: float
 
 
-def faults(verdict: Verdict, *, killed: bool, max_stall: float | None) -> list[str]:
-    """What is wrong with a run, in words; a killed member may have repeated what it had not
-    committed.
-    """
+def faults(verdict: Verdict, *, max_stall: float | None) -> list[str]:
+    """What is wrong with a run, in words."""
     found: list[str] = []
     counts = {
         "lost": verdict.lost,
         "not handled in time": verdict.unfinished,
-        "handled twice": () if killed else verdict.repeated,
+        "handled twice": sorted(set(verdict.repeated) - set(verdict.excused)),
         "handled and not committed": verdict.uncommitted,
         "out of order": verdict.disorder,
     }
@@ -61,6 +60,7 @@ def facts(verdict: Verdict, *, ok: bool) -> Facts:
         lost=len(verdict.lost),
         unfinished=len(verdict.unfinished),
         repeated=len(verdict.repeated),
+        repeated_after_kill=len(verdict.excused),
         uncommitted=len(verdict.uncommitted),
         order_violations=len(verdict.disorder),
         longest_stall=round(verdict.longest_stall, 3),
@@ -91,7 +91,13 @@ def table(verdicts: Mapping[str, Verdict]) -> Table:
     count("lost", [len(verdict.lost) for verdict in each])
     if any(verdict.unfinished for verdict in each):
         count("not handled in time", [len(verdict.unfinished) for verdict in each])
-    count("handled twice", [len(verdict.repeated) for verdict in each])
+    count("handled twice", [len(v.repeated) - len(v.excused) for v in each])
+    if any(verdict.excused for verdict in each):
+        count(
+            "handled twice, uncommitted at the kill",
+            [len(verdict.excused) for verdict in each],
+            bad=False,
+        )
     if any(verdict.uncommitted for verdict in each):
         count("handled, not committed", [len(verdict.uncommitted) for verdict in each])
     count("order violations by key", [len(verdict.disorder) for verdict in each])

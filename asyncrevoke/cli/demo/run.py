@@ -20,6 +20,7 @@ from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT
 from asyncrevoke.cli.demo.judge import Evidence, Verdict, judge
 from asyncrevoke.cli.demo.producer import produce
+from asyncrevoke.cli.demo.schedule import Action
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import TopicPartition
 
@@ -83,7 +84,9 @@ class Run:
             for step in self._steps:
                 await self._watch(partial(self._reached, step), producing)
                 for group in self._groups.values():
-                    await group.take(step, self.begin)
+                    kills = step.action is Action.KILL
+                    committed = await self._committed(group) if kills else {}
+                    await group.take(step, self.begin, committed)
             await self._watch(producing.done, producing)
             await self._watch(
                 lambda: all(group.all_handled for group in self._groups.values()),
@@ -106,16 +109,20 @@ class Run:
 
     async def verdict(self, group: Group, concurrency: int) -> Verdict:
         """What the judge says of a group, after the run."""
-        partitions = sorted({record.partition for record in group.produced})
         return judge(
             Evidence(
                 produced=group.produced,
                 handled=group.handled,
-                committed=await committed_offsets(self._bootstrap_servers, group.name, partitions),
+                committed=await self._committed(group),
                 concurrency=concurrency,
                 died=group.died,
+                killed=group.killed,
             )
         )
+
+    async def _committed(self, group: Group) -> Mapping[TopicPartition, int]:
+        partitions = sorted({record.partition for record in group.produced})
+        return await committed_offsets(self._bootstrap_servers, group.name, partitions)
 
     def _reached(self, step: Step) -> bool:
         return now() - self.begin >= step.at

@@ -159,7 +159,9 @@ def _draw_stall(svg: ET.Element, stall: Stall, y: Mapping[int, float], scale: _S
     x = scale.x(stall.begin)
     width = scale.x(stall.begin + stall.seconds) - x
     _rect(svg, x, row - 1, width, _ROW + 2, fill="none", stroke="#dc2626")
-    _text(svg, x + 2, row + _ROW - 4, f"{stall.seconds:.1f} s", fill="#dc2626", weight="700")
+    label = f"{stall.seconds:.1f} s"
+    _rect(svg, x + 2, row + 1, 6.5 * len(label), _ROW - 2, fill="#ffffff")
+    _text(svg, x + 4, row + _ROW - 4, label, fill="#dc2626", weight="700")
 
 
 def _summary(verdict: Verdict) -> str:

@@ -64,9 +64,7 @@ def _group(group: Group) -> Panel:
         f"{group.client}: {progress.handled:,} of {len(group.produced):,} orders handled, "
         f"{running} in flight, {waiting} waiting"
     )
-    return Panel(
-        Stack(members, Text(), _partitions(group)), title=title, title_align="left", expand=False
-    )
+    return Panel(Stack(members, Text(), _partitions(group)), title=title, title_align="left")
 
 
 def _member(member: MemberProgress) -> tuple[Text, ...]:

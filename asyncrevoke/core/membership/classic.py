@@ -192,8 +192,14 @@ class ClassicMembership:
 
     def metadata_refreshed(self, now: float) -> None:
         """The cluster's answer is there that the leader may have waited for."""
-        if self._leadership is not None and self._phase is Phase.AWAIT_SYNC:
-            self._assign(now, self._leadership)
+        leadership = self._leadership
+        if leadership is None or self._phase is not Phase.AWAIT_SYNC:
+            return
+        if self._knows(leadership.topics) or not self._cluster.asking:
+            self._assign(now, leadership)
+
+    def _knows(self, topics: frozenset[str]) -> bool:
+        return all(self._cluster.partitions(topic) is not None for topic in topics)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
@@ -220,7 +226,7 @@ class ClassicMembership:
             self.rejoin(now, "the loop asks for records again")
 
     def released(self, now: float, instance: PartitionInstance) -> None:
-        """An instance was released. If the group has given its partition back meanwhile, it is a
+        """An instance has ended. If the group has given its partition back meanwhile, it is a
         new assignment to us."""
         if instance.partition in self._granted and not self._leaving:
             self.on_added(now, self._assignment.add([instance.partition]))
@@ -272,7 +278,7 @@ class ClassicMembership:
         )
         self._move(self._phase, Move.JOIN if self._member_id else Move.ASK_ID)
         self._outbox.emit("info", "joining", group=self._group_id, reason=reason)
-        self._exchange.join(now, request)
+        self._exchange.join(now, request, known=self._generation >= 0)
 
     def _subscription(
         self, assignor: Assignor, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
@@ -332,7 +338,7 @@ class ClassicMembership:
         if reply.skip_assignment:
             self._led = {topic: self._cluster.partitions(topic) for topic in leadership.topics}
             self._sync(now, ())
-        elif all(self._cluster.partitions(topic) is not None for topic in leadership.topics):
+        elif self._knows(leadership.topics):
             self._assign(now, leadership)
         else:
             self._leadership = leadership
@@ -367,7 +373,7 @@ class ClassicMembership:
         if self._phase is not Phase.AWAIT_SYNC:
             return
         if reply is None:
-            self._join_again(now)
+            self._unsynced(now, "SyncGroup had no answer")
             return
         match reply.error:
             case ErrorCode.none:
@@ -382,17 +388,20 @@ class ClassicMembership:
             case error:
                 if error in _MOVED:
                     self._coordinator.unknown(now, f"SyncGroup: {error.name}")
-                self._join_again(now)
+                self._unsynced(now, error.name, error)
 
-    def _join_again(self, now: float) -> None:
-        """Back from the sync to a join, with what we hold now."""
-        self._leadership = None
+    def _unsynced(self, now: float, why: str, error: ErrorCode | None = None) -> None:
+        """Back from the sync to a join."""
         if self._leaving:
-            # Nothing of this generation is ours yet; the id is, and can be left with.
-            self._phase = MOVES[self._phase, Move.RESET]
+            # Nothing of this generation is ours; what we hold drains and is committed.
+            self._move(Phase.AWAIT_SYNC, Move.DRAIN)
             self._revocation.barrier_due = True
-            return
-        self._start_join(now, "the group rebalances")
+        elif error is ErrorCode.rebalance_in_progress:
+            self._start_join(now, "the group rebalances")
+        else:
+            self._move(Phase.AWAIT_SYNC, Move.JOIN)
+            at_once = error is None or error in _MOVED
+            self._exchange.join_again(now, self._member_id, why, at_once=at_once)
 
     def _synced(self, now: float, data: bytes) -> None:
         try:
@@ -490,6 +499,8 @@ class ClassicMembership:
                 ) as error:
                     if self.is_verdict(sent):
                         self.refused(now, error)
+                    elif self._phase is Phase.AWAIT_JOIN and sent == self.stamp:
+                        self._exchange.doubt(now)
                 case ErrorCode.group_authorization_failed:
                     self.fail(now, self._refusal(ErrorCode.group_authorization_failed))
                 case error if error in _MOVED:

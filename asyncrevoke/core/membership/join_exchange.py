@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind
-from asyncrevoke.protocol.messages import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
+from msgspec import structs
+
+from asyncrevoke.core.effects import Channel, Failed, FailureKind, Reset
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.effects import Node
     from asyncrevoke.core.outbox import Outbox, Reply
     from asyncrevoke.protocol.messages import SyncGroupRequest
 
 _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
-_LONGEST_BACKOFF = 5.0
-_PARKED_BEYOND = (
-    5.0  # a JoinGroup may be parked for the rebalance timeout, and is answered after it
-)
+_LONGEST_BACKOFF = 1.0
+# A JoinGroup may be parked for the rebalance timeout, and is answered after it; but one that takes
+# so long is sent again all the same, because the coordinator may have forgotten it.
+_PARKED_BEYOND = 5.0
+_LONGEST_PARKED = 60.0
+_DOUBT_TIMER = "join-doubt"
+_DOUBT_FOR = 1.0
 
 
 class JoinExchange:
@@ -35,8 +46,13 @@ class JoinExchange:
         self._config = config
         self._coordinator = coordinator
         self._request: JoinGroupRequest | None = None
+        # The one that the running generation was joined with.
+        self._joined_by: JoinGroupRequest | None = None
         self._outstanding: int | None = None
+        self._sent_to: Node | None = None
         self._retried = False
+        # Whether the coordinator knows us by a generation.
+        self._known = False
         self._backoff = _FIRST_BACKOFF
         self.on_joined: Callable[[float, JoinGroupResponse], None] = lambda _now, _reply: None
         self.on_synced: Callable[[float, float, SyncGroupResponse | None], None] = (
@@ -51,8 +67,9 @@ class JoinExchange:
         """Whether a request is on its way or parked at the coordinator."""
         return self._outstanding is not None
 
-    def join(self, now: float, request: JoinGroupRequest) -> None:
-        """Send this JoinGroup as soon as the coordinator is known."""
+    def join(self, now: float, request: JoinGroupRequest, *, known: bool) -> None:
+        """Send this JoinGroup as soon as the coordinator is known. ``known``: by a generation."""
+        self._known = known
         self._request = request
         self._retried = False
         self._coordinator.call_when_known("join", self._send_join, now)
@@ -60,19 +77,19 @@ class JoinExchange:
     def join_with_id(self, now: float, member_id: str) -> None:
         """Send the same JoinGroup again, now with the id that the coordinator gave us (KIP-394)."""
         if self._request is not None:
-            previous = self._request
-            self.join(
-                now,
-                JoinGroupRequest(
-                    group_id=previous.group_id,
-                    session_timeout=previous.session_timeout,
-                    rebalance_timeout=previous.rebalance_timeout,
-                    member_id=member_id,
-                    group_instance_id=previous.group_instance_id,
-                    protocols=previous.protocols,
-                    reason=previous.reason,
-                ),
-            )
+            self.join(now, structs.replace(self._request, member_id=member_id), known=False)
+
+    def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
+        """The assignment did not reach us: ask for the running generation by the same JoinGroup."""
+        if self._joined_by is None:
+            raise AssertionError("no JoinGroup has led to this SyncGroup")
+        request = structs.replace(self._joined_by, member_id=member_id)
+        if at_once:
+            self.join(now, request, known=True)
+        else:
+            self._known = True
+            self._request = request
+            self.join_later(now, why)
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """The coordinator has moved: the same JoinGroup as soon as it is found."""
@@ -92,14 +109,27 @@ class JoinExchange:
 
     def sync(self, now: float, request: SyncGroupRequest) -> None:
         """Send this SyncGroup as soon as the coordinator is known."""
-        self._request = None
+        self._joined_by, self._request = self._request, None
         self._coordinator.call_when_known(
             "join", lambda later: self._send_sync(later, request), now
         )
 
+    def doubt(self, now: float) -> None:
+        """The coordinator has moved on although our JoinGroup was not answered: the answer is on
+        its way, or an older copy of the request, processed late, has taken its place and the
+        answer went to a dead connection. If it does not come, ask again on a fresh one."""
+        if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
+            self._outbox.set_timer(_DOUBT_TIMER, now + _DOUBT_FOR, self._despair)
+
+    def _despair(self, _now: float) -> None:
+        if self._outstanding is not None and self._sent_to is not None:
+            self._outbox.emit("info", "JoinGroup is not answered; asking again")
+            self._outbox.put(Reset(self._sent_to, Channel.JOIN))
+
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""
-        self._request = None
+        self._outbox.cancel_timer(_DOUBT_TIMER)
+        self._request = self._joined_by = None
         if self._outstanding is not None:
             self._outbox.forget(self._outstanding)
             self._outstanding = None
@@ -107,20 +137,25 @@ class JoinExchange:
 
     @property
     def _timeout(self) -> float:
-        return max(self._config.request_timeout, self._config.rebalance_timeout + _PARKED_BEYOND)
+        if not self._known:
+            # No heartbeat would tell that a first JoinGroup has been forgotten.
+            return self._config.session_timeout / 2
+        parked = min(self._config.rebalance_timeout, _LONGEST_PARKED) + _PARKED_BEYOND
+        return max(self._config.request_timeout, parked)
 
     def _send_join(self, _now: float) -> None:
         node = self._coordinator.node
         if self._request is None or node is None or self._outstanding is not None:
             return
+        self._sent_to = node
         self._outstanding = self._outbox.send(
             self._request, node, Channel.JOIN, self._timeout, self._join_answered
         )
 
     def _join_answered(self, now: float, reply: Reply) -> None:
         self._outstanding = None
+        self._outbox.cancel_timer(_DOUBT_TIMER)
         if isinstance(reply, JoinGroupResponse):
-            self._backoff = _FIRST_BACKOFF
             self.on_joined(now, reply)
             return
         detail = self._failure(now, reply)
@@ -149,6 +184,8 @@ class JoinExchange:
     def _sync_answered(self, now: float, sent_at: float, reply: Reply) -> None:
         self._outstanding = None
         if isinstance(reply, SyncGroupResponse):
+            if reply.error is ErrorCode.none:
+                self._backoff = _FIRST_BACKOFF
             self.on_synced(now, sent_at, reply)
             return
         detail = self._failure(now, reply)

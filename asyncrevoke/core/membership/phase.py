@@ -44,6 +44,7 @@ MOVES: dict[tuple[Phase, Move], Phase] = {
     (Phase.AWAIT_JOIN, Move.JOINED): Phase.AWAIT_SYNC,
     (Phase.AWAIT_SYNC, Move.SYNCED): Phase.STABLE,
     (Phase.AWAIT_SYNC, Move.JOIN): Phase.AWAIT_JOIN,
+    (Phase.AWAIT_SYNC, Move.DRAIN): Phase.DRAIN,  # leaving: there will be no other join
     (Phase.STABLE, Move.DRAIN): Phase.DRAIN,
     (Phase.STABLE, Move.JOIN): Phase.AWAIT_JOIN,
     (Phase.DRAIN, Move.DRAIN): Phase.DRAIN,

@@ -30,6 +30,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--stop-after", type=int, default=5, help="failures, 5 by default")
     parser.add_argument("--no-shrink", action="store_true", help="print failures as they are")
+    parser.add_argument(
+        "--digest", action="store_true", help="print a digest of all that left the cores, a seed"
+    )
     parser.add_argument("--trace", type=int, default=60, help="lines of trace per failure")
     return parser.parse_args()
 
@@ -39,6 +42,10 @@ def main() -> int:
     options = _parse()
     mode = GroupMode(options.protocol) if options.protocol else None
     disturbance = Disturbance(options.faults) if options.faults else None
+    if options.digest:
+        for seed in options.seeds:
+            print(seed, run(draw(seed, mode, disturbance), digest=True).digest)  # noqa: T201
+        return 0
     summary = run_many(
         options.seeds,
         mode,

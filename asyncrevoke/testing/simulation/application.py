@@ -102,6 +102,8 @@ class Application:
         self.closing = False
         self.pace = pace
         self.ending = False
+        self._draining = False
+        self._delayed: frozenset[TopicPartition] = frozenset()
         self.on_closed: Callable[[], None] = lambda: None
         self.paused_until = 0.0
         self._witness = witness
@@ -118,7 +120,7 @@ class Application:
         member.wake = self._woken
         member.completed = self._completed
         if shape.tracked:
-            member.core.track(True)
+            member.core.track(True, settle=shape is Shape.GROUP)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -156,6 +158,7 @@ class Application:
             self.parked = False
             self._witness.failed(self.member, error)
             self.member.take_effects()
+            self._close_consumer()
             return
         self.member.take_effects()
         if result is not None:
@@ -226,24 +229,36 @@ class Application:
             self._next(0.0)
 
     def _start_tasks(self, result: PollResult) -> None:
+        self._delayed = frozenset()
         for record in result.records:
-            if self.shape is Shape.ACK or self.member.core.submit(record):
+            if self.shape is not Shape.GROUP or self.member.core.submit(record):
                 self._waiting.setdefault(record.topic_partition, deque()).append(record)
         for partition in list(self._waiting):
             self._fill(partition)
         if self.shape is Shape.TASKS:
             for partition in sorted(result.to_be_revoked):
                 self._drop(partition)
-        elif self.shape is Shape.ACK:
-            self._delay(result.to_be_revoked)
+        elif self.shape is Shape.ACK and self._delay(result.to_be_revoked):
+            self._next(self._linger(result.to_be_revoked))
+            return
         self.member.take_effects()
         self._next(0.0)
 
-    def _delay(self, announced: frozenset[TopicPartition]) -> None:
+    def _linger(self, announced: frozenset[TopicPartition]) -> float:
+        """Come round at once, or a little later, after having renewed the delay meanwhile."""
+        pause = self._rng.random() * 0.4 if self._rng.random() < 0.3 else 0.0
+        if pause:
+            self.member.later(pause / 2, partial(self._delay, announced))
+        return pause
+
+    def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
-        if busy:
+        if busy and not self.closing:
             ours = self.member.core.delay_revoke(busy)
+            self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
+            self._delayed = busy
+        return bool(busy)
 
     def _fill(self, partition: TopicPartition) -> None:
         waiting = self._waiting[partition]
@@ -263,6 +278,7 @@ class Application:
         if partition in self._waiting:
             self._fill(partition)
         self.member.take_effects()
+        self._maybe_drained()
 
     def _drop(self, partition: TopicPartition) -> None:
         waiting = self._waiting.get(partition)
@@ -278,6 +294,7 @@ class Application:
         self._busy.pop(partition, None)
         for key in [key for key in self._running if key[0] == partition]:
             self._running.pop(key)[1].cancel()
+        self._maybe_drained()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -332,16 +349,32 @@ class Application:
         self.parked = False
         if self._next_step is not None:
             self._next_step.cancel()
-        if self.shape is Shape.TASKS:
-            for partition in sorted(self._waiting):
-                self._drop(partition)
-        elif self.shape is Shape.ACK:
+        if self.shape in (Shape.TASKS, Shape.GROUP):
+            if self.shape is Shape.TASKS:
+                for partition in sorted(self._waiting):
+                    self._drop(partition)
+            self._draining = True
+            self.member.core.boundary(self.member.now, inside=True)
+            self.member.take_effects()
+            self._maybe_drained()
+            return
+        if self.shape is Shape.ACK:
             # Nobody waits for acknowledgements of the user: what still runs is given up, and
             # what was acknowledged beyond it does not count either.
             if self._running or any(self._waiting.values()):
                 self._witness.left_uncounted(self.member)
             for partition in sorted(self._waiting):
                 self._abandon(partition)
+        self._close_consumer()
+
+    def _maybe_drained(self) -> None:
+        if self._draining and not self._running and not any(self._waiting.values()):
+            self._draining = False
+            self.member.core.boundary(self.member.now, inside=False)
+            self._close_consumer()
+
+    def _close_consumer(self) -> None:
+        self.closing = self.ending = True
         self._witness.closing(self.member)
         ticket = self.member.core.close(self.member.now)
         self._tickets[ticket] = self._closed
@@ -353,6 +386,15 @@ class Application:
             alarm.cancel()
         self.member.die()
         self.on_closed()
+
+    def works_on(self, partition: TopicPartition) -> bool:
+        """Whether something of this partition is not done, or the loop has not come round."""
+        return (
+            not (self.parked or self.closing)
+            or partition in self._delayed
+            or bool(self._busy.get(partition))
+            or bool(self._waiting.get(partition))
+        )
 
     def facts(self) -> Mapping[str, object]:
         """For a failure report."""

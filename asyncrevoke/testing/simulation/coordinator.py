@@ -488,6 +488,7 @@ class GroupCoordinator:
 
     def load(self) -> None:
         """Become what the log says: sessions are re-armed for all its members."""
+        self.events.loaded()
         stored = self.stored
         if stored.generation < self.generation:
             clients = tuple(m.client for m in self.members.values())

@@ -125,24 +125,32 @@ class DeliveryOracles:
         holding.next = got[-1] + 1
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
-        group = self._books.brokers.group
-        if group.state not in (GroupState.STABLE, GroupState.PREPARING):
+        if not self._may_commit(view):
             return
         for other in self._books.views.values():
-            if other is view or partition not in other.held or not other.member.alive:
-                continue
-            member = group.members.get(other.member.core.group_metadata().member_id)
-            accepted = (
-                member is not None
-                and member.client == other.member.client
-                and other.member.core.group_metadata().generation == group.generation
-            )
-            if accepted:
+            if (
+                other is not view
+                and partition in other.held
+                and other.member.alive
+                and self._may_commit(other)
+            ):
                 raise Violation(
                     "I8",
                     f"client {view.member.client} gets {name(partition)}, which client "
                     f"{other.member.client} still has",
                 )
+
+    def _may_commit(self, view: View) -> bool:
+        """Whether the coordinator would accept a commit of this member."""
+        group = self._books.brokers.group
+        ours = view.member.core.group_metadata()
+        member = group.members.get(ours.member_id)
+        return (
+            group.state in (GroupState.STABLE, GroupState.PREPARING)
+            and member is not None
+            and member.client == view.member.client
+            and ours.generation == group.generation
+        )
 
     def delayed(self, view: View, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke`` has answered."""
@@ -202,8 +210,6 @@ class DeliveryOracles:
         progress = self._of(partition)
         log = books.brokers.log(partition)
         assert log is not None
-        if old is None and view.member.config.auto_offset_reset == "latest":
-            progress.skipped = max(progress.skipped, view.listed.get(partition, 0))
         missing = progress.first_missing(log)
         if new.offset > missing:
             raise Violation(
@@ -221,6 +227,12 @@ class DeliveryOracles:
             books.counts["late commits"] += 1
         else:
             self._rewound.pop(partition, None)
+
+    def position_found(self, partition: TopicPartition, offset: int) -> None:
+        """A member was told where the log begins or ends, for a partition without a commit."""
+        if partition not in self._books.brokers.group.offsets:
+            progress = self._of(partition)
+            progress.skipped = max(progress.skipped, offset)
 
     def offsets_fetched(self, client: int, partitions: Sequence[TopicPartition]) -> None:
         """The coordinator has read committed offsets to a client."""
@@ -245,17 +257,22 @@ class DeliveryOracles:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def missing(self) -> list[str]:
-        """Partitions that are not worked through, or whose last record is not committed."""
+    def missing(self, *, released: bool = False) -> list[str]:
+        """Partitions that are not worked through, or whose last record is not committed.
+
+        A late commit may have rewound an idle partition: its owner repairs that at the latest
+        when it is ``released``.
+        """
         found: list[str] = []
         for partition in self._books.brokers.partitions():
             log = self._books.brokers.log(partition)
             assert log is not None
-            if not log.offsets:
-                continue
             progress = self._of(partition)
+            if not log.offsets or log.offsets[-1] < progress.skipped:
+                continue
             stored = self._books.brokers.group.offsets.get(partition)
-            if stored is None or log.offsets[-1] >= stored.offset:
+            rewound = partition in self._rewound and not released
+            if stored is None or (log.offsets[-1] >= stored.offset and not rewound):
                 committed = "nothing" if stored is None else stored.offset
                 found.append(
                     f"{name(partition)}: the log ends at {log.end}, {committed} is committed, "

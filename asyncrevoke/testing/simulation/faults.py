@@ -103,6 +103,8 @@ class Faults:
         world.books.note(application.member.client, "is being replaced")
 
     def _return(self, application: Application) -> None:
+        if self._world.closing:
+            return
         self._world.join(
             application.shape,
             application.pace,

@@ -120,6 +120,9 @@ class CoordinatorEvents:
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
         """A generation has its assignment; ``assignments`` by client."""
 
+    def loaded(self) -> None:
+        """A coordinator was loaded."""
+
     def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know the generation in which these had joined."""
 

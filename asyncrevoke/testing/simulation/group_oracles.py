@@ -16,6 +16,7 @@ from asyncrevoke.protocol.messages import (
     ListOffsetsResponse,
     OffsetCommitRequest,
     OffsetFetchResponse,
+    Request,
     Response,
     SyncGroupRequest,
     SyncGroupResponse,
@@ -47,6 +48,8 @@ class GroupOracles:
         # Members that the coordinator has put out, or whose generation it has forgotten.
         self._verdicts: dict[int, str] = {}
         self._notices: list[NotifyKind] = []
+        # Clients of which a JoinGroup was processed after they had given up on it.
+        self.late_joins: set[int] = set()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -140,7 +143,7 @@ class GroupOracles:
             case ListOffsetsResponse():
                 for listed in message.offsets:
                     if listed.error is ErrorCode.none:
-                        view.listed[listed.partition] = listed.offset
+                        self._deliveries.position_found(listed.partition, listed.offset)
             case _:
                 pass
 
@@ -215,7 +218,7 @@ class GroupOracles:
             raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")
         view.unreported[partition] += 1
         cause = self._verdicts.get(client)
-        if cause is None and holding is not None and self._overdue(view, holding):
+        if cause is None and holding is not None and self._overdue(view, partition, holding):
             cause = "a revoke was not finished before its deadline"
         config = view.member.config
         if (
@@ -232,13 +235,15 @@ class GroupOracles:
         books.counts["lost partitions"] += 1
         books.excuse(client, cause)
 
-    def _overdue(self, view: View, holding: Holding) -> bool:
+    def _overdue(self, view: View, partition: TopicPartition, holding: Holding) -> bool:
         if holding.revoking_since is None:
             return False
         config = view.member.config
         slack = 1.1
         if self._books.disturbed(view.member.client, config.rebalance_timeout):
             slack = config.rebalance_timeout / 2 + 1
+        elif not view.works_on(partition):
+            return False
         own = holding.revoking_since + (config.revoke_timeout or config.rebalance_timeout)
         group = view.confirmed_at + config.rebalance_timeout
         now = self._books.clock.now + self._books.client_jumped.get(view.member.client, 0.0)
@@ -328,6 +333,13 @@ class GroupOracles:
                 f"client {client} was put out of the group ({reason}), and is healthy",
             )
         self._books.excuse(client, self._verdicts[client])
+
+    def processed_late(self, client: int, message: Request) -> None:
+        """A broker has processed what a member sent over a connection that it has given up."""
+        if isinstance(message, JoinGroupRequest):
+            # The group may have moved on with a member that knows nothing of it.
+            self._verdicts[client] = "a JoinGroup was processed after a later one"
+            self.late_joins.add(client)
 
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know these members' generation."""

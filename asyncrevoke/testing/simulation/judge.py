@@ -15,7 +15,7 @@ from asyncrevoke.core.effects import (
     SetTimer,
     TimerFired,
 )
-from asyncrevoke.errors import PartitionsError
+from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.simulation.application import Witness
 from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
 from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupState
@@ -35,6 +35,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.deliveries = DeliveryOracles(books)
         self.group = GroupOracles(books, self.deliveries)
         self._tickets: dict[int, set[int]] = {}
+        self.loads = 0
 
     def admit(self, member: Member) -> None:
         """A member comes into the world."""
@@ -57,6 +58,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def effect(self, member: Member, effect: Effect) -> None:
         """An effect leaves a core."""
+        self.books.fold(member.client, effect)
         view = self._view(member)
         match effect:
             case Send():
@@ -111,7 +113,16 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def failed(self, member: Member, error: Exception) -> None:
         """A step, or a request of the application, has raised this."""
         self.books.note(member.client, ("raised", error))
-        # Nothing that is done to a member here is an error that its user should see.
+        # A coordinator that was loaded knows only the protocol that was in use: a member that
+        # upgrades the group's protocol is then refused, until the others have joined again.
+        if isinstance(error, InconsistentGroupError) and self.loads:
+            self.books.counts["upgrades refused after a coordinator moved"] += 1
+            return
+        # Two JoinGroups of one static member, processed in the wrong order, fence it.
+        if isinstance(error, FencedInstanceError) and member.client in self.group.late_joins:
+            self.books.counts["static members fenced by their own late JoinGroup"] += 1
+            return
+        # Nothing else that is done to a member here is an error that its user should see.
         if not (isinstance(error, PartitionsError) and self.books.disturbed(member.client, 60.0)):
             raise Violation("errors", f"client {member.client} is told {error!r}")
 
@@ -120,6 +131,9 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(member.client, "close")
         view = self._view(member)
         view.closing = True
+        for holding in view.held.values():
+            if holding.revoking_since is None:
+                holding.revoking_since = self.books.clock.now
         view.closing_since = self.books.clock.now
 
     def left_uncounted(self, member: Member) -> None:
@@ -168,6 +182,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """A generation has its assignment."""
         self.books.note(-1, ("stable", generation, tuple(assignments)))
         self.group.stable(assignments)
+
+    def loaded(self) -> None:
+        """A coordinator was loaded."""
+        self.loads += 1
 
     def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know the generation in which these had joined."""

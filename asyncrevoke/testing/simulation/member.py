@@ -8,7 +8,7 @@ is gone without a word. The application that polls it is in :mod:`.application`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import (
     CancelTimer,
@@ -17,6 +17,7 @@ from asyncrevoke.core.effects import (
     Emit,
     Event,
     Notify,
+    Reset,
     Send,
     SetTimer,
     TimerFired,
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.testing.simulation.clock import Alarm, Clock
     from asyncrevoke.testing.simulation.network import Network
-
-MakeCore: TypeAlias = "Callable[[ConsumerConfig], ConsumerCore]"
-# (virtual time, what was called, with what): the same list gives the same effects.
-Tape: TypeAlias = "list[tuple[float, str, object]]"
 
 
 class Observer:
@@ -69,12 +66,12 @@ class Member:
         client: int,
         rng: Random,
         config: ConsumerConfig,
-        make_core: MakeCore,
+        core: ConsumerCore,
     ) -> None:
         self.client = client
         self.config = config
         self.rng = rng
-        self.core = make_core(config)
+        self.core = core
         self.alive = True
         self.health = Health()
         self.wake: Callable[[], None] = lambda: None
@@ -135,6 +132,9 @@ class Member:
                 self._network.send(self, effect)
             elif kind is WakePoller:
                 self._wake_soon()
+            elif kind is Reset:
+                assert isinstance(effect, Reset)
+                self._network.reset(self.client, effect.node, effect.channel)
             elif kind is SetTimer:
                 assert isinstance(effect, SetTimer)
                 self._set_timer(effect)

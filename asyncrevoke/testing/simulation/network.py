@@ -130,6 +130,8 @@ class Network:
 
     def __init__(self, clock: Clock, rng: Random, service: Service) -> None:
         self.fate: Callable[[int, Request], Fate | None] = lambda _client, _message: None
+        # Told when a broker processes what a client has sent over a connection that it gave up.
+        self.processed_late: Callable[[int, Request], None] = lambda _client, _message: None
         self.slow = 0.0
         self._clock = clock
         self._rng = rng
@@ -196,6 +198,12 @@ class Network:
                 pending.ghost = pending.ghost or ghosts_live
         connection.waiting.clear()
 
+    def reset(self, client: int, node: Node, channel: Channel) -> None:
+        """A client drops one of its connections."""
+        broker = self._service.resolve(node)
+        if broker is not None and (client, broker, channel) in self._connections:
+            self.disconnect(self._connections[client, broker, channel])
+
     def disconnect_client(self, client: int, broker: int | None = None) -> None:
         """Break all connections of a client, or those to one broker."""
         for (owner, other, _), connection in tuple(self._connections.items()):
@@ -260,6 +268,7 @@ class Network:
                 pending.broker, pending.endpoint.client, message, lambda _response: None
             )
             self.processing_ghost = False
+            self.processed_late(pending.endpoint.client, message)
 
     def _process(self, pending: _Pending) -> None:
         pending.connection.busy = True

@@ -11,18 +11,33 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.core.effects import Effect, Notify
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncrevoke.testing.simulation.brokers import Brokers
     from asyncrevoke.testing.simulation.clock import Clock
     from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.network import Network
 
 _TRACE_LENGTH = 600
+
+
+class Digest(Protocol):
+    """What ``hashlib.sha256()`` is, as far as it is used here."""
+
+    def update(self, data: bytes, /) -> None:
+        """Add these bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """The digest so far."""
+        ...
 
 
 class Violation(Exception):  # noqa: N818 - it is the verdict of an oracle
@@ -64,8 +79,8 @@ class View:
     sync: int | None = None
     confirmed_at: float = 0.0
     unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
-    listed: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
+    works_on: Callable[[TopicPartition], bool] = lambda _partition: False
     closing: bool = False
     closing_since: float = 0.0
 
@@ -92,6 +107,8 @@ class Books:
         self.client_frozen: dict[int, float] = {}
         # How far the clock of each client has jumped ahead.
         self.client_jumped: dict[int, float] = {}
+        # A digest of everything that left a core, if one is wanted (I15).
+        self.digest: Digest | None = None
         self.trace: deque[tuple[float, int, object]] = deque(maxlen=_TRACE_LENGTH)
 
     def excuse(self, client: int, cause: str) -> None:
@@ -102,6 +119,14 @@ class Books:
         """Whether the client, or a broker, was disturbed during the last ``within`` seconds."""
         last = max(self.disturbed_until, self.client_disturbed_until.get(client, 0.0))
         return last > 0 and self.clock.now <= last + within
+
+    def fold(self, client: int, effect: Effect) -> None:
+        """Add an effect to the digest, in a form that does not depend on the order of sets."""
+        if self.digest is not None:
+            form: object = effect
+            if isinstance(effect, Notify):
+                form = (effect.kind, sorted(effect.partitions))
+            self.digest.update(f"{self.clock.now!r} {client} {form!r}\n".encode())
 
     def note(self, client: int, what: object) -> None:
         """Write into the trace that a failure prints."""

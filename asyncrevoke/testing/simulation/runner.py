@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import multiprocessing
 import time
 from collections import Counter
@@ -16,7 +17,6 @@ from asyncrevoke.testing.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.testing.simulation.member import MakeCore
 
 _MOST_SHRINK_RUNS = 60
 
@@ -32,11 +32,17 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter[str])
     duplicates: Counter[str] = field(default_factory=Counter[str])
     trace: str = ""
+    digest: str = ""
 
 
-def run(schedule: Schedule, make_core: MakeCore | None = None) -> Outcome:
-    """Run a schedule. An exception out of a core is a failure like any other."""
-    world = World(schedule, make_core)
+def run(schedule: Schedule, *, digest: bool = False) -> Outcome:
+    """Run a schedule. An exception out of a core is a failure like any other.
+
+    With ``digest``, the outcome has a digest of all that left the cores (I15).
+    """
+    world = World(schedule)
+    if digest:
+        world.books.digest = hashlib.sha256()
     outcome = Outcome(schedule.seed)
     try:
         world.run()
@@ -46,6 +52,8 @@ def run(schedule: Schedule, make_core: MakeCore | None = None) -> Outcome:
         outcome.failure, outcome.invariant = _where(error), "raised"
     if outcome.failure is not None:
         outcome.trace = format_trace(world)
+    if world.books.digest is not None:
+        outcome.digest = world.books.digest.hexdigest()
     outcome.alarms = world.clock.happened
     outcome.counts = world.books.counts
     outcome.counts["rebalances"] = world.group.rebalances
@@ -68,16 +76,16 @@ def format_trace(world: World, last: int = 150) -> str:
     )
 
 
-def shrink(schedule: Schedule, make_core: MakeCore | None = None) -> Schedule:
+def shrink(schedule: Schedule) -> Schedule:
     """Drop incidents, disturbances and members as long as the same invariant still fails."""
-    wanted = run(schedule, make_core).invariant
+    wanted = run(schedule).invariant
     runs = 0
     progress = True
     while progress and runs < _MOST_SHRINK_RUNS:
         progress = False
         for smaller in _smaller(schedule):
             runs += 1
-            if run(smaller, make_core).invariant == wanted:
+            if run(smaller).invariant == wanted:
                 schedule, progress = smaller, True
                 break
             if runs >= _MOST_SHRINK_RUNS:

@@ -230,7 +230,10 @@ def _incidents(
     kinds = [_weighted(rng, CHURN) for _ in range(rng.randint(1, 6))]
     if disturbance is Disturbance.FAULTS:
         kinds += [_weighted(rng, FAULTS) for _ in range(rng.randint(1, 4))]
-    drawn = [_incident(rng, kind, duration) for kind in kinds]
+    # Sometimes all of it comes at once, so that rebalances overlap.
+    crowd = 2.5 if rng.random() < 0.35 else duration - 1
+    begin = 0.5 + rng.random() * (duration - 1 - crowd)
+    drawn = [_incident(rng, kind, begin, crowd) for kind in kinds]
     if mode is GroupMode.MIXED:
         drawn += [
             Incident(2.0 + rng.random() * (duration - 3), Kind.REPLACE, target)
@@ -243,7 +246,7 @@ def _weighted(rng: Random, kinds: tuple[tuple[Kind, int], ...]) -> Kind:
     return rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
 
 
-def _incident(rng: Random, kind: Kind, duration: float) -> Incident:
-    at = 0.5 + rng.random() * (duration - 1)
+def _incident(rng: Random, kind: Kind, begin: float, seconds: float) -> Incident:
+    at = begin + rng.random() * seconds
     amount = rng.random() ** 2 * _LONGEST.get(kind, 1.0)
     return Incident(at, kind, rng.randrange(1000), amount)

@@ -16,7 +16,7 @@ from asyncrevoke.testing.simulation.faults import Faults
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.judge import Judge
 from asyncrevoke.testing.simulation.log import decode_simulated
-from asyncrevoke.testing.simulation.member import MakeCore, Member
+from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.network import Network
 from asyncrevoke.testing.simulation.oracles import Books, Violation
 from asyncrevoke.testing.simulation.schedule import Disturbance, MemberPlan, Schedule
@@ -36,7 +36,7 @@ def topic_name(index: int) -> str:
 class World:
     """One run of a schedule. ``run`` raises :class:`Violation` if an oracle objects."""
 
-    def __init__(self, schedule: Schedule, make_core: MakeCore | None = None) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.clock = Clock()
         self.group = GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
@@ -46,9 +46,10 @@ class World:
         self.books = Books(self.clock, self.brokers, self.network)
         self.judge = Judge(self.books)
         self.group.events = self.judge
+        self.network.processed_late = self.judge.group.processed_late
         self.faults = Faults(self)
         self.applications: dict[int, Application] = {}
-        self._make_core = make_core or self.make_core
+        self.closing = False
         self._producer = self.rng("producer")
         self._joins = self.rng("joins")
         for index, partitions in enumerate(schedule.topics):
@@ -61,7 +62,7 @@ class World:
     # --- members ---------------------------------------------------------------------------------
 
     def make_core(self, config: ConsumerConfig) -> ConsumerCore:
-        """The core of a new member."""
+        """The core of a new member; a test may give another one."""
         return ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
 
     def join(
@@ -91,10 +92,13 @@ class World:
             **OPTIONS[shape],
         )
         rng = self.rng(f"member {client}")
-        member = Member(self.clock, self.network, self.judge, client, rng, config, self._make_core)
+        member = Member(
+            self.clock, self.network, self.judge, client, rng, config, self.make_core(config)
+        )
         self.judge.admit(member)
         application = Application(member, shape, pace, self.judge)
         self.applications[client] = application
+        self.books.views[client].works_on = application.works_on
         core = member.core
         core.subscribe(member.now, [topic_name(i) for i in range(len(schedule.topics))])
         core.start(member.now)
@@ -123,8 +127,6 @@ class World:
         self._produce()
         clock.run_until(schedule.duration)
         self.faults.end()
-        if not self.live():
-            self.join(Shape.LOOP, Pace(), schedule.later_assignors)
         self._come_to_rest()
         self._close_all()
 
@@ -150,6 +152,8 @@ class World:
             patience += 30.0
         deadline = self.clock.now + patience
         while self.judge.unfinished(self._live_clients()):
+            if not self.live():
+                self.join(Shape.LOOP, Pace(), schedule.later_assignors)
             if self.clock.now >= deadline:
                 self.judge.must_be_at_rest(self._live_clients(), self.report())
             self.clock.run_until(min(self.clock.now + 0.25, deadline))
@@ -158,6 +162,7 @@ class World:
         return [a.member.client for a in self.live()]
 
     def _close_all(self) -> None:
+        self.closing = True
         for application in list(self.live()):
             if self._joins.random() < 0.5:
                 application.stop()
@@ -167,7 +172,7 @@ class World:
         self.clock.run_until(deadline, self._is_over)
         if not self._is_over():
             raise Violation("close", "members have not closed\n" + self.report())
-        reasons = self.judge.deliveries.missing()
+        reasons = self.judge.deliveries.missing(released=True)
         if reasons:
             raise Violation("I5", "after closing: " + "; ".join(reasons))
 

@@ -1,0 +1,167 @@
+"""What a fetch brought, partition by partition: records, or an error and what it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.fetch_source import FIRST_BACKOFF
+from asyncrevoke.core.partition import State
+from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
+from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.protocol.records import CorruptBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.buffer import RecordBuffer
+    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.fetch_lane import Flight
+    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.waiting import WaitLog
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.protocol.messages import FetchedPartition, FetchResponse
+    from asyncrevoke.protocol.records import RecordDecoder
+
+_SLOW = 10.0
+# Codes that Kafka does not call retriable, and that pass nevertheless.
+_PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
+
+
+class FetchAnswers:
+    """Takes answers in. ``on_appended(source)`` is called for each buffer that has changed."""
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, decode: RecordDecoder, log: WaitLog
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._decode = decode
+        self._log = log
+        self._read_committed = config.isolation_level == "read_committed"
+        # Whose corruption was reported since the last poll.
+        self._reported: dict[FetchSource, None] = {}
+        self.on_appended: Callable[[FetchSource], None] = lambda _source: None
+        self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
+            None
+        )
+        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+
+    def polled(self) -> None:
+        """A poll begins: what is still corrupt may be reported again."""
+        self._reported.clear()
+
+    def take_in(
+        self, now: float, flight: Flight, reply: FetchResponse
+    ) -> tuple[dict[FetchSource, None], bool]:
+        """Buffer what came: the sources that it brought further, and whether it was no use."""
+        served: dict[FetchSource, None] = {}
+        fruitless = True
+        answered: set[TopicPartition] = set()
+        for fetched in reply.partitions:
+            asked = flight.asked.get(fetched.partition)
+            if asked is None or fetched.partition in answered:
+                continue
+            answered.add(fetched.partition)
+            source, instance = asked.source, asked.source.instance
+            if source.removed:
+                continue
+            if fetched.error is ErrorCode.none:
+                instance.high_watermark = fetched.high_watermark
+                instance.last_stable_offset = fetched.last_stable_offset
+                instance.log_start = fetched.log_start_offset
+            if (
+                instance.buffer is not asked.buffer
+                or instance.state is not State.ACTIVE
+                or asked.buffer.fetch_position != asked.offset
+            ):
+                # Sought elsewhere, being revoked, or discarded: it is not wanted any more.
+                fruitless = False
+            elif fetched.error is not ErrorCode.none:
+                fruitless = False
+                self._refused(now, source, asked.buffer, fetched.error)
+            elif fetched.preferred_read_replica >= 0 and not fetched.records:
+                source.preferred = fetched.preferred_read_replica
+                source.preferred_until = now + self._config.metadata_max_age
+                served[source] = None
+            elif self._append(now, source, asked.buffer, fetched):
+                served[source] = None
+        for partition, asked in flight.asked.items():
+            if partition not in answered and not asked.source.removed:
+                self._wait(now, asked.source, "the answer leaves it out")
+        return served, fruitless and not served
+
+    def _append(
+        self, now: float, source: FetchSource, buffer: RecordBuffer, fetched: FetchedPartition
+    ) -> bool:
+        """Whether the answer brought the partition further."""
+        try:
+            batches = self._decode(fetched, self._read_committed) if fetched.records else ()
+        except CorruptBatch as error:
+            self._corrupt(now, source, buffer, str(error))
+            return False
+        before = buffer.fetch_position
+        buffer.append(batches)
+        self.on_appended(source)
+        source.complained = False
+        # A corrupt batch may split well and show itself only when it is decoded.
+        if source.backoff != FIRST_BACKOFF and source.corrupt is None:
+            self.healed(now, source)
+        return buffer.fetch_position > before
+
+    def healed(self, now: float, source: FetchSource) -> None:
+        """What was wrong with it is over."""
+        source.corrupt = None
+        source.backoff = FIRST_BACKOFF
+        self._log.over(now, source.name, "fetching again", partition=source.name)
+
+    def spoiled(self, now: float, source: FetchSource, error: CorruptRecordError) -> None:
+        """Its next batch cannot be decoded: report it, and fetch it again in a while, because it
+        may be whole then."""
+        self.on_error(now, error)
+        self._wait(now, source, str(error))
+
+    def _corrupt(self, now: float, source: FetchSource, buffer: RecordBuffer, detail: str) -> None:
+        """The next batch to buffer is corrupt: what is before it is delivered first."""
+        if not buffer.buffered and source not in self._reported:
+            self._reported[source] = None
+            partition = source.instance.partition
+            self.on_error(now, CorruptRecordError(partition, buffer.position, detail))
+        self._wait(now, source, detail)
+
+    def _refused(
+        self, now: float, source: FetchSource, buffer: RecordBuffer, error: ErrorCode
+    ) -> None:
+        if source.preferred >= 0:
+            # Whatever a follower refuses, the leader is asked next.
+            source.preferred = -1
+            self._wait(now, source, f"{error.name} from a replica")
+        elif error is ErrorCode.offset_out_of_range:
+            source.out_of_range = buffer
+            if not buffer.buffered:
+                self.on_out_of_range(now, source.instance)
+        elif error is ErrorCode.corrupt_message:
+            self._corrupt(now, source, buffer, "the broker finds it corrupt")
+        elif error.retriable or error in _PASSING:
+            self._cluster.refresh(now, f"fetch {source.name}: {error.name}")
+            self._wait(now, source, error.name)
+        else:
+            self._forbidden(now, source, error)
+
+    def _forbidden(self, now: float, source: FetchSource, error: ErrorCode) -> None:
+        if not source.complained:
+            source.complained = True
+            partition = source.instance.partition
+            problem = PartitionsError(
+                [partition], f"{source.name}: the broker refuses to serve it: {error.name}"
+            )
+            if error is ErrorCode.topic_authorization_failed:
+                problem = TopicAuthorizationError([partition])
+            self.on_error(now, problem)
+        self._wait(now, source, error.name)
+        source.not_before = now + _SLOW
+
+    def _wait(self, now: float, source: FetchSource, why: str) -> None:
+        source.delay(now)
+        self._log.waiting(now, source.name, "waiting to fetch", partition=source.name, reason=why)

@@ -1,0 +1,63 @@
+"""What is known of one topic, over all the answers that were about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.protocol.messages import PartitionMetadata, TopicMetadata
+
+NO_ID = bytes(16)
+# A broker that has just started may not know a topic yet: a second denial must come so much later.
+_GONE_AFTER = 1.0
+
+
+class Leader(NamedTuple):
+    """The broker that leads a partition, and since which leader epoch (-1 unknown)."""
+
+    node_id: int
+    epoch: int
+
+
+class KnownTopic:
+    """What is known of one topic."""
+
+    __slots__ = ("doubted_since", "former_ids", "is_internal", "leaders", "numbers", "topic_id")
+
+    def __init__(self, metadata: TopicMetadata) -> None:
+        self.topic_id = metadata.topic_id
+        self.former_ids: tuple[bytes, ...] = ()
+        self.is_internal = metadata.is_internal
+        self.leaders: dict[int, Leader] = {}
+        self.numbers: tuple[int, ...] = ()
+        # Since when answers deny it, or some of its partitions.
+        self.doubted_since: float | None = None
+
+    def update_leaders(self, partitions: Sequence[PartitionMetadata]) -> None:
+        """Learn the leaders that an answer names."""
+        for partition in partitions:
+            known = self.leaders.get(partition.partition)
+            # An answer of a broker that lags behind does not undo what a newer one said.
+            if known is not None and -1 < partition.leader_epoch < known.epoch:
+                continue
+            epoch = partition.leader_epoch
+            if epoch < 0 and known is not None and known.node_id == partition.leader_id:
+                epoch = known.epoch
+            self.leaders[partition.partition] = Leader(partition.leader_id, epoch)
+
+    def is_replaced_by(self, metadata: TopicMetadata) -> bool:
+        """Whether this answer is about a topic that was created anew under the name (KIP-516)."""
+        return (
+            self.topic_id != metadata.topic_id
+            and NO_ID not in (self.topic_id, metadata.topic_id)
+            and metadata.topic_id not in self.former_ids
+        )
+
+    def is_denied_for_long(self, now: float) -> bool:
+        """An answer denies it, or partitions of it; whether that is to be believed."""
+        if self.doubted_since is None:
+            self.doubted_since = now
+            return False
+        return now - self.doubted_since >= _GONE_AFTER

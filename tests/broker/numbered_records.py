@@ -1,0 +1,176 @@
+"""A topic of numbered records, and members that write down which of them they have handled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from asyncrevoke import Consumer, PartitionsError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from typing import Unpack
+
+    from asyncrevoke import Record, TopicPartition
+    from asyncrevoke.config import ConsumerOptions
+
+DEADLINE = 25.0
+
+
+async def until(condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
+    """Wait for something to be true."""
+    try:
+        async with asyncio.timeout(within):
+            while not condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not within {within:g} s: {what}") from None
+
+
+class Numbers:
+    """Records 0, 1, 2, ... of one topic, in turn over its partitions.
+
+    ``around`` is an address that no fault stands before.
+    """
+
+    def __init__(self, bootstrap: str, around: str, topic: str, partitions: int = 3) -> None:
+        self.bootstrap = bootstrap
+        self.around = around
+        self.topic = topic
+        self.partitions = partitions
+        self.group = f"group-of-{topic}"
+        self.sent = 0
+
+    def consumer(self, **options: Unpack[ConsumerOptions]) -> Consumer:
+        options.setdefault("bootstrap_servers", self.bootstrap)
+        options.setdefault("group_id", self.group)
+        return Consumer(self.topic, **options)
+
+    async def send(self, count: int) -> None:
+        """Send so many more records, over all partitions."""
+        async with AIOKafkaProducer(bootstrap_servers=self.around) as producer:
+            await self._send(producer, count)
+
+    async def _send(self, producer: AIOKafkaProducer, count: int) -> None:
+        for number in range(self.sent, self.sent + count):
+            await producer.send(
+                self.topic, b"number-%06d" % number, partition=number % self.partitions
+            )
+            self.sent += 1
+        await producer.flush()
+
+    @asynccontextmanager
+    async def trickling(self, pause: float = 0.02) -> AsyncGenerator[None]:
+        """Inside, a few records are sent all the time."""
+        stop = asyncio.Event()
+
+        async def trickle() -> None:
+            # One that survives whatever happens to the broker, without repeating records.
+            async with AIOKafkaProducer(
+                bootstrap_servers=self.around, enable_idempotence=True, request_timeout_ms=2000
+            ) as producer:
+                while not stop.is_set():
+                    await self._send(producer, 5)
+                    await asyncio.sleep(pause)
+
+        task = asyncio.create_task(trickle())
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
+    @property
+    def expected(self) -> Counter[int]:
+        """Each number once."""
+        return Counter(range(self.sent))
+
+    async def committed(self) -> int:
+        """How many records the group has committed, as the broker tells another client."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.around)
+        await admin.start()
+        try:
+            offsets = await admin.list_consumer_group_offsets(self.group)
+        finally:
+            await admin.close()
+        return sum(
+            offset.offset
+            for tp, offset in offsets.items()
+            if tp.topic == self.topic and offset.offset >= 0
+        )
+
+
+def number_of(record: Record) -> int:
+    return int((record.value or b"").removeprefix(b"number-"))
+
+
+class Member:
+    """A loop over a consumer in a task of its own; errors of partitions do not end it."""
+
+    def __init__(self, consumer: Consumer, *, tasks: bool = False) -> None:
+        self.consumer = consumer
+        self.handled: Counter[int] = Counter()
+        self.errors: list[PartitionsError] = []
+        self.lost: set[TopicPartition] = set()
+        self._tasks = tasks
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Member:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End the loop so that its last batch counts, and leave; raises what the loop raised."""
+        assert self._task is not None
+        if not self._task.done():
+            self.consumer.stop()
+        async with asyncio.timeout(DEADLINE):
+            await self._task
+
+    async def _run(self) -> None:
+        async with self.consumer:
+            if not self._tasks:
+                await self._loop()
+                return
+            async with self.consumer.task_group(concurrency=32) as tasks:
+                async for batch in self.consumer:
+                    self.lost |= batch.lost
+                    for record in batch.records:
+                        await tasks.submit(self._work, record)
+
+    async def _work(self, record: Record) -> None:
+        number = number_of(record)
+        await asyncio.sleep(0.001 * (number % 20))
+        self.handled[number] += 1
+
+    async def _loop(self) -> None:
+        while True:
+            try:
+                async for batch in self.consumer:
+                    self.lost |= batch.lost
+                    self.handled.update(map(number_of, batch.records))
+            except PartitionsError as error:
+                self.errors.append(error)
+            else:
+                return
+
+    async def has(self, count: int) -> None:
+        """Wait until so many different records were handled."""
+        await until(
+            lambda: len(self.handled) >= count or self.failed,
+            f"{count} records, but there are {len(self.handled)}",
+        )
+        assert not self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether the loop has ended by itself."""
+        return self._task is not None and self._task.done()

@@ -1,0 +1,278 @@
+"""Cores with one bug each, to prove that the oracles see it.
+
+A mutant patches one decision of the core; ``caught_by`` are the invariants of which one has to
+object. ``mode`` and ``disturbance`` are where the bug can show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from asyncrevoke.core import assignment as assignment_module
+from asyncrevoke.core.assignment import Assignment
+from asyncrevoke.core.assignors import cooperative_sticky
+from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.effects import NotifyKind
+from asyncrevoke.core.fetch_source import FetchSource
+from asyncrevoke.core.ledger import Ledger
+from asyncrevoke.core.membership import leader
+from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.partition import CAN, Can, PartitionInstance, State, Step
+from asyncrevoke.core.revocation import Revocation
+from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.model import GroupMetadata, TopicPartition
+from asyncrevoke.testing.simulation.application import Pace, Shape
+from asyncrevoke.testing.simulation.schedule import (
+    Disturbance,
+    GroupMode,
+    Incident,
+    Kind,
+    MemberPlan,
+    Schedule,
+    draw,
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    patch: Callable[[pytest.MonkeyPatch], None]
+    caught_by: tuple[str, ...]
+    mode: GroupMode = GroupMode.COOPERATIVE
+    disturbance: Disturbance = Disturbance.NONE
+    tweak: Callable[[Schedule], Schedule] = lambda schedule: schedule
+
+    def schedule(self, seed: int) -> Schedule:
+        """The schedule of a seed, bent towards where the bug can show."""
+        return self.tweak(draw(seed, self.mode, self.disturbance))
+
+
+def long_freezes(schedule: Schedule) -> Schedule:
+    """Two members are frozen for longer than their session, and thus lose what they have."""
+    freezes = (
+        Incident(3.0, Kind.FREEZE, schedule.seed, 8.0),
+        Incident(4.0, Kind.FREEZE, schedule.seed + 1, 8.0),
+    )
+    return dataclasses.replace(
+        schedule, incidents=schedule.incidents + freezes, session_timeout=6.0, duration=14.0
+    )
+
+
+def slow_tasks_and_a_crowd(shape: Shape, **changes: float) -> Callable[[Schedule], Schedule]:
+    """Members come one upon the other while work of some seconds is under way."""
+
+    def tweak(schedule: Schedule) -> Schedule:
+        members = tuple(MemberPlan(0.1 * number, shape, Pace(0.3, 2.5, 0.5)) for number in range(2))
+        crowd = tuple(Incident(3.0 + 0.7 * number, Kind.JOIN, number) for number in range(5))
+        return dataclasses.replace(
+            schedule, members=members, incidents=crowd, topics=(6,), duration=10.0, **changes
+        )
+
+    return tweak
+
+
+def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
+    """An eager member drains for long at each rebalance, while JoinGroups of the others wait."""
+    members = tuple(MemberPlan(0.1 * n, Shape.TASKS, Pace(0.5, 2.5, 0.3)) for n in range(3))
+    return dataclasses.replace(
+        schedule,
+        mode=GroupMode.MIXED,
+        later_assignors=("cooperative-sticky", "range"),
+        members=members,
+        incidents=(
+            Incident(1.0, Kind.REPLACE, 0),
+            *(Incident(5.0 + 0.8 * n, Kind.JOIN, n) for n in range(4)),
+        ),
+        topics=(8,),
+        duration=11.0,
+        produce_every=0.1,
+    )
+
+
+def release_before_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Commits, "is_acknowledged", lambda _self, _instance: True)
+
+
+def leader_does_not_withhold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cooperative_sticky, "withhold", lambda plan, _claims: plan)
+    patch.setattr(leader, "repair", lambda plan, _members: (plan, []))
+
+
+def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(CAN, State.LOST, Can(fetch=False, deliver=False, commit=True, owned=False))
+    end, live = Assignment.end, Assignment.live
+    zombies: dict[int, list[PartitionInstance]] = {}
+
+    def end_and_remember(self: Assignment, instance: PartitionInstance, step: Step) -> None:
+        end(self, instance, step)
+        if step is Step.LOSE:
+            zombies.setdefault(id(self), []).append(instance)
+
+    patch.setattr(Assignment, "end", end_and_remember)
+    patch.setattr(Assignment, "live", lambda self: live(self) + zombies.get(id(self), []))
+
+
+def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
+    def is_verdict(_self: ClassicMembership, _sent: GroupMetadata) -> bool:
+        return True
+
+    patch.setattr(ClassicMembership, "is_verdict", is_verdict)
+
+
+def no_follow_up_after_a_release_while_parked(patch: pytest.MonkeyPatch) -> None:
+    synced = ClassicMembership._synced
+
+    def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
+        self._sent_owned &= self._assignment.partitions()
+        synced(self, now, data)
+
+    patch.setattr(ClassicMembership, "_synced", forgetful)
+
+
+def no_commit_of_a_reset_position(patch: pytest.MonkeyPatch) -> None:
+    def place(
+        self: Seeking, _now: float, instance: PartitionInstance, offset: int, leader_epoch: int
+    ) -> None:
+        self._assignment.place(instance, offset, leader_epoch)
+        instance.acked = offset
+        self._outbox.wake()
+
+    patch.setattr(Seeking, "_place", place)
+
+
+def commits_past_unfinished_work(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "commit_point", property(lambda self: self.position))
+
+
+def joins_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Revocation, "at_barrier", property(lambda _self: True))
+
+
+def delivers_while_revoking(patch: pytest.MonkeyPatch) -> None:
+    may_flow = property(lambda self: not self.instance.terminal)
+    patch.setattr(FetchSource, "may_flow", may_flow)
+
+
+def delay_is_always_granted(patch: pytest.MonkeyPatch) -> None:
+    delay = Revocation.delay
+
+    def grant(self: Revocation, partitions: frozenset[TopicPartition]) -> bool:
+        delay(self, partitions)
+        return True
+
+    patch.setattr(Revocation, "delay", grant)
+
+
+def losses_are_not_reported(patch: pytest.MonkeyPatch) -> None:
+    end = Assignment.end
+
+    def end_silently(self: Assignment, instance: PartitionInstance, step: Step) -> None:
+        end(self, instance, step)
+        self.lost.pop(instance.partition, None)
+
+    patch.setattr(Assignment, "end", end_silently)
+
+
+def listeners_hear_of_losses_last(patch: pytest.MonkeyPatch) -> None:
+    order = (NotifyKind.ASSIGNED, NotifyKind.REVOKED, NotifyKind.LOST)
+    patch.setattr(assignment_module, "_NOTICE_ORDER", order)
+
+
+def listeners_are_told_twice(patch: pytest.MonkeyPatch) -> None:
+    flush = Assignment.flush_notices
+
+    def flush_again(self: Assignment) -> None:
+        kept = {kind: dict(partitions) for kind, partitions in self._notices.items()}
+        flush(self)
+        self._notices.update(kept)
+
+    patch.setattr(Assignment, "flush_notices", flush_again)
+
+
+def commits_do_not_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
+    send = Commits._send
+
+    def impatient(self: Commits, now: float) -> None:
+        self._flight = None
+        send(self, now)
+
+    patch.setattr(Commits, "_send", impatient)
+
+
+def kept_partitions_start_again_at_their_commit(patch: pytest.MonkeyPatch) -> None:
+    synced = ClassicMembership._synced
+
+    def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
+        for instance in self._assignment.live():
+            if instance.state is State.ACTIVE and instance.acked is not None:
+                self._assignment.place(instance, instance.acked)
+        synced(self, now, data)
+
+    patch.setattr(ClassicMembership, "_synced", forgetful)
+
+
+def commits_rewind(patch: pytest.MonkeyPatch) -> None:
+    point = Ledger.commit_point
+    assert isinstance(point, property)
+    turns = [0]
+
+    def sometimes_less(self: Ledger) -> int:
+        turns[0] += 1
+        found: int = point.__get__(self)
+        return max(found - 2, 0) if turns[0] % 5 == 0 else found
+
+    patch.setattr(Ledger, "commit_point", property(sometimes_less))
+
+
+def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembership, "barrier", lambda _self, _now: None)
+
+
+MUTANTS = [
+    Mutant(
+        "release before the commit is acknowledged", release_before_acknowledged, ("I11", "I17")
+    ),
+    Mutant("a leader that does not withhold", leader_does_not_withhold, ("I3", "I8", "I11")),
+    Mutant("a lost instance that commits", lost_instance_commits, ("I3",), tweak=long_freezes),
+    Mutant("no stale-verdict rule", no_stale_verdict_rule, ("undue loss",)),
+    Mutant(
+        "no follow-up after a release while a JoinGroup was parked",
+        no_follow_up_after_a_release_while_parked,
+        ("I16", "I14"),
+        tweak=parked_behind_an_eager_member,
+    ),
+    Mutant("no commit of a reset position", no_commit_of_a_reset_position, ("I17",)),
+    Mutant("commits past unfinished work", commits_past_unfinished_work, ("I5",)),
+    Mutant("joins before the barrier", joins_before_the_barrier, ("I10",), GroupMode.EAGER),
+    Mutant("delivers while revoking", delivers_while_revoking, ("I1",)),
+    Mutant(
+        "delay_revoke is always granted",
+        delay_is_always_granted,
+        ("I2",),
+        tweak=slow_tasks_and_a_crowd(Shape.ACK, revoke_timeout=2.0),
+    ),
+    Mutant(
+        "losses are not reported",
+        losses_are_not_reported,
+        ("I7",),
+        tweak=long_freezes,
+    ),
+    Mutant("listeners are told twice", listeners_are_told_twice, ("I12",)),
+    Mutant("commits do not wait for each other", commits_do_not_wait_for_each_other, ("I13",)),
+    Mutant(
+        "kept partitions start again at their commit",
+        kept_partitions_start_again_at_their_commit,
+        ("I6",),
+    ),
+    Mutant("commits rewind", commits_rewind, ("I4",)),
+    Mutant(
+        "the barrier is ignored",
+        barrier_is_ignored,
+        ("I14", "I16", "undue removal"),
+        GroupMode.EAGER,
+    ),
+]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from asyncrevoke.cli import main
+from asyncrevoke.cli.app import app
+from asyncrevoke.cli.broker import topic_argument
+
+
+@pytest.mark.parametrize("module", ["typer", "rich"])
+def test_without_the_extra_its_name_is_told_and_the_exit_code_is_two(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find_spec = importlib.util.find_spec
+
+    def without(name: str, package: str | None = None) -> object:
+        return None if name == module else find_spec(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "pip install 'asyncrevoke[cli]'" in capsys.readouterr().err
+
+
+def test_importing_the_entry_point_loads_neither_typer_nor_the_consumer() -> None:
+    import subprocess
+
+    script = (
+        "import sys, asyncrevoke.cli; "
+        "print([name for name in ('typer', 'rich', 'asyncrevoke.consumer') if name in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["broker", "demo"])
+def test_help_has_an_example(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: asyncrevoke {command} --" in result.output.replace("`", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "topic"), [("orders", ("orders", 1)), ("orders:12", ("orders", 12))]
+)
+def test_topic_has_a_name_and_partitions(text: str, topic: tuple[str, int]) -> None:
+    assert topic_argument(text) == topic
+
+
+@pytest.mark.parametrize("text", ["orders:", "orders:x", "orders:0", ":3", "orders:-1"])
+def test_topic_that_is_none_is_a_usage_error(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="use NAME:PARTITIONS"):
+        topic_argument(text)
+    assert CliRunner().invoke(app, ["broker", "--topic", text]).exit_code == 2
