@@ -33,7 +33,9 @@ if TYPE_CHECKING:
         TopicAuthorizationError,
         UnsupportedVersionError,
     )
+    from asyncrevoke.handlers.context import HandlerContext
     from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.model import (
         GroupMetadata,
         Health,
@@ -61,6 +63,7 @@ __all__ = [
     "GroupAuthorizationError",
     "GroupMetadata",
     "HandlerCancelledError",
+    "HandlerContext",
     "HandlerExitError",
     "Health",
     "IllegalStateError",
@@ -75,6 +78,7 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "RequestTimeoutError",
+    "Retry",
     "Router",
     "TopicAuthorizationError",
     "TopicPartition",
@@ -87,12 +91,14 @@ _MODULES = {
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
     "GroupMetadata": _MODEL,
+    "HandlerContext": "asyncrevoke.handlers.context",
     "Health": _MODEL,
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
+    "Retry": "asyncrevoke.handlers.retry",
     "Router": "asyncrevoke.handlers.registry",
     "TopicPartition": _MODEL,
 }

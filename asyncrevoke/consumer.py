@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Literal, cast
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import (
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions, OrderBy
     from asyncrevoke.handlers.registry import F, OnError, Router
-    from asyncrevoke.handlers.task_group import TrackedTaskGroup
+    from asyncrevoke.handlers.retry import Retry
+    from asyncrevoke.handlers.task_group import OnTaskError, TrackedTaskGroup
     from asyncrevoke.model import (
         GroupMetadata,
         Health,
@@ -59,7 +60,9 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     :meth:`task_group`.
 
     Topics are given by name or by one ``pattern``, which must match a whole name. ``listener``
-    hears of rebalances. All options are described at :class:`~asyncrevoke.config.ConsumerConfig`.
+    hears of rebalances. ``resources`` is an async context manager that is entered before the first
+    handler runs and left after the last one has ended; handlers have what it gives as
+    ``HandlerContext.state``. All options are described at :class:`~asyncrevoke.config.ConsumerConfig`.
     Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
     """
 
@@ -68,12 +71,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
+        resources: AbstractAsyncContextManager[object] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
         super().__init__(*read_from(topics, pattern, "Consumer"))
         self._check_assignors()
         self._listener = listener
+        self._resources = _check_resources(resources)
         self._router: Router | None = None
         self._handlers: asyncio.Task[None] | None = None
 
@@ -279,6 +284,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self,
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
+        retry: Retry | None = None,
         on_error: OnError = "stop",
         **options: object,
     ) -> Callable[[F], F]:
@@ -287,7 +293,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         Entering a consumer that has handlers starts them. Such a consumer cannot be iterated.
         """
         return self._handler_router().handler(
-            *topics, pattern=pattern, on_error=on_error, **options
+            *topics, pattern=pattern, retry=retry, on_error=on_error, **options
         )
 
     def include_router(self, router: Router) -> None:
@@ -327,7 +333,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         *,
         concurrency: int | None = None,
         order_by: OrderBy | Literal["as configured"] | None = "as configured",
-        on_error: OnError = "stop",
+        on_error: OnTaskError = "stop",
     ) -> TrackedTaskGroup:
         """A group for ``async with``, whose tasks' records count when they end.
 
@@ -384,21 +390,28 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         if self._router is not None:
             for topic in self._topics:
                 self._router.find(topic)
+        elif self._resources is not None:
+            raise ConfigError(
+                "resources= is for handlers, and this consumer has none: in a loop of your own, "
+                "open what it needs with `async with` around it"
+            )
 
     async def _run_handlers(self, session: Session, router: Router) -> None:
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415 - if used
 
-        runner = HandlerRunner(
-            session,
-            router,
-            concurrency=self._config.concurrency,
-            log=session.log,
-            order_by=self._config.order_by,
-            null_keys=self._config.null_keys,
-        )
-        session.watch(runner)
         try:
-            await runner.run()
+            async with self._resources or nullcontext() as state:
+                runner = HandlerRunner(
+                    session,
+                    router,
+                    concurrency=self._config.concurrency,
+                    log=session.log,
+                    order_by=self._config.order_by,
+                    null_keys=self._config.null_keys,
+                    state=state,
+                )
+                session.watch(runner)
+                await runner.run()
         except Exception as error:
             session.log.exception("handlers have stopped the consumer", exc_info=error)
             raise
@@ -450,6 +463,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:
             raise ConfigError(f"{call}() is about a consumer group: give the consumer a group_id")
+
+
+def _check_resources(resources: object) -> AbstractAsyncContextManager[object] | None:
+    if resources is None or isinstance(resources, AbstractAsyncContextManager):
+        return cast("AbstractAsyncContextManager[object] | None", resources)
+    call = f"{getattr(resources, '__name__', 'it')}()"
+    hint = f"call it: resources={call}" if callable(resources) else "use @asynccontextmanager"
+    raise ConfigError(f"resources={resources!r} is no async context manager: {hint}")
 
 
 def _terminate_if_failed(handlers: asyncio.Task[None]) -> None:

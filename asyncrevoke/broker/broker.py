@@ -321,7 +321,7 @@ class KafkaBroker(RunningBroker):
     def _format(self, config: Path) -> None:
         arguments = (
             "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
-            "--cluster-id", self._cluster_id, "--config", str(config),
+            f"--cluster-id={self._cluster_id}", "--config", str(config),
             *self.security.format_arguments(),
         )  # fmt: skip
         code = run_to_end((*self._java, *arguments), self.log_path, self.start_timeout)

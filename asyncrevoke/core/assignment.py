@@ -111,6 +111,12 @@ class Assignment:
             instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset)
             self.on_positioned(instance)
 
+    def read_abandoned_again(self, instance: PartitionInstance) -> None:
+        """It goes on after a stop: what was abandoned meanwhile is read again, and all after it."""
+        ledger = instance.ledger
+        if ledger is not None and ledger.has_abandoned:
+            self.place(instance, ledger.commit_point, ledger.commit_epoch)
+
     def settle(self, instance: PartitionInstance) -> None:
         """Count every record of it as done that was returned and that no task holds."""
         before = instance.in_flight

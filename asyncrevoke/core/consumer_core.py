@@ -242,6 +242,11 @@ class ConsumerCore:
         record of another consumer."""
         return self._assignment.owner_of(record.ledger_id) is not None
 
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        """Whether the group wants this partition back."""
+        instance = self._assignment.get(partition)
+        return instance is not None and instance.revoking
+
     def submit(self, record: Record) -> bool:
         """See :meth:`Tracking.submit`."""
         return self._tracking.submit(record)
@@ -310,7 +315,7 @@ class ConsumerCore:
 
     def _cluster_changed(self, now: float) -> None:
         gone = [i for i in self._assignment.live() if not self._exists(i.partition)]
-        # Those that have gone are forgotten: what is assigned of a new one must not be taken for old.
+        # Those that have gone are forgotten: a new one must not be taken for the old one.
         self._topic_ids = {topic: self._cluster.topic_id(topic) for topic in self._cluster.topics()}
         if gone:
             self._revocation.lose(now, gone, "the partition does not exist any more")
@@ -459,7 +464,10 @@ class ConsumerCore:
         self._revocation.lose(now, self._assignment.live(), "closing took too long")
 
     def _closed(self) -> None:
-        self._commits.fail_waiters(ConsumerClosedError("the consumer was closed meanwhile"))
+        error = ConsumerClosedError("the consumer was closed meanwhile")
+        self._commits.fail_waiters(error)
+        self._lookups.fail_all(error)
+        self._cluster.stop()
 
     # --- errors and facts ------------------------------------------------------------------------
 
@@ -479,6 +487,7 @@ class ConsumerCore:
             self._poller.fatal = error
             self._outbox.emit("error", "the consumer cannot go on", error=str(error))
         self._commits.fail_waiters(error)
+        self._lookups.fail_all(error)
         self._outbox.wake()
         if self._leaving.closing:
             self._leaving.finish()

@@ -91,6 +91,16 @@ class Ledger:
         return self._open + self._untracked
 
     @property
+    def untracked(self) -> int:
+        """Records that are pending by batch, and not one by one."""
+        return self._untracked
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether a record has ended without being done: the commit point never moves past it."""
+        return self._abandoned is not None
+
+    @property
     def held(self) -> int:
         """Records that a task runs."""
         return self._held

@@ -96,6 +96,7 @@ class Revocation:
         instance.delayed_by_hand = False
         self._revoking.pop(instance, None)
         self._outbox.emit("info", "revoke withdrawn", partition=_name(instance))
+        self._assignment.read_abandoned_again(instance)
         self._assignment.on_positioned(instance)
         self.barrier_due = True
         return True

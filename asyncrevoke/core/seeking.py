@@ -74,6 +74,8 @@ class Seeking:
         """Deliver them again."""
         for instance in [self.live(tp) for tp in partitions]:
             instance.paused = False
+            if not instance.revoking:
+                self._assignment.read_abandoned_again(instance)
             self.positioned(instance)
         self._outbox.wake()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.errors import IllegalStateError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -115,7 +117,14 @@ class Tracking:
         if instance is None:
             return False
         ledger = _ledger(instance, record.ledger_id)
-        return ledger is not None and ledger.submit(record.offset)
+        if ledger is None or ledger.submit(record.offset):
+            return ledger is not None
+        if ledger.untracked:
+            raise IllegalStateError(
+                "this batch was returned before its records were counted one by one: enter the "
+                "task group before asking for the first batch"
+            )
+        return False
 
     def complete(self, now: float, record: Record) -> bool:
         """This record is done. False, and nothing happens, if it is lost, released or dropped."""

@@ -164,6 +164,22 @@ class LaneQueue(Generic[T]):
         else:
             ready.append(follower)
 
+    def again(self, entry: Entry[T]) -> None:
+        """A started entry is to be taken once more, before all that is ready; its lane waits."""
+        self._ready.appendleft(entry)
+
+    def give_up(self, entry: Entry[T]) -> list[T]:
+        """A started entry ends without being done: drop what waits behind it, free its lane."""
+        if entry in self._ready:
+            self._ready.remove(entry)
+        if not self._ordered:
+            return []
+        key = entry[1].key if self._by_key else None
+        if key is None and not self._nulls_ordered:
+            return []
+        waiting = entry[0].lanes.pop(key)
+        return [] if waiting is None else [follower[1] for follower in waiting]
+
     def drain(self, partition: TopicPartition) -> list[T]:
         """Drop what a revoke drops: what is queued after H, the highest offset that has started.
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.signature import HandlerFunction, compile_call, handler_name
-from asyncrevoke.model import Record
+from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.signature import Call, HandlerFunction, compile_call, handler_name
 
 OnError: TypeAlias = Literal["stop", "skip"]
 F = TypeVar("F", bound=HandlerFunction)
 
 _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
-_OPTIONS = ("pattern", "on_error")
-_NOT_OFFERED = ("retry", "dead_letter", "batch", "max_records", "max_wait", "max_handler_time")
+_OPTIONS = ("pattern", "retry", "on_error")
+_NOT_OFFERED = ("dead_letter", "batch", "max_records", "max_wait", "max_handler_time")
 
 
 class Handler(NamedTuple):
@@ -29,8 +29,10 @@ class Handler(NamedTuple):
     function: HandlerFunction
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
+    retry: Retry | None
     on_error: OnError
-    call: Callable[[Record], Awaitable[object]]
+    call: Call
+    wants_context: bool
 
 
 class Router:
@@ -66,6 +68,7 @@ class Router:
         self,
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
+        retry: Retry | None = None,
         on_error: OnError = "stop",
         **options: object,
     ) -> Callable[[F], F]:
@@ -73,9 +76,11 @@ class Router:
 
         The first parameter is the value, decoded by its annotation (``bytes``, ``str``, ``dict``,
         dataclass, ``msgspec.Struct``, pydantic model; ``T | None`` for tombstones), or the whole
-        ``Record``. A further parameter annotated ``Record`` receives the record.
+        ``Record``. Further parameters annotated ``Record`` and ``HandlerContext`` receive the
+        record and what is known of the call.
 
-        ``on_error="stop"``: if the function raises or the value does not decode, no partition
+        ``retry`` calls the function again if it raises. What has failed for good, or does not
+        decode, goes by ``on_error``. ``"stop"``: no partition
         takes new records, what runs drains, offsets are committed, the group is left, and the
         error is raised from ``run``. Hazard: the next owner meets the same record. ``"skip"``
         logs it and goes on.
@@ -86,13 +91,15 @@ class Router:
 
         Raises ConfigError for what cannot work, when the function is decorated.
         """
-        _check_options(topics, pattern, on_error, options)
+        _check_options(topics, pattern, retry, on_error, options)
         compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
 
         def register(function: F) -> F:
             name = handler_name(function)
-            call = compile_call(function, name)
-            self._add(Handler(name, function, topics, compiled, on_error, call))
+            call, wants_context = compile_call(function, name)
+            self._add(
+                Handler(name, function, topics, compiled, retry, on_error, call, wants_context)
+            )
             return function
 
         return register
@@ -137,7 +144,11 @@ class Router:
 
 
 def _check_options(
-    topics: tuple[object, ...], pattern: object, on_error: object, options: dict[str, object]
+    topics: tuple[object, ...],
+    pattern: object,
+    retry: object,
+    on_error: object,
+    options: dict[str, object],
 ) -> None:
     for name in options:
         if name in _NOT_OFFERED:
@@ -148,6 +159,8 @@ def _check_options(
         close = difflib.get_close_matches(name, _OPTIONS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_OPTIONS)}"
         raise ConfigError(f"a handler has no option {name}: {hint}")
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError(f"retry={retry!r}: use retry=Retry(attempts=3), or leave it out")
     if on_error not in get_args(OnError):
         raise ConfigError(f'on_error={on_error!r} is unknown: use on_error="stop" or "skip"')
     for topic in topics:

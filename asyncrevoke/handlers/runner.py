@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from random import random as any_fraction
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import ConfigError, HandlerExitError
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.drain_watch import DrainWatch
+from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
 from asyncrevoke.handlers.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import PollResult, Record, TopicPartition
 
 
@@ -26,8 +30,11 @@ class HandlerRunner:
     Handlers run in lanes (``order_by``), at most ``concurrency`` at once; how many records are
     taken ahead is the source's to bound. A partition in ``to_be_revoked`` drains: with H the
     highest offset whose handler has started, what comes after H is dropped at once and the rest
-    runs to its end. Stopping drains every partition in the same way. A lost partition's handlers
+    runs to its end, without further attempts. Stopping drains every partition in the same way. A lost partition's handlers
     are cancelled.
+
+    ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
+    the waits of retries, and ``random`` (from 0 to 1) varies them.
     """
 
     def __init__(
@@ -39,12 +46,19 @@ class HandlerRunner:
         log: Log,
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
+        state: object = None,
+        clock: Clock | None = None,
+        random: Callable[[], float] = any_fraction,
     ) -> None:
         self._source = source
         self._log = log
         self._lanes: LaneQueue[Record] = LaneQueue(order_by, null_keys)
-        self._work = HandlerWork(source, router, log, self._stop)
+        self._backlog = Backlog(source, self._lanes, clock or asyncio.get_running_loop())
+        self._work = HandlerWork(
+            source, router, self._backlog, log, self._stop, state=state, random=random
+        )
         self._workers: Workers[Record] = Workers(self._lanes, self._work, concurrency, log)
+        self._backlog.waiting.notify = self._workers.notify
         self._watch = DrainWatch(
             lambda: [(partition, record.offset) for partition, record in self._workers.running()],
             log,
@@ -84,7 +98,7 @@ class HandlerRunner:
         Poll results do this by themselves; it may be called earlier, for example while closing.
         """
         for partition in partitions:
-            self._lanes.lose(partition)
+            self._backlog.lose(partition)
             self._workers.cancel(partition)
         self._workers.notify()
 
@@ -111,21 +125,15 @@ class HandlerRunner:
             self.lose(batch.lost)
         for partition, records in batch.by_partition().items():
             self._work.prepare(partition.topic)
-            self._lanes.put(partition, records)
+            self._backlog.put(partition, records)
         self._workers.notify()
         self._watch.watch(sorted(batch.to_be_revoked))
         for partition in sorted(batch.to_be_revoked):
-            self._drain(partition)
-
-    def _drain(self, partition: TopicPartition) -> None:
-        dropped = self._lanes.drain(partition)
-        if dropped:
-            self._source.drop_after(partition, min(record.offset for record in dropped) - 1)
+            self._backlog.drain(partition)
 
     def _drain_all(self) -> None:
         self._watch.watch(self._lanes.partitions())
-        for partition in self._lanes.partitions():
-            self._drain(partition)
+        self._backlog.drain_all()
 
     def _stop(self, error: BaseException) -> None:
         """No new records; what has started runs to its end; ``run`` raises the first error."""
@@ -142,8 +150,7 @@ class HandlerRunner:
             left = await self._workers.close()
         finally:
             # What waits behind a failed record, or was never started because run was cancelled.
-            for record in self._lanes.clear():
-                self._source.abandon(record)
+            self._backlog.clear()
             for record in left:
                 self._log.error(
                     "a handler was cancelled and has not ended: it is left behind",
@@ -151,70 +158,4 @@ class HandlerRunner:
                     partition=record.partition,
                     offset=record.offset,
                 )
-                self._source.abandon(record)
-
-
-class HandlerWork:
-    """One record at a time: which handler it has, and what its failure means."""
-
-    def __init__(
-        self, source: RecordSource, router: Router, log: Log, stop: Callable[[BaseException], None]
-    ) -> None:
-        self._source = source
-        self._router = router
-        self._log = log
-        self._stop = stop
-        self._handlers: dict[str, Handler] = {}
-        self._calls: dict[str, Callable[[Record], Awaitable[object]]] = {}
-        self.finished = source.complete
-        self.has_crashed = False
-
-    def prepare(self, topic: str) -> None:
-        """Look up the handler of a topic; ConfigError if it has none."""
-        if topic not in self._calls:
-            handler = self._router.find(topic)
-            self._handlers[topic] = handler
-            self._calls[topic] = handler.call
-
-    def start(self, record: Record, /) -> Awaitable[object]:
-        """Decode, and call the handler."""
-        return self._calls[record.topic](record)
-
-    def failed(self, record: Record, error: BaseException, /) -> bool:
-        """Apply the handler's policy."""
-        handler = self._handlers[record.topic]
-        where = f"{record.topic}-{record.partition} at offset {record.offset}"
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            error = HandlerExitError(error)
-        elif handler.on_error == "skip":
-            self._log.warning(
-                "a handler failed: its record is skipped",
-                handler=handler.name,
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                exc_info=error,
-            )
-            self._source.complete(record)
-            return True
-        error.add_note(f"while {handler.name} handled {where}")
-        self._source.abandon(record)
-        self._stop(error)
-        return False
-
-    def cancelled(self, record: Record, error: BaseException, /) -> None:
-        """The record is not done. An error raised while being cancelled is only logged."""
-        self._source.abandon(record)
-        if not isinstance(error, asyncio.CancelledError):
-            self._log.warning(
-                "a handler failed while it was cancelled",
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                exc_info=error,
-            )
-
-    def crashed(self, error: BaseException, /) -> None:
-        """A worker itself has failed: stop without waiting for what runs."""
-        self.has_crashed = True
-        self._stop(error)
+                self._backlog.abandon(record)

@@ -6,13 +6,15 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, cast
+from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.context import HandlerContext
 from asyncrevoke.handlers.decoding import Decoder, decoder_for, name_of
 from asyncrevoke.model import Record
 
 HandlerFunction: TypeAlias = Callable[..., Awaitable[object]]
+Given: TypeAlias = Literal["record", "context"]
 
 
 def handler_name(function: object) -> str:
@@ -40,8 +42,36 @@ def _refuse_sync(function: object, name: str) -> None:
     )
 
 
-def compile_call(function: HandlerFunction, name: str) -> Callable[[Record], Awaitable[object]]:
-    """Check a function and return what decodes a record's value and calls the function with it.
+class Call(Protocol):
+    """Decodes a record's value and calls the handler with it.
+
+    ``context`` is needed if the handler takes one, and not looked at otherwise.
+    """
+
+    def __call__(
+        self, record: Record, context: HandlerContext | None = None, /
+    ) -> Awaitable[object]:
+        """What this raises itself counts like what its awaitable raises."""
+        ...
+
+
+class Gets(NamedTuple):
+    """Which of a handler's parameters, beside the first, receive something.
+
+    ``positional`` are given by place and ``named`` by name.
+    """
+
+    positional: tuple[Given, ...]
+    named: tuple[tuple[str, Given], ...]
+
+    @property
+    def context(self) -> bool:
+        """Whether one of them is the context."""
+        return "context" in self.positional or any(given == "context" for _, given in self.named)
+
+
+def compile_call(function: HandlerFunction, name: str) -> tuple[Call, bool]:
+    """Check a function, and return its call and whether that needs a context.
 
     ConfigError, in a sentence that names ``name`` and the fix, for what cannot be a handler.
     """
@@ -55,53 +85,73 @@ def compile_call(function: HandlerFunction, name: str) -> Callable[[Record], Awa
             f"the first parameter of {name} receives the value: make it a plain parameter, "
             f"not *{first.name}"
         )
-    decode = decoder_for(_annotation(function, first, name), f"parameter {first.name} of {name}")
-    positional = 0
-    keywords: list[str] = []
+    annotation = _annotation(function, first, name)
+    if _given(annotation) == "context":
+        raise ConfigError(
+            f"the first parameter of {name} receives the value, and {first.name} is annotated "
+            "HandlerContext: put one before it, for example `record: Record`"
+        )
+    decode = decoder_for(annotation, f"parameter {first.name} of {name}")
+    gets = _parameters(function, others, name)
+    return _bind(function, decode, gets), gets.context
+
+
+def _parameters(function: HandlerFunction, parameters: list[inspect.Parameter], name: str) -> Gets:
+    positional: list[Given] = []
+    named: list[tuple[str, Given]] = []
     gap = False  # a parameter left at its default: what follows goes by name
-    for parameter in others:
-        if not _receives_record(function, parameter, name):
+    for parameter in parameters:
+        given = _receives(function, parameter, name)
+        if given is None:
             gap = True
         elif parameter.kind is parameter.KEYWORD_ONLY or gap:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise ConfigError(f"parameter {parameter.name} of {name} cannot be given by name")
-            keywords.append(parameter.name)
+            named.append((parameter.name, given))
         else:
-            positional += 1
-    return _bind(function, decode, positional, tuple(keywords))
+            positional.append(given)
+    return Gets(tuple(positional), tuple(named))
 
 
-def _bind(
-    function: HandlerFunction, decode: Decoder, positional: int, keywords: tuple[str, ...]
-) -> Callable[[Record], Awaitable[object]]:
-    if keywords or positional > 1:
+def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
+    if not gets.named and not gets.context:
+        if not gets.positional:
+            return lambda record, _=None: function(decode(record))
+        if len(gets.positional) == 1:
+            return lambda record, _=None: function(decode(record), record)
 
-        def call_with_records(record: Record) -> Awaitable[object]:
-            named = dict.fromkeys(keywords, record)
-            return function(decode(record), *(record,) * positional, **named)
+    def call(record: Record, context: HandlerContext | None = None, /) -> Awaitable[object]:
+        what = {"record": record, "context": context}
+        more = [what[given] for given in gets.positional]
+        return function(decode(record), *more, **{by: what[given] for by, given in gets.named})
 
-        return call_with_records
-    if positional:
-        return lambda record: function(decode(record), record)
-    return lambda record: function(decode(record))
+    return call
 
 
-def _receives_record(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> bool:
-    """Whether a further parameter is given the record; False if it is left at its default."""
+def _receives(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> Given | None:
+    """What a further parameter is given; None if it is left at its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        return False
+        return None
     has_default = parameter.default is not parameter.empty
     if parameter.annotation is parameter.empty and has_default:
-        return False
+        return None
     annotation = _annotation(function, parameter, name)
+    given = _given(annotation)
+    if given is None and not has_default:
+        raise ConfigError(
+            f"parameter {parameter.name} of {name} is annotated {name_of(annotation)}: beside the "
+            "value, a handler receives only the record (annotate it Record) and the context "
+            "(HandlerContext), so give it a default"
+        )
+    return given
+
+
+def _given(annotation: object) -> Given | None:
     if annotation is Record:
-        return True
-    if has_default:
-        return False
-    raise ConfigError(
-        f"parameter {parameter.name} of {name} is annotated {name_of(annotation)}: beside the "
-        "value, a handler receives only the record (annotate it Record), so give it a default"
-    )
+        return "record"
+    if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:
+        return "context"
+    return None
 
 
 def _annotation(function: object, parameter: inspect.Parameter, name: str) -> object:

@@ -73,6 +73,9 @@ class RecordSource(Protocol):
         It no longer holds a release or a close back (``in_flight`` shrinks), and the commit point
         never moves past it, so the next owner gets it again. Nothing happens if it is done
         already, or its partition is lost or released.
+
+        A partition that goes on afterwards (its revoke is withdrawn, or it is resumed) returns it
+        again, and all after it.
         """
         ...
 
@@ -82,6 +85,21 @@ class RecordSource(Protocol):
         None of them was started. They are no longer in flight and the position goes back before
         them: the next owner gets them (we ourselves, if the revoke is withdrawn). Concerns the
         partition's current ledger; nothing happens if it is lost or released.
+        """
+        ...
+
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        """Whether a revoke of this partition has been requested and is not withdrawn.
+
+        What is abandoned of it meanwhile is returned again if the revoke is withdrawn.
+        """
+        ...
+
+    def pause(self, record: Record) -> None:
+        """Return nothing more of this record's partition; it stays ours.
+
+        When the user resumes it, it goes on with the first record that was abandoned, under
+        another ledger. Nothing happens if it is lost or released.
         """
         ...
 

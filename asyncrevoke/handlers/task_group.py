@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.registry import OnError
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
 
@@ -37,6 +37,7 @@ class _Job:
         self.ledger_id = record.ledger_id
 
 
+OnTaskError: TypeAlias = Literal["stop", "skip"]
 _State: TypeAlias = Literal["new", "entered", "left"]
 
 
@@ -67,7 +68,7 @@ class TrackedTaskGroup:
         log: Log,
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
-        on_error: OnError = "stop",
+        on_error: OnTaskError = "stop",
     ) -> None:
         self._source = source
         self._log = log
@@ -217,7 +218,7 @@ class JobWork:
     def __init__(
         self,
         source: RecordSource,
-        on_error: OnError,
+        on_error: OnTaskError,
         log: Log,
         stop: Callable[[BaseException], None],
         ended: Callable[[], None],
@@ -238,8 +239,9 @@ class JobWork:
         self._source.complete(job.record)
         self._ended()
 
-    def failed(self, job: _Job, error: BaseException, /) -> bool:
+    def failed(self, entry: Entry[_Job], error: BaseException, /) -> bool:
         """Apply the policy."""
+        job = entry[1]
         record = job.record
         if self._on_error == "skip" and not isinstance(error, (SystemExit, KeyboardInterrupt)):
             self._log.warning(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
 
 T = TypeVar("T", bound=Keyed)
-W_contra = TypeVar("W_contra", contravariant=True)
 
 # How long workers, all together, may go on without giving the loop a turn, if no handler awaits
 # anything.
@@ -26,22 +25,23 @@ _BREATH = 0.004
 _GRACE = 5.0
 
 
-class Work(Protocol[W_contra]):
+class Work(Protocol[T]):
     """What the workers do, and whom they tell."""
 
-    def start(self, item: W_contra, /) -> Awaitable[object]:
+    def start(self, item: T, /) -> Awaitable[object]:
         """Call the handler. What it raises itself counts like what its awaitable raises."""
         ...
 
-    def finished(self, item: W_contra, /) -> object:
+    def finished(self, item: T, /) -> object:
         """The item is done."""
         ...
 
-    def failed(self, item: W_contra, error: BaseException, /) -> bool:
-        """The item has failed. True lets its lane go on, False blocks it."""
+    def failed(self, entry: Entry[T], error: BaseException, /) -> bool:
+        """An item has failed. True lets its lane go on; False leaves it to whom is told: the lane
+        is blocked until that calls ``again``, ``done`` or ``give_up`` for the entry."""
         ...
 
-    def cancelled(self, item: W_contra, error: BaseException, /) -> None:
+    def cancelled(self, item: T, error: BaseException, /) -> None:
         """The item ended because ``cancel`` or ``close`` asked for it."""
         ...
 
@@ -247,7 +247,7 @@ class Workers(Generic[T]):
                 if by_others
                 else "the handler raised CancelledError, and nobody had cancelled it"
             )
-        if self._work.failed(item, error):
+        if self._work.failed(entry, error):
             self._lanes.done(entry)
         if by_others:
             raise asyncio.CancelledError

@@ -343,11 +343,11 @@ _REFUSED: Final = (
     kafka_errors.AuthenticationFailedError,
     kafka_errors.AuthenticationMethodNotSupported,
 )
-_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"
 _CREDENTIALS: Final = {
-    "OAUTHBEARER": "sasl_oauth_token_provider",
     "GSSAPI": "the Kerberos ticket and sasl_kerberos_service_name",
+    "OAUTHBEARER": "sasl_oauth_token_provider",
 }
+_NAME_AND_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"  # noqa: S105 - options
 # TLS failures that trying again cannot mend.
 _TLS_REFUSALS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
 
@@ -369,7 +369,7 @@ def _refusal(error: Exception, node: Node, config: ConsumerConfig, within: float
         return RequestFailed(
             FailureKind.AUTHENTICATION,
             f"{where} refused to authenticate with {config.sasl_mechanism}: {error}; check"
-            f" {_CREDENTIALS.get(config.sasl_mechanism, _PASSWORD)}",
+            f" {_CREDENTIALS.get(config.sasl_mechanism, _NAME_AND_PASSWORD)}",
         )
     if isinstance(error, _NoTokenError):
         return RequestFailed(FailureKind.UNREACHABLE, f"{where}: {error}")

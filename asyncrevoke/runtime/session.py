@@ -264,6 +264,15 @@ class Session:
         self.core.drop_after(self._driver.now(), partition, offset)
         self._driver.flush()
 
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        """Whether this partition is on its way to be given up."""
+        return self.core.is_revoking(partition)
+
+    def pause(self, record: Record) -> None:
+        """Nothing more of this record's partition is returned, until the user resumes it."""
+        if self.core.owns(record):
+            self.core.pause([record.topic_partition])
+
     @contextmanager
     def parked(self) -> Generator[None]:
         """Inside, the caller awaits the library: a poll boundary, and no start of a step."""

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from asyncrevoke import Consumer, PartitionsError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from typing import Unpack
 
     from asyncrevoke import Record, TopicPartition
     from asyncrevoke.config import ConsumerOptions
 
 DEADLINE = 25.0
+# Partition and offset of a record.
+Place: TypeAlias = tuple[int, int]
 
 
 async def until(condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
     """Wait for something to be true."""
     try:
         async with asyncio.timeout(within):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - of another's state
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"not within {within:g} s: {what}") from None
@@ -52,30 +56,35 @@ class Numbers:
         return Consumer(self.topic, **options)
 
     async def send(self, count: int) -> None:
-        """Send so many more records, over all partitions."""
+        """Send so many more records."""
         async with AIOKafkaProducer(bootstrap_servers=self.around) as producer:
+            before = self.sent
             await self._send(producer, count)
+            assert self.sent - before == count
 
     async def _send(self, producer: AIOKafkaProducer, count: int) -> None:
+        # Half typed: it gives a future.
+        send = cast("Callable[..., Awaitable[Awaitable[object]]]", producer.send)
+        futures: list[Awaitable[object]] = []
         for number in range(self.sent, self.sent + count):
-            await producer.send(
-                self.topic, b"number-%06d" % number, partition=number % self.partitions
-            )
-            self.sent += 1
-        await producer.flush()
+            value, key = b"number-%06d" % number, b"%d" % (number % 23)
+            partition = number % self.partitions
+            futures.append(await send(self.topic, value, key=key, partition=partition))
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        self.sent += sum(not isinstance(result, BaseException) for result in results)
 
     @asynccontextmanager
     async def trickling(self, pause: float = 0.02) -> AsyncGenerator[None]:
-        """Inside, a few records are sent all the time."""
+        """Inside, a few records are sent all the time, if the broker takes them."""
         stop = asyncio.Event()
 
         async def trickle() -> None:
-            # One that survives whatever happens to the broker, without repeating records.
             async with AIOKafkaProducer(
-                bootstrap_servers=self.around, enable_idempotence=True, request_timeout_ms=2000
+                bootstrap_servers=self.around, request_timeout_ms=2000
             ) as producer:
                 while not stop.is_set():
-                    await self._send(producer, 5)
+                    with suppress(KafkaError):
+                        await self._send(producer, 5)
                     await asyncio.sleep(pause)
 
         task = asyncio.create_task(trickle())
@@ -85,10 +94,15 @@ class Numbers:
             stop.set()
             await task
 
-    @property
-    def expected(self) -> Counter[int]:
-        """Each number once."""
-        return Counter(range(self.sent))
+    async def written(self) -> Counter[Place]:
+        """Where there are records, each once, as the broker tells another client.
+
+        A producer that got no answer writes a record twice; that is no fault of who reads it.
+        """
+        partitions = [AioTopicPartition(self.topic, number) for number in range(self.partitions)]
+        async with AIOKafkaConsumer(bootstrap_servers=self.around) as reader:
+            ends = cast("dict[TopicPartition, int]", await reader.end_offsets(partitions))
+        return Counter((tp.partition, offset) for tp, end in ends.items() for offset in range(end))
 
     async def committed(self) -> int:
         """How many records the group has committed, as the broker tells another client."""
@@ -105,8 +119,8 @@ class Numbers:
         )
 
 
-def number_of(record: Record) -> int:
-    return int((record.value or b"").removeprefix(b"number-"))
+def place(record: Record) -> Place:
+    return record.partition, record.offset
 
 
 class Member:
@@ -114,18 +128,23 @@ class Member:
 
     def __init__(self, consumer: Consumer, *, tasks: bool = False) -> None:
         self.consumer = consumer
-        self.handled: Counter[int] = Counter()
+        self.handled: Counter[Place] = Counter()
         self.errors: list[PartitionsError] = []
         self.lost: set[TopicPartition] = set()
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Member:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.stop()
+        elif self._task is not None:
+            # The test has failed: its error is what matters.
+            self._task.cancel()
+            await asyncio.wait((self._task,))
 
     async def stop(self) -> None:
         """End the loop so that its last batch counts, and leave; raises what the loop raised."""
@@ -147,20 +166,25 @@ class Member:
                         await tasks.submit(self._work, record)
 
     async def _work(self, record: Record) -> None:
-        number = number_of(record)
-        await asyncio.sleep(0.001 * (number % 20))
-        self.handled[number] += 1
+        await asyncio.sleep(0.001 * (record.offset % 20))
+        self.handled[place(record)] += 1
 
     async def _loop(self) -> None:
         while True:
             try:
                 async for batch in self.consumer:
                     self.lost |= batch.lost
-                    self.handled.update(map(number_of, batch.records))
+                    self.handled.update(map(place, batch.records))
             except PartitionsError as error:
                 self.errors.append(error)
             else:
                 return
+
+    async def has_all(self, numbers: Numbers) -> None:
+        """Wait until every record was handled, and see that each of them was handled once."""
+        written = await numbers.written()
+        await self.has(written.total())
+        assert self.handled == written
 
     async def has(self, count: int) -> None:
         """Wait until so many different records were handled."""

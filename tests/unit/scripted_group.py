@@ -74,6 +74,9 @@ from asyncrevoke.testing.simulation.log import PartitionLog, decode_simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
+
+    from asyncrevoke.config import ConsumerOptions
 
 RequestT = TypeVar("RequestT", bound=Request)
 
@@ -117,13 +120,14 @@ class ScriptedGroup:
         partitions: dict[str, int] | None = None,
         eager: bool = False,
         pattern: str | None = None,
-        **options: object,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self.now = 1000.0
         if eager:
             options.setdefault("assignors", ("range",))
         self.eager = eager
-        self.config = ConsumerConfig.from_options(group_id="billing", **options)
+        options.setdefault("group_id", "billing")
+        self.config = ConsumerConfig(**options)
         self.partitions = {"orders": 4} if partitions is None else partitions
         self.topic_ids = {name: name.encode().ljust(16)[:16] for name in self.partitions}
         self.coordinator = 1
@@ -315,7 +319,7 @@ class ScriptedGroup:
 
     # --- open requests ---------------------------------------------------------------------------
 
-    def sends(self, kind: type[Request]) -> list[Send]:
+    def sends(self, kind: type[RequestT]) -> list[Send]:
         """The open requests of this kind, oldest first."""
         self.settle()
         return [send for send in self.open.values() if isinstance(send.message, kind)]
@@ -323,7 +327,7 @@ class ScriptedGroup:
     def only(self, kind: type[RequestT]) -> tuple[Send, RequestT]:
         """The one open request of this kind."""
         sends = self.sends(kind)
-        assert len(sends) == 1, (kind.__name__, sends, self.phase)
+        assert len(sends) == 1, (kind.__name__, sends, self.phase())
         message = sends[0].message
         assert isinstance(message, kind)
         return sends[0], message
@@ -356,9 +360,7 @@ class ScriptedGroup:
     def give_id(self) -> None:
         send, request = self.only(JoinGroupRequest)
         assert request.member_id == ""
-        self.reply(
-            send, JoinGroupResponse(error=ErrorCode.member_id_required, member_id=MEMBER)
-        )
+        self.reply(send, JoinGroupResponse(error=ErrorCode.member_id_required, member_id=MEMBER))
 
     def answer_join(
         self,
@@ -423,7 +425,7 @@ class ScriptedGroup:
         self.start()
         self.give_id()
         self.rejoin(*numbers)
-        assert self.phase is Phase.STABLE
+        assert self.phase() is Phase.STABLE
 
     def beat(self) -> Send:
         """The heartbeat that is open, or the next one."""
@@ -517,7 +519,6 @@ class ScriptedGroup:
 
     # --- facts -----------------------------------------------------------------------------------
 
-    @property
     def phase(self) -> Phase:
         return Phase(self.core.health(self.now).state)
 

@@ -48,6 +48,8 @@ class ScriptedSource:
         self.completions: list[Record] = []
         self.dropped_after: list[tuple[TopicPartition, int]] = []
         self.stopped = False
+        self.paused: list[TopicPartition] = []
+        self.revoking: set[TopicPartition] = set()
         self.parks = 0
         self.parked_now = 0
         self._ledgers: dict[TopicPartition, int] = {}
@@ -74,6 +76,7 @@ class ScriptedSource:
         slices: Mapping[TopicPartition, list[Record]] = defaultdict(list)
         for each in records:
             slices[each.topic_partition].append(each)
+        self.revoking |= set(revoke)
         return PollResult(slices, frozenset(revoke), frozenset(lost))
 
     def deliver(self, batch: PollResult) -> PollResult:
@@ -145,6 +148,12 @@ class ScriptedSource:
             if known[:2] == (partition, self._ledgers[partition]) and known[2] > offset:
                 assert fate is Fate.PENDING, f"{known} is dropped, and it is {fate}"
                 self.fates[known] = Fate.DROPPED
+
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        return partition in self.revoking
+
+    def pause(self, record: Record) -> None:
+        self.paused.append(record.topic_partition)
 
     @contextlib.contextmanager
     def parked(self) -> Generator[None]:

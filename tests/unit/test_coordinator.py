@@ -1,4 +1,4 @@
-"""The search for the group coordinator: at once when it is lost, and without haste when it is gone."""
+"""The search for the group coordinator: at once when it moved, without haste when it is gone."""
 
 from __future__ import annotations
 

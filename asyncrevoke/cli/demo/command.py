@@ -116,6 +116,8 @@ def demo(
             )
             verdicts = asyncio.run(_judged(run, groups))
     except AsyncRevokeError as error:
+        if as_json:
+            print(json.dumps({"ok": False, "error": str(error)}), flush=True)
         messages.print(f"error: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:

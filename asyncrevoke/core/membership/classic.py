@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.registry import choose_protocol
 from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.membership.assignment_note import decode_note
 from asyncrevoke.core.membership.heartbeat import Heartbeat
 from asyncrevoke.core.membership.join_exchange import JoinExchange
-from asyncrevoke.core.membership.leader import Leadership
+from asyncrevoke.core.membership.leader import Leader
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
 from asyncrevoke.core.membership.refusals import refusal, unanswerable
 from asyncrevoke.errors import FatalError
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
 
+_LEAVE_TIMER = "leave"
 _LEAVE_TIMEOUT = 5.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
@@ -107,13 +109,16 @@ class ClassicMembership:
         self._protocol_name = ""
         self._sent_owned: frozenset[TopicPartition] = frozenset()
         self._sent_topics: frozenset[str] = frozenset()
-        self._leadership: Leadership | None = None
-        self._led: dict[str, tuple[int, ...] | None] = {}
+        self._leader = Leader(outbox, cluster)
+        self._leader.on_topics = self._group_topics_wanted
+        self._leader.on_assigned = self._sync
+        self._leader.on_failed = self.fail
         # What the newest assignment gives us: a partition of it that is released comes back.
         self._granted: frozenset[TopicPartition] = frozenset()
         self._rejoin_owed: str | None = None
         self._leaving = False
         self._idle = False
+        self._leave_sent = 0
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -184,22 +189,13 @@ class ClassicMembership:
 
     def metadata_changed(self, now: float) -> None:
         """Topics or partitions have changed: a leader has to assign anew."""
-        if self._led and any(
-            self._cluster.partitions(topic) != partitions for topic, partitions in self._led.items()
-        ):
-            self._led = {}
+        if self._leader.has_changed():
             self.rejoin(now, "the partitions of the group's topics have changed")
 
     def metadata_refreshed(self, now: float) -> None:
         """The cluster's answer is there that the leader may have waited for."""
-        leadership = self._leadership
-        if leadership is None or self._phase is not Phase.AWAIT_SYNC:
-            return
-        if self._knows(leadership.topics) or not self._cluster.asking:
-            self._assign(now, leadership)
-
-    def _knows(self, topics: frozenset[str]) -> bool:
-        return all(self._cluster.partitions(topic) is not None for topic in topics)
+        if self._phase is Phase.AWAIT_SYNC:
+            self._leader.metadata_refreshed(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
@@ -329,30 +325,14 @@ class ClassicMembership:
             self.fail(now, self._refusal(ErrorCode.inconsistent_group_protocol))
             return
         self._protocol_name = assignor.name
-        self._led = {}
-        if reply.leader != reply.member_id:
-            self._sync(now, ())
-            return
-        leadership = Leadership(self._outbox, reply.generation, assignor, reply.members)
-        self.on_group_topics(now, leadership.topics)
-        if reply.skip_assignment:
-            self._led = {topic: self._cluster.partitions(topic) for topic in leadership.topics}
-            self._sync(now, ())
-        elif self._knows(leadership.topics):
-            self._assign(now, leadership)
+        if reply.leader == reply.member_id:
+            self._leader.lead(now, assignor, reply)
         else:
-            self._leadership = leadership
-            self._cluster.refresh(now, "topics of the group are unknown")
+            self._leader.resign()
+            self._sync(now, ())
 
-    def _assign(self, now: float, leadership: Leadership) -> None:
-        self._leadership = None
-        try:
-            assignments = leadership.assign(self._cluster.partitions)
-        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
-            self.fail(now, FatalError(f"assignor {self._protocol_name!r} failed: {error!r}"))
-            return
-        self._led = {topic: self._cluster.partitions(topic) for topic in sorted(leadership.topics)}
-        self._sync(now, assignments)
+    def _group_topics_wanted(self, now: float, topics: frozenset[str]) -> None:
+        self.on_group_topics(now, topics)
 
     # --- syncing ---------------------------------------------------------------------------------
 
@@ -396,6 +376,7 @@ class ClassicMembership:
             # Nothing of this generation is ours; what we hold drains and is committed.
             self._move(Phase.AWAIT_SYNC, Move.DRAIN)
             self._revocation.barrier_due = True
+            self.on_ready(now)
         elif error is ErrorCode.rebalance_in_progress:
             self._start_join(now, "the group rebalances")
         else:
@@ -405,7 +386,7 @@ class ClassicMembership:
 
     def _synced(self, now: float, data: bytes) -> None:
         try:
-            assigned, _ = decode_assignment(data)
+            assigned, user_data = decode_assignment(data)
         except MalformedMemberData as error:
             self.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
             return
@@ -416,6 +397,9 @@ class ClassicMembership:
             self._revocation.barrier_due = True
             self.on_ready(now)
             return
+        note = decode_note(user_data)
+        if self._leader.has_missed(note):
+            self._rejoin_owed = "the partitions of the group's topics have changed"
         given = frozenset(assigned)
         stray = sorted({tp.topic for tp in given} - self._sent_topics)
         if stray:
@@ -450,7 +434,8 @@ class ClassicMembership:
         if self.eager and self._rejoin_owed:
             self._revoke_all(now, self._own_deadline(now))
         self._revocation.request(now, going, self._own_deadline(now))
-        self._heartbeat.often = not self._granted or self._phase is Phase.DRAIN
+        awaits_more = not self._granted or (note is not None and note.withheld)
+        self._heartbeat.often = awaits_more or self._phase is Phase.DRAIN
         self._heartbeat.rebalanced(now)
         if added:
             self.on_added(now, [instance for instance in added if not instance.terminal])
@@ -546,7 +531,8 @@ class ClassicMembership:
     def _forget_join(self) -> None:
         self._exchange.cancel()
         self._heartbeat.stop()
-        self._leadership = None
+        self._outbox.cancel_timer(_LEAVE_TIMER)
+        self._leader.resign()
 
     def _send_leave(self, now: float) -> None:
         self._forget_join()
@@ -555,13 +541,14 @@ class ClassicMembership:
             self._left(now)
             return
         self._phase = MOVES[self._phase, Move.LEAVE]
+        self._outbox.set_timer(_LEAVE_TIMER, now + self._leave_timeout, self._leave_overdue)
         self._coordinator.call_when_known("leave", self._send_leave_request, now)
 
     def _send_leave_request(self, _now: float) -> None:
         node = self._coordinator.node
         if node is None or self._phase is not Phase.LEAVING:
             return
-        self._outbox.send(
+        self._leave_sent = self._outbox.send(
             LeaveGroupRequest(
                 group_id=self._group_id,
                 member_id=self._member_id,
@@ -570,9 +557,13 @@ class ClassicMembership:
             ),
             node,
             Channel.HEARTBEAT,
-            min(self._config.request_timeout, _LEAVE_TIMEOUT),
+            self._leave_timeout,
             self._leave_answered,
         )
+
+    @property
+    def _leave_timeout(self) -> float:
+        return min(self._config.request_timeout, _LEAVE_TIMEOUT)
 
     def _leave_answered(self, now: float, reply: Reply) -> None:
         answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
@@ -580,8 +571,15 @@ class ClassicMembership:
         if self._phase is Phase.LEAVING:
             self._left(now)
 
+    def _leave_overdue(self, now: float) -> None:
+        """Nobody to tell that we leave: the session timeout will."""
+        self._outbox.forget(self._leave_sent)
+        self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
+        self._left(now)
+
     def _left(self, now: float) -> None:
         self._phase = MOVES[self._phase, Move.LEFT]
+        self._outbox.cancel_timer(_LEAVE_TIMER)
         self._member_id = ""
         self._generation = -1
         was_leaving, self._leaving = self._leaving, False
@@ -601,6 +599,7 @@ class ClassicMembership:
         self._phase = MOVES[self._phase, Move.FAIL]
         self._granted = frozenset()
         self._revocation.lose(now, self._assignment.live(), str(error))
+        self._revocation.barrier_due = self._revocation.barrier_due or self._leaving
         self.on_fatal(now, error)
 
     def _refusal(self, error: ErrorCode) -> FatalError:

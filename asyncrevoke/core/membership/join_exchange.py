@@ -164,7 +164,7 @@ class JoinExchange:
         if not self._retried:
             # A quiet channel is often found closed by the broker: try a fresh one at once.
             self._retried = True
-            self._send_join(now)
+            self._coordinator.call_when_known("join", self._send_join, now)
         else:
             self._coordinator.unknown(now, f"JoinGroup: {detail}")
             self.join_later(now, detail)

@@ -1,11 +1,13 @@
-"""What the leader of a classic group does between JoinGroup and SyncGroup."""
+"""What the leader of a classic group does: assign, and watch what it assigned by."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.assignor import Assignor, Member, RebalanceProtocol
-from asyncrevoke.core.assignors.ownership import repair
+from asyncrevoke.core.assignors.ownership import repair, withheld
+from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
+from asyncrevoke.errors import FatalError
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,
     Subscription,
@@ -16,29 +18,129 @@ from asyncrevoke.protocol.subscription import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.outbox import Outbox
-    from asyncrevoke.protocol.messages import JoinGroupMember
+    from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
+
+Assignments = tuple[tuple[str, bytes], ...]
 
 
-class Leadership:
-    """The members of one generation, as its leader sees them."""
+class _Turn:
+    """One generation that we lead."""
 
     def __init__(
-        self,
-        outbox: Outbox,
-        generation: int,
-        assignor: Assignor,
-        members: Sequence[JoinGroupMember],
+        self, assignor: Assignor, members: list[Member], *, skips_assignment: bool
     ) -> None:
+        self.assignor = assignor
+        self.members = members
+        self.skips_assignment = skips_assignment
+        self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
+
+
+class Leader:
+    """The leader's role of one member, in the generations in which it has it.
+
+    ``on_topics(now, topics)`` asks for the metadata of the whole group's topics, and
+    ``on_assigned(now, assignments)`` hands over what SyncGroup is to carry: nothing, if the group
+    keeps the assignment that it has (KIP-814).
+    """
+
+    def __init__(self, outbox: Outbox, cluster: Cluster) -> None:
         self._outbox = outbox
-        self.generation = generation
-        self._assignor = assignor
-        self._members = [
+        self._cluster = cluster
+        self.on_topics: Callable[[float, frozenset[str]], None] = lambda _now, _topics: None
+        self.on_assigned: Callable[[float, Assignments], None] = lambda _now, _assignments: None
+        self.on_failed: Callable[[float, FatalError], None] = lambda _now, _error: None
+        self._turn: _Turn | None = None
+        self._waiting = False
+        # What the present assignment of the group was made by, as far as we watch it.
+        self._led: dict[str, tuple[int, ...] | None] = {}
+
+    def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
+        """This generation is ours to assign, as soon as the partitions of its topics are known."""
+        members = [
             Member(member.member_id, member.group_instance_id, self._read(member))
-            for member in members
+            for member in reply.members
         ]
-        self.topics = frozenset(
-            topic for member in self._members for topic in member.subscription.topics
+        turn = self._turn = _Turn(assignor, members, skips_assignment=reply.skip_assignment)
+        self._led = {}
+        self.on_topics(now, turn.topics)
+        if self._knows(turn.topics):
+            self._assign(now, turn)
+        else:
+            self._waiting = True
+            self._cluster.refresh(now, "topics of the group are unknown")
+
+    def resign(self) -> None:
+        """Another member leads, or nobody knows yet."""
+        self._turn = None
+        self._waiting = False
+        self._led = {}
+
+    def metadata_refreshed(self, now: float) -> None:
+        """The answer is there that an assignment may have waited for."""
+        turn = self._turn
+        if turn is None or not self._waiting:
+            return
+        if self._knows(turn.topics) or not self._cluster.asking:
+            self._assign(now, turn)
+
+    def has_changed(self) -> bool:
+        """Whether the group has to be assigned anew, because topics or partitions are others now.
+        Says so once."""
+        if self._led and self._led != self._known(frozenset(self._led)):
+            self._led = {}
+            return True
+        return False
+
+    def has_missed(self, note: AssignmentNote | None) -> bool:
+        """Whether the assignment that the group keeps was made by other partitions than there are:
+        while a static leader was away nobody watched them."""
+        turn = self._turn
+        if turn is None or not turn.skips_assignment:
+            return False
+        return note is None or note.partitions != checksum(self._known(turn.topics))
+
+    def _knows(self, topics: frozenset[str]) -> bool:
+        return all(self._cluster.partitions(topic) is not None for topic in topics)
+
+    def _known(self, topics: frozenset[str]) -> dict[str, tuple[int, ...] | None]:
+        return {topic: self._cluster.partitions(topic) for topic in sorted(topics)}
+
+    def _assign(self, now: float, turn: _Turn) -> None:
+        self._waiting = False
+        self._led = self._known(turn.topics)
+        if turn.skips_assignment:
+            self.on_assigned(now, ())
+            return
+        try:
+            assignments = self._plan(turn)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self.on_failed(now, FatalError(f"assignor {turn.assignor.name!r} failed: {error!r}"))
+            return
+        self.on_assigned(now, assignments)
+
+    def _plan(self, turn: _Turn) -> Assignments:
+        """Each member's encoded assignment; a topic that does not exist has no partitions."""
+        partitions: dict[str, Sequence[int]] = {
+            topic: numbers for topic, numbers in self._led.items() if numbers
+        }
+        plan = turn.assignor.assign(partitions, turn.members)
+        waits = False
+        if RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
+            plan, violations = repair(plan, turn.members)
+            waits = bool(withheld(partitions, turn.members, plan))
+            for violation in violations:
+                self._outbox.emit(
+                    "error",
+                    "the assignor gave away a partition that another member still owns",
+                    assignor=turn.assignor.name,
+                    violation=str(violation),
+                )
+        note = encode_note(AssignmentNote(waits, checksum(self._led)))
+        return tuple(
+            (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
+            for member in turn.members
         )
 
     def _read(self, member: JoinGroupMember) -> Subscription:
@@ -52,23 +154,3 @@ class Leadership:
                 problem=str(error),
             )
             return Subscription(topics=())
-
-    def assign(
-        self, partitions: Callable[[str], tuple[int, ...] | None]
-    ) -> tuple[tuple[str, bytes], ...]:
-        """Each member's encoded assignment; a topic that does not exist has no partitions."""
-        known = {topic: found for topic in sorted(self.topics) if (found := partitions(topic))}
-        plan = self._assignor.assign(known, self._members)
-        if RebalanceProtocol.COOPERATIVE in self._assignor.protocols:
-            plan, violations = repair(plan, self._members)
-            for violation in violations:
-                self._outbox.emit(
-                    "error",
-                    "the assignor gave away a partition that another member still owns",
-                    assignor=self._assignor.name,
-                    violation=str(violation),
-                )
-        return tuple(
-            (member.member_id, encode_assignment(plan.get(member.member_id, ())))
-            for member in self._members
-        )

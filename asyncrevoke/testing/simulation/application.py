@@ -212,6 +212,8 @@ class Application:
         self._next_step = self.member.later(max(seconds, away), self.ask)
 
     def _body_ended(self) -> None:
+        if self._body is None:
+            return  # cancelled while the loop was blocked
         self._body = None
         for record in self._batch:
             self._witness.done(self.member, record)
@@ -248,8 +250,11 @@ class Application:
         """Come round at once, or a little later, after having renewed the delay meanwhile."""
         pause = self._rng.random() * 0.4 if self._rng.random() < 0.3 else 0.0
         if pause:
-            self.member.later(pause / 2, partial(self._delay, announced))
+            self.member.later(pause / 2, partial(self._renew, announced))
         return pause
+
+    def _renew(self, announced: frozenset[TopicPartition]) -> None:
+        self._delay(announced)
 
     def _delay(self, announced: frozenset[TopicPartition]) -> bool:
         busy = frozenset(tp for tp in announced if self._busy.get(tp) or self._waiting.get(tp))
@@ -271,7 +276,8 @@ class Application:
 
     def _task_ended(self, record: Record) -> None:
         partition = record.topic_partition
-        del self._running[partition, record.offset]
+        if self._running.pop((partition, record.offset), None) is None:
+            return  # cancelled while the loop was blocked
         self._busy[partition] -= 1
         self._witness.done(self.member, record)
         self.member.core.complete(self.member.now, record)
@@ -340,6 +346,7 @@ class Application:
             self._batch = []
             if self._body is not None:
                 self._body.cancel()
+                self._body = None
             if self._uncounted:
                 self._witness.left_uncounted(self.member)
             self._close()

@@ -242,6 +242,9 @@ class GroupCoordinator:
         for member in late:
             self._remove(member)
             self.events.member_removed(member.client, "it did not rejoin in time")
+        for member in self.members.values():
+            if member.join is None:
+                self.events.member_removed(member.client, "the group went on without it")
         if self.members and not self._group.elect():
             self._join_timer = self.clock.after(
                 self._group.rebalance_timeout(), self._complete_join

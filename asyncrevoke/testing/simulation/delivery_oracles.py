@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _Progress:
     """One partition: who was given which record, who has worked on it, and what is missing."""
 
-    __slots__ = ("deliveries", "done", "index", "skipped")
+    __slots__ = ("deleted", "deliveries", "done", "index", "skipped")
 
     def __init__(self) -> None:
         self.deliveries: dict[int, tuple[int, ...]] = {}
@@ -27,6 +27,8 @@ class _Progress:
         self.index = 0
         # Records before this offset need not be worked on (the reset policy was "latest").
         self.skipped = 0
+        # Retention has deleted records: a position may lie before what there is.
+        self.deleted = False
 
     def first_missing(self, log: PartitionLog) -> int:
         """Offset of the first record that nobody has worked on, or the end of the log."""
@@ -114,6 +116,12 @@ class DeliveryOracles:
         start = bisect_left(log.offsets, expected)
         wanted = log.offsets[start : start + len(records)]
         got = [record.offset for record in records]
+        if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:
+            holding.may_jump_to = None
+            if records[0].ledger_id != holding.ledger_id:
+                # Reset by the policy: from here on as if it had begun here.
+                holding.ledger_id = None
+                wanted = got
         if got != wanted:
             raise Violation(
                 "I6", f"client {client}, {name(partition)}: got {got}, and {wanted} comes next"
@@ -172,10 +180,16 @@ class DeliveryOracles:
                     progress.deliveries[given] = progress.deliveries[given][:-1]
             holding.next = offset + 1
 
-    def seek(self, view: View, partition: TopicPartition, offset: int) -> None:
-        """A test has sought."""
-        holding = view.held[partition]
-        holding.next, holding.ledger_id = offset, None
+    def deleted_before(self, partition: TopicPartition, offset: int) -> None:
+        """Retention has deleted what nobody needs to have worked on now. Who was to read it next
+        goes on at the new beginning, after what it had fetched already."""
+        progress = self._of(partition)
+        progress.deleted = True
+        progress.skipped = max(progress.skipped, offset)
+        for view in self._books.views.values():
+            holding = view.held.get(partition)
+            if holding is not None and (holding.next is None or holding.next < offset):
+                holding.may_jump_to = offset
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -229,17 +243,17 @@ class DeliveryOracles:
             self._rewound.pop(partition, None)
 
     def position_found(self, partition: TopicPartition, offset: int) -> None:
-        """A member was told where the log begins or ends, for a partition without a commit."""
-        if partition not in self._books.brokers.group.offsets:
-            progress = self._of(partition)
+        """A member was told where the log begins or ends, to which the reset policy sends it."""
+        progress = self._of(partition)
+        if progress.deleted or partition not in self._books.brokers.group.offsets:
             progress.skipped = max(progress.skipped, offset)
 
     def offsets_fetched(self, client: int, partitions: Sequence[TopicPartition]) -> None:
         """The coordinator has read committed offsets to a client."""
         for partition in partitions:
             sender = self._rewound.get(partition)
-            if sender == client:
-                # It can see what happened, and has to repair it.
+            if sender == client and partition in self._books.views[client].held:
+                # It can see what happened before it lets go, and has to repair it.
                 del self._rewound[partition]
             elif sender is not None:
                 self._repeats[partition] = "a commit arrived after its sender had given up"

@@ -50,6 +50,8 @@ class Faults:
                 self._world.join(draw_shape(self._rng), Pace())
             case Kind.PARTITIONS:
                 self._add_partitions(incident)
+            case Kind.RETENTION:
+                self._delete_oldest(incident)
             case Kind.MOVE:
                 self._disturb_brokers(incident.amount + 0.5)
                 self._world.brokers.move_coordinator(0.1 + incident.amount)
@@ -137,6 +139,15 @@ class Faults:
         names = sorted(brokers.topics)
         chosen = names[incident.target % len(names)]
         brokers.create_topic(chosen, len(brokers.topics[chosen]) + 1 + incident.target % 2)
+
+    def _delete_oldest(self, incident: Incident) -> None:
+        partitions = self._world.brokers.partitions()
+        partition = partitions[incident.target % len(partitions)]
+        log = self._world.brokers.log(partition)
+        if log is not None:
+            # Half of what there is, and sometimes all of it.
+            log.delete_before(log.end if incident.amount > 0.5 else (log.start + log.end) // 2)
+            self._world.judge.deliveries.deleted_before(partition, log.start)
 
     # --- faults ----------------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ class CoordinatorEvents:
         """Offsets were read."""
 
     def member_removed(self, client: int, reason: str) -> None:
-        """A member was put out of the group by a timer."""
+        """A member was put out of the group by a timer (a static one: left behind)."""
 
     def member_replaced(self, old: int, new: int) -> None:
         """A static member has come back, and has what its former self had."""

@@ -46,7 +46,7 @@ class GroupOracles:
         self._due: dict[int, float] = {}
         self._last_protocols: dict[int, Protocols] = {}
         # Members that the coordinator has put out, or whose generation it has forgotten.
-        self._verdicts: dict[int, str] = {}
+        self._verdicts: dict[int, tuple[float, str]] = {}
         self._notices: list[NotifyKind] = []
         # Clients of which a JoinGroup was processed after they had given up on it.
         self.late_joins: set[int] = set()
@@ -133,7 +133,7 @@ class GroupOracles:
         match message:
             case JoinGroupResponse(error=ErrorCode.none):
                 view.generation = message.generation
-                self._verdicts.pop(view.member.client, None)
+                self._joined_again(view.member.client, sent_at)
             case SyncGroupResponse(error=ErrorCode.none) if current_sync:
                 view.confirmed_at = sent_at
                 self._synced(view, frozenset(decode_assignment(message.assignment)[0]))
@@ -146,6 +146,15 @@ class GroupOracles:
                         self._deliveries.position_found(listed.partition, listed.offset)
             case _:
                 pass
+
+    def _joined_again(self, client: int, asked_at: float) -> None:
+        """A JoinGroup that was sent after the verdict starts a new membership."""
+        verdict = self._verdicts.get(client)
+        if verdict is not None and asked_at >= verdict[0]:
+            del self._verdicts[client]
+
+    def _judged(self, client: int, cause: str) -> None:
+        self._verdicts[client] = (self._books.clock.now, cause)
 
     def _offset_fetched(self, view: View, fetched: FetchedOffset) -> None:
         if fetched.error is ErrorCode.none:
@@ -217,7 +226,7 @@ class GroupOracles:
         if holding is None and partition not in view.granted:
             raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")
         view.unreported[partition] += 1
-        cause = self._verdicts.get(client)
+        cause = self._verdicts[client][1] if client in self._verdicts else None
         if cause is None and holding is not None and self._overdue(view, partition, holding):
             cause = "a revoke was not finished before its deadline"
         config = view.member.config
@@ -303,6 +312,10 @@ class GroupOracles:
 
     def replaced(self, old: int, new: int) -> None:
         """A static member has come back, and has what its former self had."""
+        if self._books.network.processing_ghost:
+            # Not a return: the JoinGroup of a former self, which has arrived after its successor's.
+            self._judged(old, "a JoinGroup was processed after a later one")
+            self.late_joins.add(old)
         for partition, client in self._assigned.items():
             if client == old:
                 self._assigned[partition] = new
@@ -322,7 +335,7 @@ class GroupOracles:
     def removed(self, client: int, reason: str) -> None:
         """The coordinator has put a member out."""
         view = self._books.views.get(client)
-        self._verdicts[client] = f"put out of the group: {reason}"
+        self._judged(client, f"put out of the group: {reason}")
         self._books.counts["members put out"] += 1
         if view is None or not view.member.alive:
             return
@@ -332,17 +345,19 @@ class GroupOracles:
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",
             )
-        self._books.excuse(client, self._verdicts[client])
+        self._books.excuse(client, f"put out of the group: {reason}")
 
     def processed_late(self, client: int, message: Request) -> None:
         """A broker has processed what a member sent over a connection that it has given up."""
         if isinstance(message, JoinGroupRequest):
             # The group may have moved on with a member that knows nothing of it.
-            self._verdicts[client] = "a JoinGroup was processed after a later one"
+            self._judged(client, "a JoinGroup was processed after a later one")
             self.late_joins.add(client)
+            if message.member_id in self._books.brokers.group.members:
+                self._books.excuse(client, "a JoinGroup was processed after a later one")
 
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know these members' generation."""
         for client in clients:
-            self._verdicts[client] = "the coordinator has forgotten the generation"
-            self._books.excuse(client, self._verdicts[client])
+            self._judged(client, "the coordinator has forgotten the generation")
+            self._books.excuse(client, "the coordinator has forgotten the generation")

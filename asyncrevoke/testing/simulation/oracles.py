@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.network import Network
 
-_TRACE_LENGTH = 600
+_TRACE_LENGTH = 3000
 
 
 class Digest(Protocol):
@@ -61,6 +61,7 @@ class Holding:
     ledger_id: int | None = None
     revoking_since: float | None = None
     announced: bool = False
+    may_jump_to: int | None = None
 
 
 @dataclass(slots=True, eq=False)

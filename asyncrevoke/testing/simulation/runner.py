@@ -67,7 +67,7 @@ def _where(error: Exception) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def format_trace(world: World, last: int = 150) -> str:
+def format_trace(world: World, last: int = 3000) -> str:
     """The last things that happened, one a line."""
     entries = list(world.books.trace)[-last:]
     return "\n".join(

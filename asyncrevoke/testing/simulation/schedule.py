@@ -44,6 +44,7 @@ class Kind(enum.Enum):
     EXPIRE = "the timeout of a waiting step is over"
     AWAY = "a member stays away from its iterator for a while"
     PARTITIONS = "partitions are added"
+    RETENTION = "the oldest records of a partition are deleted"
     # Faults.
     CRASH = "a member dies without a word"
     FREEZE = "the event loop of a member is blocked"
@@ -66,6 +67,7 @@ CHURN = (
     (Kind.EXPIRE, 2),
     (Kind.AWAY, 1),
     (Kind.PARTITIONS, 1),
+    (Kind.RETENTION, 1),
     (Kind.SUBSCRIBE, 2),
 )
 FAULTS = (

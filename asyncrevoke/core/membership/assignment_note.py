@@ -1,0 +1,41 @@
+"""What a leader of ours adds to each assignment, in the user data that other clients ignore."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAGIC = b"ar1"
+_LAYOUT = struct.Struct(">3s?I")
+
+
+class AssignmentNote(NamedTuple):
+    """``withheld``: partitions wait for their present owners to release them, so that another
+    rebalance will follow soon. ``partitions``: a checksum of the topics and their partitions that
+    the leader assigned by."""
+
+    withheld: bool
+    partitions: int
+
+
+def checksum(partitions: Mapping[str, tuple[int, ...] | None]) -> int:
+    """The same for the same topics and partitions; a topic that does not exist counts as such."""
+    text = "\n".join(f"{topic} {partitions[topic]}" for topic in sorted(partitions))
+    return zlib.crc32(text.encode())
+
+
+def encode_note(note: AssignmentNote) -> bytes:
+    """The user data of an assignment."""
+    return _LAYOUT.pack(_MAGIC, note.withheld, note.partitions)
+
+
+def decode_note(user_data: bytes | None) -> AssignmentNote | None:
+    """The note, None if the leader was another client's."""
+    if user_data is None or len(user_data) != _LAYOUT.size or not user_data.startswith(_MAGIC):
+        return None
+    _, withheld, partitions = _LAYOUT.unpack(user_data)
+    return AssignmentNote(withheld, partitions)

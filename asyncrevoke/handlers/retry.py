@@ -1,0 +1,97 @@
+"""How often a failed handler is called again, and when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from asyncrevoke.errors import ConfigError, DecodeError
+
+RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+
+# 0.5 s doubled sixty times is beyond any max_backoff; a float would overflow at a thousand.
+_MOST_DOUBLINGS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Call a handler again that has raised.
+
+    ``attempts`` counts the first call; None goes on for ever. Before the second call it waits
+    ``backoff`` seconds, then twice as long each time, at most ``max_backoff``; each wait is varied
+    by up to the fraction ``jitter`` either way, so that records that failed together do not come
+    back together. ``retry_on`` is an exception type, or a tuple of them: others fail at once, and
+    so does a value that does not decode.
+
+    Hazard of None, and of long waits: while a record waits, its lane does, and commits of its
+    partition do not pass it. Raises ConfigError.
+    """
+
+    attempts: int | None = 3
+    backoff: float = 0.5
+    max_backoff: float = 30.0
+    jitter: float = 0.1
+    retry_on: RetryOn = Exception
+
+    def __post_init__(self) -> None:
+        self._check_attempts()
+        _check_seconds("backoff", self.backoff)
+        _check_seconds("max_backoff", self.max_backoff)
+        if self.max_backoff < self.backoff:
+            raise ConfigError(
+                f"Retry(max_backoff={self.max_backoff}) is less than backoff={self.backoff}: use "
+                f"max_backoff={self.backoff} to wait as long each time"
+            )
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
+            raise ConfigError(
+                f"Retry(jitter={self.jitter!r}) is the fraction by which a wait varies, from 0 to 1"
+            )
+        self._check_retry_on()
+
+    def _check_attempts(self) -> None:
+        attempts = cast("object", self.attempts)
+        if attempts is None:
+            return
+        if isinstance(attempts, bool) or not isinstance(attempts, int):
+            raise ConfigError(
+                f"Retry(attempts={attempts!r}) is a whole number, the first call included, or None "
+                "for ever"
+            )
+        if attempts < 1:
+            raise ConfigError(
+                f"Retry(attempts={attempts}): the first call counts, so use at least 1, or None "
+                "for ever"
+            )
+
+    def _check_retry_on(self) -> None:
+        retry_on = cast("object", self.retry_on)
+        types = cast("tuple[object, ...]", retry_on if isinstance(retry_on, tuple) else (retry_on,))
+        for each in types:
+            if not (isinstance(each, type) and issubclass(each, Exception)):
+                raise ConfigError(
+                    f"Retry(retry_on=...) takes a type of Exception or a tuple of them, not {each!r}"
+                )
+        if not types:
+            raise ConfigError("Retry(retry_on=()) would try nothing again: leave out retry=")
+
+    def allows(self, error: BaseException, calls: int) -> bool:
+        """Whether there is another attempt after so many calls, the last of which raised this."""
+        if isinstance(error, DecodeError) or not isinstance(error, self.retry_on):
+            return False
+        return self.attempts is None or calls < self.attempts
+
+    def delay(self, calls: int, random: Callable[[], float]) -> float:
+        """Seconds to wait after so many calls; ``random`` gives a number from 0 to 1."""
+        doubled = math.ldexp(self.backoff, min(calls - 1, _MOST_DOUBLINGS))
+        return min(doubled, self.max_backoff) * (1 + self.jitter * (2 * random() - 1))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if not _is_number(value) or cast("float", value) < 0:
+        raise ConfigError(f"Retry({name}={value!r}) is in seconds, a number of at least 0")

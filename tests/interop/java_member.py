@@ -1,0 +1,132 @@
+"""A member of a group written in Java, and what it says it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+from asyncrevoke.broker.jars import class_path
+from asyncrevoke.broker.java import find_java
+from asyncrevoke.broker.supervisor import die_with_parent
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+_ASSIGNORS = {
+    "cooperative-sticky": "CooperativeStickyAssignor",
+    "range": "RangeAssignor",
+}
+
+
+class _Partition(TypedDict):
+    topic: str
+    partition: int
+    offset: int
+
+
+class _Line(TypedDict):
+    """The fields that a line may have."""
+
+    name: str
+    partitions: list[_Partition]
+    offsets: list[_Partition]
+    success: bool
+    partition: int
+    offset: int
+    value: str
+
+
+class Seen(NamedTuple):
+    """One record that somebody consumed."""
+
+    partition: int
+    offset: int
+    value: int
+
+
+class JavaMember:
+    """Kafka's VerifiableConsumer: it commits after each of its polls.
+
+    ``committed`` is the offset of each partition that its last successful commit covers.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.owned: set[TopicPartition] = set()
+        self.ever_owned: set[TopicPartition] = set()
+        self.seen: list[Seen] = []
+        self.committed: dict[int, int] = {}
+
+    async def read(self) -> None:
+        """Take in what it prints, until it ends."""
+        output = self._process.stdout
+        assert output is not None
+        async for line in output:
+            self._take(json.loads(line))
+
+    def _take(self, line: _Line) -> None:
+        match line["name"]:
+            case "partitions_assigned":
+                added = {TopicPartition(p["topic"], p["partition"]) for p in line["partitions"]}
+                self.owned |= added
+                self.ever_owned |= added
+            case "partitions_revoked":
+                self.owned -= {
+                    TopicPartition(p["topic"], p["partition"]) for p in line["partitions"]
+                }
+            case "record_data":
+                self.seen.append(Seen(line["partition"], line["offset"], int(line["value"])))
+            case "offsets_committed":
+                if line["success"]:
+                    self.committed |= {p["partition"]: p["offset"] for p in line["offsets"]}
+            case _:
+                pass
+
+    async def leave(self) -> None:
+        """Let it close its consumer and end."""
+        self._process.terminate()
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once, if it still runs."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+
+@asynccontextmanager
+async def java_member(
+    folder: Path, bootstrap_servers: str, topic: str, group_id: str, assignor: str
+) -> AsyncGenerator[JavaMember]:
+    """Start one; it is gone when the block ends. Its log is ``java-*.log`` in ``folder``."""
+    number = len(list(folder.glob("java-*.log")))
+    # Members learn of a rebalance by their heartbeats, every 3 s unless told otherwise.
+    properties = folder / "java.properties"
+    properties.write_text("heartbeat.interval.ms=300\n", encoding="utf-8")
+    with (folder / f"java-{number}.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            find_java().path,
+            *("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *("-cp", class_path(tools=True), "org.apache.kafka.tools.VerifiableConsumer"),
+            *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", group_id),
+            *("--assignment-strategy", f"org.apache.kafka.clients.consumer.{_ASSIGNORS[assignor]}"),
+            *("--reset-policy", "earliest", "--session-timeout", "10000", "--verbose"),
+            *("--command-config", str(properties)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        )
+    member = JavaMember(process)
+    reading = asyncio.create_task(member.read())
+    try:
+        yield member
+    finally:
+        member.kill()
+        await process.wait()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading

@@ -1,0 +1,270 @@
+"""One group of our consumers and Java's, on a real broker, with records produced all the time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Literal, Self
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from interop.java_member import JavaMember, Seen, java_member
+
+from asyncrevoke import Consumer, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
+
+Assignor = Literal["cooperative-sticky", "range"]
+DEADLINE = 30.0
+PARTITIONS = 6
+
+
+class OurMember:
+    """A loop over one of our consumers. While ``delaying``, it delays each revoke that it hears
+    of."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.seen: list[Seen] = []
+        self.lost: set[TopicPartition] = set()
+        self.delaying = False
+        self.delayed: set[TopicPartition] = set()
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        return set(self.consumer.assignment())
+
+    async def run(self) -> None:
+        async for records, to_be_revoked, lost in self.consumer:
+            self.seen.extend(
+                Seen(record.partition, record.offset, int(record.value or b"-1"))
+                for record in records
+            )
+            self.lost |= lost
+            if to_be_revoked and self.delaying:
+                assert self.consumer.delay_revoke(to_be_revoked)
+                self.delayed |= to_be_revoked
+
+
+class Group:
+    """Both kinds of members, and a producer that never rests."""
+
+    def __init__(self, folder: Path, bootstrap: str, topic: str, assignor: Assignor) -> None:
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self.topic = topic
+        self._assignor: Assignor = assignor
+        self._stack = AsyncExitStack()
+        self._producing: asyncio.Task[None] | None = None
+        self._enough = asyncio.Event()
+        self.sent = 0
+        self.ours: list[OurMember] = []
+        self.javas: list[JavaMember] = []
+        self.everything = {TopicPartition(topic, number) for number in range(PARTITIONS)}
+
+    async def __aenter__(self) -> Self:
+        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap)
+        await self._stack.enter_async_context(producer)
+        self._producing = asyncio.create_task(self._produce(producer))
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._stop_producing()
+        await self._stack.aclose()
+
+    async def _produce(self, producer: AIOKafkaProducer) -> None:
+        while not self._enough.is_set():
+            for partition in range(PARTITIONS):
+                await producer.send_and_wait(self.topic, b"%d" % self.sent, partition=partition)
+                self.sent += 1
+            await asyncio.sleep(0.01)
+
+    async def _stop_producing(self) -> None:
+        self._enough.set()
+        if self._producing is not None:
+            await self._producing
+
+    async def our_member(self) -> OurMember:
+        """One of ours joins."""
+        consumer = await self._stack.enter_async_context(
+            Consumer(
+                self.topic,
+                bootstrap_servers=self._bootstrap,
+                group_id=f"group-of-{self.topic}",
+                assignors=(self._assignor,),
+                heartbeat_interval=0.3,
+            )
+        )
+        member = OurMember(consumer)
+        self.ours.append(member)
+        loop = asyncio.create_task(member.run())
+        self._stack.push_async_callback(self._end, member, loop)
+        return member
+
+    @staticmethod
+    async def _end(member: OurMember, loop: asyncio.Task[None]) -> None:
+        member.consumer.stop()
+        await loop
+
+    async def java_member(self) -> JavaMember:
+        """One of Java's joins."""
+        member = await self._stack.enter_async_context(
+            java_member(
+                self._folder,
+                self._bootstrap,
+                self.topic,
+                f"group-of-{self.topic}",
+                self._assignor,
+            )
+        )
+        self.javas.append(member)
+        return member
+
+    def members(self) -> list[OurMember | JavaMember]:
+        """Ours first, in the order in which they joined."""
+        return [*self.ours, *self.javas]
+
+    async def settles(self, *shares: int) -> None:
+        """Wait until the members own so many partitions each (ours first), each partition has
+        exactly one owner, and everything flows."""
+
+        def shared() -> bool:
+            owners = [member.owned for member in self.members()]
+            return (
+                [len(owned) for owned in owners] == list(shares)
+                and set().union(*owners) == self.everything
+                and sum(map(len, owners)) == PARTITIONS
+            )
+
+        await until(shared)
+        await self.flows(self.everything)
+        assert shared()
+
+    async def flows(self, partitions: set[TopicPartition]) -> None:
+        """Wait until records that are produced from now on arrive of each of these partitions."""
+        first = self.sent + PARTITIONS
+        wanted = {tp.partition for tp in partitions}
+        await until(lambda: wanted <= {s.partition for s in self.all_seen() if s.value >= first})
+
+    def all_seen(self) -> list[Seen]:
+        return [seen for member in self.members() for seen in member.seen]
+
+    async def check_that_each_record_was_consumed_once(self) -> None:
+        """Java's member says itself what it has read and could not commit; that may come again."""
+        await self._stop_producing()
+        await until(lambda: len({seen.value for seen in self.all_seen()}) >= self.sent)
+        times = Counter(seen.value for seen in self.all_seen())
+        assert set(times) == set(range(self.sent))
+        uncommitted = {
+            seen
+            for java in self.javas
+            for seen in java.seen
+            if seen.offset >= java.committed.get(seen.partition, 0)
+        }
+        twice = {seen for seen in self.all_seen() if times[seen.value] > 1}
+        assert twice <= uncommitted
+        in_order = defaultdict[int, list[int]](list)
+        for member in self.ours:
+            assert member.lost == set()
+            in_order.clear()
+            for seen in member.seen:
+                in_order[seen.partition].append(seen.offset)
+            assert all(offsets == sorted(set(offsets)) for offsets in in_order.values())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not condition():  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def start(
+    tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str
+) -> Callable[[Assignor], Group]:
+    return lambda assignor: Group(tmp_path, kafka_broker.bootstrap_servers, kafka_topic, assignor)
+
+
+@pytest.mark.kafka_topic(partitions=PARTITIONS)
+async def test_java_joins_a_group_that_we_lead_and_waits_for_what_we_delay(
+    start: Callable[[Assignor], Group],
+) -> None:
+    async with start("cooperative-sticky") as group:
+        ours = await group.our_member()
+        await group.settles(6)
+        ours.delaying = True
+        java = await group.java_member()
+        await until(lambda: len(ours.delayed) == 3)
+        # Java has joined and waits; what we keep flows all the while.
+        for _ in range(3):
+            await group.flows(group.everything - ours.delayed)
+        assert ours.owned == group.everything
+        assert java.ever_owned == set()
+        ours.delaying = False
+        await group.settles(3, 3)
+        assert java.owned == ours.delayed
+        await java.leave()
+        group.javas[0].owned.clear()
+        await group.settles(6, 0)
+        await group.check_that_each_record_was_consumed_once()
+
+
+@pytest.mark.kafka_topic(partitions=PARTITIONS)
+async def test_we_join_a_group_that_java_leads_and_delay_what_it_takes_for_another(
+    start: Callable[[Assignor], Group],
+) -> None:
+    async with start("cooperative-sticky") as group:
+        first = await group.java_member()
+        await group.settles(6)
+        ours = await group.our_member()
+        await group.settles(3, 3)
+        ours.delaying = True
+        second = await group.java_member()
+        await until(lambda: len(ours.delayed) == 1)
+        for _ in range(3):
+            await group.flows(group.everything - ours.delayed)
+        assert not second.ever_owned & ours.delayed
+        ours.delaying = False
+        await group.settles(2, 2, 2)
+        await first.leave()  # the leader
+        first.owned.clear()
+        await group.settles(3, 0, 3)
+        await group.check_that_each_record_was_consumed_once()
+
+
+@pytest.mark.kafka_topic(partitions=PARTITIONS)
+async def test_an_eager_group_of_both_gives_everything_up_and_repeats_nothing(
+    start: Callable[[Assignor], Group],
+) -> None:
+    async with start("range") as group:
+        ours = await group.our_member()
+        await group.settles(6)
+        java = await group.java_member()
+        await group.settles(3, 3)
+        await java.leave()
+        java.owned.clear()
+        await group.settles(6, 0)
+        assert ours.lost == set()
+        await group.check_that_each_record_was_consumed_once()
+
+
+@pytest.mark.kafka_topic(partitions=PARTITIONS)
+async def test_we_join_an_eager_group_that_java_leads(
+    start: Callable[[Assignor], Group],
+) -> None:
+    async with start("range") as group:
+        java = await group.java_member()
+        await group.settles(6)
+        await group.our_member()
+        await group.settles(3, 3)
+        await java.leave()
+        java.owned.clear()
+        await group.settles(6, 0)
+        await group.check_that_each_record_was_consumed_once()
