@@ -62,7 +62,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     Topics are given by name or by one ``pattern``, which must match a whole name. ``listener``
     hears of rebalances. ``resources`` is an async context manager that is entered before the first
     handler runs and left after the last one has ended; handlers have what it gives as
-    ``HandlerContext.state``. All options are described at :class:`~asyncrevoke.config.ConsumerConfig`.
+    ``HandlerContext.state``. All options are described at
+    :class:`~asyncrevoke.config.ConsumerConfig`.
     Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
     """
 
@@ -285,7 +286,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
         retry: Retry | None = None,
-        on_error: OnError = "stop",
+        dead_letter: str | None = None,
+        on_error: OnError | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         """Register an async function for topics; see ``Router.handler``.
@@ -293,7 +295,12 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         Entering a consumer that has handlers starts them. Such a consumer cannot be iterated.
         """
         return self._handler_router().handler(
-            *topics, pattern=pattern, retry=retry, on_error=on_error, **options
+            *topics,
+            pattern=pattern,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_error=on_error,
+            **options,
         )
 
     def include_router(self, router: Router) -> None:
@@ -397,10 +404,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             )
 
     async def _run_handlers(self, session: Session, router: Router) -> None:
-        from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+            DeadLetterProducer,
+        )
+        from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
+        dead_letters = DeadLetterProducer(self._config, session.log)
         try:
-            async with self._resources or nullcontext() as state:
+            async with nullcontext() if self._resources is None else self._resources as state:
                 runner = HandlerRunner(
                     session,
                     router,
@@ -409,6 +420,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                     order_by=self._config.order_by,
                     null_keys=self._config.null_keys,
                     state=state,
+                    dead_letters=dead_letters,
                 )
                 session.watch(runner)
                 await runner.run()
@@ -417,6 +429,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             raise
         finally:
             session.close_soon()
+            await dead_letters.aclose()
 
     def _handlers_failure(self) -> BaseException | None:
         handlers = self._handlers

@@ -91,7 +91,9 @@ class RecordBuffer:
                 except CorruptBatch as error:
                     if taken:
                         break
-                    raise CorruptRecordError(self.partition, self.position, str(error)) from error
+                    # A seek to the next offset would meet the same batch again.
+                    detail = f"{error}, and the batch goes up to offset {batch.next_offset - 1}"
+                    raise CorruptRecordError(self.partition, self.position, detail) from error
             cursor = self._cursor
             end = min(cursor + limit, len(decoded))
             if end > cursor:

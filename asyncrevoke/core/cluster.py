@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 _TIMER = "metadata"
 _FIRST_BACKOFF = 0.1
-_LONGEST_BACKOFF = 10.0
+# Nothing flows before an attempt finds the cluster again.
+_LONGEST_BACKOFF = 2.0
+# Somebody has to grant or correct something first.
+_SLOW = 10.0
 # A topic that is not there yet may be created at any moment, and somebody waits for it.
 _LONGEST_TOPIC_BACKOFF = 2.0
 # Several parts notice a moved leader at the same time, and again before the cluster has settled.
@@ -282,7 +285,7 @@ class Cluster:
             backoff = min(_FIRST_BACKOFF * 2**self._unresolved, _LONGEST_TOPIC_BACKOFF)
             self._unresolved = min(self._unresolved + 1, 16)
             if not unresolved:
-                backoff = _LONGEST_BACKOFF
+                backoff = _SLOW
             self._schedule(now, now + backoff, spread=backoff / 2)
         else:
             self._unresolved = 0

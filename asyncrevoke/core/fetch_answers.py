@@ -42,6 +42,8 @@ class FetchAnswers:
         self._read_committed = config.isolation_level == "read_committed"
         # Whose corruption was reported since the last poll.
         self._reported: dict[FetchSource, None] = {}
+        # Of the present answer: one error tells of all of them.
+        self._unauthorized: list[TopicPartition] = []
         self.on_appended: Callable[[FetchSource], None] = lambda _source: None
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
@@ -59,6 +61,7 @@ class FetchAnswers:
         served: dict[FetchSource, None] = {}
         fruitless = True
         answered: set[TopicPartition] = set()
+        self._unauthorized.clear()
         for fetched in reply.partitions:
             asked = flight.asked.get(fetched.partition)
             if asked is None or fetched.partition in answered:
@@ -87,6 +90,8 @@ class FetchAnswers:
                 served[source] = None
             elif self._append(now, source, asked.buffer, fetched):
                 served[source] = None
+        if self._unauthorized:
+            self.on_error(now, TopicAuthorizationError(self._unauthorized))
         for partition, asked in flight.asked.items():
             if partition not in answered and not asked.source.removed:
                 self._wait(now, asked.source, "the answer leaves it out")
@@ -145,7 +150,11 @@ class FetchAnswers:
             self._corrupt(now, source, buffer, "the broker finds it corrupt")
         elif error.retriable or error in _PASSING:
             self._cluster.refresh(now, f"fetch {source.name}: {error.name}")
-            self._wait(now, source, error.name)
+            if source.backoff == FIRST_BACKOFF:
+                # A leader that moves is nothing to warn of, a partition that stays without is.
+                source.delay(now)
+            else:
+                self._wait(now, source, error.name)
         else:
             self._forbidden(now, source, error)
 
@@ -153,12 +162,11 @@ class FetchAnswers:
         if not source.complained:
             source.complained = True
             partition = source.instance.partition
-            problem = PartitionsError(
-                [partition], f"{source.name}: the broker refuses to serve it: {error.name}"
-            )
             if error is ErrorCode.topic_authorization_failed:
-                problem = TopicAuthorizationError([partition])
-            self.on_error(now, problem)
+                self._unauthorized.append(partition)
+            else:
+                message = f"{source.name}: the broker refuses to serve it: {error.name}"
+                self.on_error(now, PartitionsError([partition], message))
         self._wait(now, source, error.name)
         source.not_before = now + _SLOW
 

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from asyncrevoke.core.buffer import RecordBuffer
 from asyncrevoke.core.effects import Node
-from asyncrevoke.core.fetch_source import FIRST_BACKOFF, LONGEST_BACKOFF, FetchSource
+from asyncrevoke.core.fetch_source import FIRST_BACKOFF, FetchSource
 from asyncrevoke.model import TopicPartition
 
 _SHORTEST_WAIT = 0.005
 _FIRST_WAIT = 0.01
+# Shorter than a single partition's: nothing of this broker flows before it is tried again.
+_LONGEST_BACKOFF = 2.0
 
 
 class Asked(NamedTuple):
@@ -87,7 +89,7 @@ class Lane:
     def failed(self, now: float) -> None:
         """The broker could not be asked: wait, longer each time."""
         self.not_before = now + self._backoff
-        self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
+        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
     def answered(self, now: float, flight: Flight, *, fruitless: bool) -> None:
         """A broker that answers at once, and with nothing, is not asked again at once."""

@@ -94,7 +94,7 @@ class Poller:
         self._tracking.settle(now)
         self._revocation.begin_poll(now)
         if self.stopping:
-            self.ended = True
+            self.end()
 
     def _drain(self, now: float, max_records: int | None) -> dict[TopicPartition, list[Record]]:
         limit = self._tracking.room(now, max_records or self._config.max_poll_records)
@@ -132,8 +132,9 @@ class Poller:
     def stop(self) -> None:
         """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
         self.stopping = True
+        self._revocation.unheard = True
         if self._polling:
-            self.ended = True
+            self.end()
         self._outbox.wake()
 
     def interrupt(self, now: float) -> None:
@@ -144,8 +145,9 @@ class Poller:
             self._idle_from(now)
 
     def end(self) -> None:
-        """No further results, and the last batch does not count."""
+        """No further results; a last batch that has not been counted will not be."""
         self.ended = True
+        self._revocation.unheard = True
 
     def boundary(self, now: float, *, inside: bool) -> None:
         """The user awaits the library outside a poll (R5, R10): what has drained may go."""

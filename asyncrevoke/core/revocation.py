@@ -41,6 +41,8 @@ class Revocation:
         # Leaving the group: nothing is announced any more, and only work in a task is waited for.
         self.leaving = False
         self.wait_for_tasks = True
+        # The iterator has ended: nobody takes poll results any more, and nothing new is begun.
+        self.unheard = False
         self.barrier_due = False
         self.slowest_commit = 0.0
         self.is_acknowledged: Callable[[PartitionInstance], bool] = lambda _instance: True
@@ -71,7 +73,7 @@ class Revocation:
             self._outbox.emit("info", "revoke requested", partitions=requested)
             self._arm_deadline()
             self._outbox.wake()
-        if self.leaving:
+        if self.leaving or self.unheard:
             self.progress(now)
 
     def tighten(self, deadline: float) -> None:
@@ -208,11 +210,10 @@ class Revocation:
     def _may_complete(self, instance: PartitionInstance) -> bool:
         if self.leaving:
             return True
-        return (
-            self.polling
-            and instance.state in (State.RV_NEXT, State.RV_LATER)
-            and not instance.delayed_by_hand
-        )
+        if not self.polling or instance.delayed_by_hand:
+            return False
+        announced = instance.state in (State.RV_NEXT, State.RV_LATER)
+        return announced or (self.unheard and instance.state is State.RV_REQUESTED)
 
     def _holds(self, instance: PartitionInstance) -> bool:
         if self.leaving:

@@ -17,6 +17,8 @@ class WaitLog:
         self._outbox = outbox
         self._since: dict[str, float] = {}
         self._last: dict[str, float] = {}
+        # What there was a line about since it began.
+        self._told: dict[str, None] = {}
 
     def waiting(self, now: float, key: str, event: str, **fields: object) -> None:
         """Say that ``event`` is still waited for, if it is time to say so again."""
@@ -24,11 +26,17 @@ class WaitLog:
         last = self._last.get(key)
         if last is None or now - last >= REPEAT_AFTER:
             self._last[key] = now
+            self._told[key] = None
             self._outbox.emit("warning", event, **fields, seconds=round(now - since, 1))
 
     def over(self, now: float, key: str, event: str = "", **fields: object) -> None:
-        """It is not waited for any more; says so if there was a line about it."""
+        """It is not waited for any more; says so if there was a line about it.
+
+        What comes and goes is not told of each time: when it was last told of is remembered.
+        """
         since = self._since.pop(key, None)
-        if self._last.pop(key, None) is not None and event:
+        told = key in self._told
+        self._told.pop(key, None)
+        if told and event:
             waited = now - since if since is not None else 0.0
             self._outbox.emit("info", event, **fields, seconds=round(waited, 1))

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 class Trial:
-    """A record whose first call has failed. ``calls`` counts those that were made."""
+    """A record that has failed. ``calls`` counts the calls that were made for it.
 
-    __slots__ = ("calls",)
+    ``failure`` is set when there are no further ones: it goes to the dead letter topic.
+    """
 
-    def __init__(self) -> None:
-        self.calls = 1
+    __slots__ = ("calls", "failure")
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.failure: BaseException | None = None
 
 
 class Backlog:
@@ -42,18 +46,25 @@ class Backlog:
         """Queue records of one partition."""
         self._lanes.put(partition, records)
 
-    def may_start(self, record: Record) -> bool:
-        """Whether anything more of its partition may begin."""
-        partition = record.topic_partition
+    def may_try_again(self, record: Record) -> bool:
+        """Whether a failed record may wait for another attempt: not while its partition stops."""
         return not (
             self._stopping
-            or self._halted.get(partition) == record.ledger_id
-            or self._source.is_revoking(partition)
+            or self.is_halted(record)
+            or self._source.is_revoking(record.topic_partition)
         )
+
+    def is_halted(self, record: Record) -> bool:
+        """Whether a failure has halted its partition."""
+        return self._halted.get(record.topic_partition) == record.ledger_id
 
     def try_again(self, entry: Entry[Record], delay: float) -> None:
         """This entry is tried again after ``delay`` seconds; its lane waits."""
         self.waiting.put(entry, delay)
+
+    def bury(self, entry: Entry[Record]) -> None:
+        """This entry goes to the dead letter topic next, also while its partition drains."""
+        self._lanes.again(entry)
 
     def abandon(self, record: Record) -> None:
         """It has ended and is not done."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import HandlerExitError
+from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.backlog import Backlog, Trial
 from asyncrevoke.handlers.context import HandlerContext
+from asyncrevoke.handlers.dead_letter import DeadLetter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
@@ -33,6 +35,7 @@ class HandlerWork:
         *,
         state: object,
         random: Callable[[], float],
+        dead_letters: DeadLetters | None,
     ) -> None:
         self._source = source
         self._router = router
@@ -42,6 +45,7 @@ class HandlerWork:
         self._stop = stop
         self._state = state
         self._random = random
+        self._dead_letters = dead_letters
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Record], Awaitable[object]]] = {}
         self.finished = source.complete
@@ -51,6 +55,8 @@ class HandlerWork:
         """Look up the handler of a topic; ConfigError if it has none."""
         if topic not in self._handlers:
             handler = self._router.find(topic)
+            if handler.dead_letter is not None and self._dead_letters is None:
+                raise ConfigError(f"{handler.name} has a dead letter topic, and nothing sends it")
             self._handlers[topic] = handler
             self._first_calls[topic] = (
                 self._with_context(handler) if handler.wants_context else handler.call
@@ -69,32 +75,66 @@ class HandlerWork:
         return HandlerContext(record, attempt, self._state, self._log)
 
     async def _call_again(self, record: Record, trial: Trial) -> None:
-        self._backlog.waiting.begin(record)
-        trial.calls += 1
-        await self._handlers[record.topic].call(record, self._context(record, trial.calls))
+        handler = self._handlers[record.topic]
+        if trial.failure is not None:
+            await self._bury(record, handler, trial.failure, trial.calls)
+        else:
+            self._backlog.waiting.begin(record)
+            trial.calls += 1
+            await handler.call(record, self._context(record, trial.calls))
         del self._trials[record]
+
+    async def _bury(
+        self, record: Record, handler: Handler, failure: BaseException, calls: int
+    ) -> None:
+        assert handler.dead_letter is not None
+        assert self._dead_letters is not None
+        attempts = 0 if isinstance(failure, DecodeError) else calls
+        try:
+            letter = DeadLetter(record, failure, attempts)
+            await self._dead_letters.send(handler.dead_letter, letter)
+        except Exception as error:
+            raise _UnsentError from error
+        self._say(
+            "a handler failed: its record went to the dead letter topic",
+            record,
+            handler,
+            failure,
+            dead_letter=handler.dead_letter,
+            attempts=attempts,
+        )
 
     # -- failures --------------------------------------------------------------------------------
 
     def failed(self, entry: Entry[Record], error: BaseException, /) -> bool:
-        """Apply the handler's policy: another attempt, or ``on_error``."""
+        """Apply the handler's policy: another attempt, the dead letter topic, or ``on_error``."""
         record = entry[1]
         handler = self._handlers[record.topic]
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self._fail(entry, HandlerExitError(error), handler)
+            return False
+        if isinstance(error, _UnsentError):
+            self._halt(entry, error.__cause__ or error, handler, "a dead letter cannot be sent")
             return False
         trial = self._trials.get(record)
         calls = 1 if trial is None else trial.calls
         retry = handler.retry
         if retry is not None and retry.allows(error, calls):
             self._try_again(entry, error, handler, retry, calls)
-            return False
-        if handler.on_error == "skip":
+        elif handler.dead_letter is not None:
+            if trial is None:
+                trial = self._trials[record] = Trial(calls)
+            trial.failure = error
+            self._backlog.bury(entry)
+        elif handler.on_error == "skip":
             self._say("a handler failed: its record is skipped", record, handler, error)
             self._trials.pop(record, None)
             self._source.complete(record)
             return True
-        self._fail(entry, error, handler)
+        elif handler.on_error == "pause":
+            self._halt(entry, error, handler, "a handler failed")
+        else:
+            self._fail(entry, error, handler)
         return False
 
     def _try_again(
@@ -106,7 +146,7 @@ class HandlerWork:
         calls: int,
     ) -> None:
         record = entry[1]
-        if not self._backlog.may_start(record):
+        if not self._backlog.may_try_again(record):
             self._say("a handler failed while its partition stops", record, handler, error)
             self._backlog.give_up(entry)
             return
@@ -120,7 +160,7 @@ class HandlerWork:
             seconds=round(delay, 3),
         )
         if calls == 1:
-            self._trials[record] = Trial()
+            self._trials[record] = Trial(calls)
         self._backlog.try_again(entry, delay)
 
     def _fail(self, entry: Entry[Record], error: BaseException, handler: Handler) -> None:
@@ -129,6 +169,23 @@ class HandlerWork:
         error.add_note(f"while {handler.name} handled {where}")
         self._backlog.abandon(record)
         self._stop(error)
+
+    def _halt(
+        self, entry: Entry[Record], error: BaseException, handler: Handler, what: str
+    ) -> None:
+        """Its partition stops and stays ours. What runs of it goes on."""
+        record = entry[1]
+        if not self._backlog.is_halted(record):
+            self._backlog.halt(record)
+        self._backlog.give_up(entry)
+        self._log.error(
+            f"{what}: its partition is paused; resume() reads the record again",
+            handler=handler.name,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            exc_info=error,
+        )
 
     def cancelled(self, record: Record, error: BaseException, /) -> None:
         """The record is not done. An error raised while being cancelled is only logged."""
@@ -154,3 +211,7 @@ class HandlerWork:
             **fields,
             exc_info=error,
         )
+
+
+class _UnsentError(Exception):
+    """A dead letter could not be sent; the cause says why."""

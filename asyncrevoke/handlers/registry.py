@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
+from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.signature import Call, HandlerFunction, compile_call, handler_name
 
-OnError: TypeAlias = Literal["stop", "skip"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OnError: TypeAlias = Literal["stop", "skip", "pause"]
 F = TypeVar("F", bound=HandlerFunction)
 
 _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
-_OPTIONS = ("pattern", "retry", "on_error")
-_NOT_OFFERED = ("dead_letter", "batch", "max_records", "max_wait", "max_handler_time")
+_OPTIONS = ("pattern", "retry", "dead_letter", "on_error")
+_NOT_OFFERED = ("batch", "max_records", "max_wait", "max_handler_time")
 
 
 class Handler(NamedTuple):
@@ -30,6 +33,7 @@ class Handler(NamedTuple):
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
     retry: Retry | None
+    dead_letter: str | None
     on_error: OnError
     call: Call
     wants_context: bool
@@ -69,7 +73,8 @@ class Router:
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
         retry: Retry | None = None,
-        on_error: OnError = "stop",
+        dead_letter: str | None = None,
+        on_error: OnError | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         r"""Register an async function for topics, or for every topic that fully matches a pattern.
@@ -79,11 +84,14 @@ class Router:
         ``Record``. Further parameters annotated ``Record`` and ``HandlerContext`` receive the
         record and what is known of the call.
 
-        ``retry`` calls the function again if it raises. What has failed for good, or does not
-        decode, goes by ``on_error``. ``"stop"``: no partition
+        ``retry`` calls the function again if it raises. A record that has failed for good, or
+        does not decode, is written to the topic ``dead_letter``, and is done when the broker has
+        acknowledged that; if it cannot be written, its partition pauses. Without such a topic it
+        goes by ``on_error``. ``"stop"`` (the default): no partition
         takes new records, what runs drains, offsets are committed, the group is left, and the
         error is raised from ``run``. Hazard: the next owner meets the same record. ``"skip"``
-        logs it and goes on.
+        logs it and goes on. ``"pause"``: nothing more of its partition is handled, which stays
+        ours while the others flow; ``health()`` names it, and ``resume`` goes on with the record.
 
         A topic named by a handler goes to it even if it matches a pattern; of several patterns
         the first one registered counts. The function itself is returned unchanged. It may be
@@ -91,14 +99,32 @@ class Router:
 
         Raises ConfigError for what cannot work, when the function is decorated.
         """
-        _check_options(topics, pattern, retry, on_error, options)
+        _check_options(topics, pattern, options)
+        _check_policy(retry, dead_letter, on_error)
         compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
+        if dead_letter is not None and (
+            dead_letter in topics or (compiled is not None and compiled.fullmatch(dead_letter))
+        ):
+            raise ConfigError(
+                f'dead_letter="{dead_letter}" is handled by the same handler, which would go round '
+                "for ever: use another topic"
+            )
 
         def register(function: F) -> F:
             name = handler_name(function)
             call, wants_context = compile_call(function, name)
             self._add(
-                Handler(name, function, topics, compiled, retry, on_error, call, wants_context)
+                Handler(
+                    name=name,
+                    function=function,
+                    topics=topics,
+                    pattern=compiled,
+                    retry=retry,
+                    dead_letter=dead_letter,
+                    on_error=on_error or "stop",
+                    call=call,
+                    wants_context=wants_context,
+                )
             )
             return function
 
@@ -146,8 +172,6 @@ class Router:
 def _check_options(
     topics: tuple[object, ...],
     pattern: object,
-    retry: object,
-    on_error: object,
     options: dict[str, object],
 ) -> None:
     for name in options:
@@ -159,10 +183,6 @@ def _check_options(
         close = difflib.get_close_matches(name, _OPTIONS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_OPTIONS)}"
         raise ConfigError(f"a handler has no option {name}: {hint}")
-    if retry is not None and not isinstance(retry, Retry):
-        raise ConfigError(f"retry={retry!r}: use retry=Retry(attempts=3), or leave it out")
-    if on_error not in get_args(OnError):
-        raise ConfigError(f'on_error={on_error!r} is unknown: use on_error="stop" or "skip"')
     for topic in topics:
         if callable(topic):
             raise ConfigError(
@@ -181,6 +201,21 @@ def _check_options(
     if not topics and pattern is None:
         raise ConfigError('a handler needs topics or a pattern: handler("orders")')
     _check_pattern(pattern)
+
+
+def _check_policy(retry: object, dead_letter: object, on_error: object) -> None:
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError(f"retry={retry!r}: use retry=Retry(attempts=3), or leave it out")
+    if on_error is not None and on_error not in get_args(OnError):
+        raise ConfigError(f'on_error={on_error!r} is unknown: use "stop", "skip" or "pause"')
+    if dead_letter is None:
+        return
+    check_topics((dead_letter,), "dead_letter")
+    if on_error is not None:
+        raise ConfigError(
+            "dead_letter says what happens to a record that has failed for good, and so does "
+            "on_error: leave out one of them"
+        )
 
 
 def _check_pattern(pattern: object) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
@@ -71,7 +73,7 @@ class Retry:
         for each in types:
             if not (isinstance(each, type) and issubclass(each, Exception)):
                 raise ConfigError(
-                    f"Retry(retry_on=...) takes a type of Exception or a tuple of them, not {each!r}"
+                    f"Retry(retry_on=...) takes types of Exception, one or a tuple, not {each!r}"
                 )
         if not types:
             raise ConfigError("Retry(retry_on=()) would try nothing again: leave out retry=")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.source import RecordSource
@@ -30,11 +31,12 @@ class HandlerRunner:
     Handlers run in lanes (``order_by``), at most ``concurrency`` at once; how many records are
     taken ahead is the source's to bound. A partition in ``to_be_revoked`` drains: with H the
     highest offset whose handler has started, what comes after H is dropped at once and the rest
-    runs to its end, without further attempts. Stopping drains every partition in the same way. A lost partition's handlers
-    are cancelled.
+    runs to its end, without further attempts. Stopping drains every partition in the same
+    way. A lost partition's handlers are cancelled.
 
     ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
-    the waits of retries, and ``random`` (from 0 to 1) varies them.
+    the waits of retries, and ``random`` (from 0 to 1) varies them. ``dead_letters`` is needed if a
+    handler has a dead letter topic.
     """
 
     def __init__(
@@ -49,13 +51,21 @@ class HandlerRunner:
         state: object = None,
         clock: Clock | None = None,
         random: Callable[[], float] = any_fraction,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self._source = source
         self._log = log
         self._lanes: LaneQueue[Record] = LaneQueue(order_by, null_keys)
         self._backlog = Backlog(source, self._lanes, clock or asyncio.get_running_loop())
         self._work = HandlerWork(
-            source, router, self._backlog, log, self._stop, state=state, random=random
+            source,
+            router,
+            self._backlog,
+            log,
+            self._stop,
+            state=state,
+            random=random,
+            dead_letters=dead_letters,
         )
         self._workers: Workers[Record] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import random
+import re
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -210,6 +211,44 @@ async def test_a_batch_that_is_spoiled_on_the_way_is_reported_and_read_when_it_i
     assert len(member.errors) < 10
 
 
+async def test_a_batch_that_stays_spoiled_can_be_sought_past(
+    numbers: Numbers, proxy: FaultyProxy
+) -> None:
+    consumer = numbers.consumer()
+    proxy.strike(Api.FETCH, altered(b"number-000010", b"numbed-000010"), times=None)
+    await numbers.send(30)
+    async with Member(consumer) as member:
+        await until(lambda: bool(member.errors), "an error")
+        (spoiled,) = member.errors[0].partitions
+        end = re.search(r"goes up to offset (\d+); seek past it", str(member.errors[0]))
+        assert end is not None
+        await numbers.send(30)
+        consumer.seek(spoiled, int(end[1]) + 1)
+        rest = {
+            (partition, offset)
+            for partition, offset in await numbers.written()
+            if partition != spoiled.partition or offset > int(end[1])
+        }
+        await until(lambda: rest <= set(member.handled), "the rest")
+    assert set(member.handled) == rest
+    assert rest != set(await numbers.written())
+
+
+async def test_a_slow_link_delays_records_and_not_heartbeats(
+    numbers: Numbers, proxy: FaultyProxy
+) -> None:
+    await numbers.send(3)
+    consumer = numbers.consumer(session_timeout=2.0, heartbeat_interval=0.3, commit_interval=0.1)
+    async with Member(consumer, tasks=True) as member:
+        await member.has(3)
+        proxy.bandwidth = 20_000  # bytes per second: about four seconds for these
+        await numbers.send(1000)
+        await member.has_all(numbers)
+        proxy.heal()
+    assert not member.lost
+    assert await numbers.committed() == 1003
+
+
 # -- brokers that freeze and restart
 
 
@@ -274,9 +313,10 @@ async def test_a_broker_that_restarts_costs_nothing(
 
 
 async def test_steps_that_are_cancelled_while_connections_break_lose_nothing(
-    numbers: Numbers, proxy: FaultyProxy
+    numbers: Numbers, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(7)
+    caplog.set_level(logging.WARNING, "asyncrevoke")
 
     async def now_and_then(answer: Answer) -> None:
         await (cut_in_mid_frame if chance.random() < 0.1 else let_through)(answer)
@@ -284,7 +324,12 @@ async def test_steps_that_are_cancelled_while_connections_break_lose_nothing(
     for api in Api:
         if api is not Api.API_VERSIONS:
             proxy.strike(api, now_and_then, times=None)
-    consumers = [numbers.consumer(commit_interval=0.1, max_poll_records=20) for _ in range(2)]
+    # If the first answer to a JoinGroup is lost, a rebalance waits until the id that it gave away
+    # has expired, which takes a session.
+    consumers = [
+        numbers.consumer(commit_interval=0.1, max_poll_records=20, session_timeout=6.0)
+        for _ in range(2)
+    ]
     handled: Counter[Place] = Counter()
     cancelled = 0
     lost: set[TopicPartition] = set()
@@ -322,4 +367,7 @@ async def test_steps_that_are_cancelled_while_connections_break_lose_nothing(
     assert handled == written
     assert not lost
     assert cancelled > 10
+    assert proxy.struck.total() > 50
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) < 30, warnings
     assert await numbers.committed() == written.total()

@@ -7,10 +7,8 @@ object. ``mode`` and ``disturbance`` are where the bug can show.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import pytest
+from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.core import assignment as assignment_module
 from asyncrevoke.core.assignment import Assignment
@@ -24,7 +22,6 @@ from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.partition import CAN, Can, PartitionInstance, State, Step
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
-from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
@@ -35,6 +32,16 @@ from asyncrevoke.testing.simulation.schedule import (
     Schedule,
     draw,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from asyncrevoke.model import GroupMetadata, TopicPartition
+
+
+Plan: TypeAlias = "dict[str, list[TopicPartition]]"
 
 
 @dataclass(frozen=True)
@@ -62,14 +69,21 @@ def long_freezes(schedule: Schedule) -> Schedule:
     )
 
 
-def slow_tasks_and_a_crowd(shape: Shape, **changes: float) -> Callable[[Schedule], Schedule]:
+def slow_tasks_and_a_crowd(
+    shape: Shape, revoke_timeout: float | None = None
+) -> Callable[[Schedule], Schedule]:
     """Members come one upon the other while work of some seconds is under way."""
 
     def tweak(schedule: Schedule) -> Schedule:
         members = tuple(MemberPlan(0.1 * number, shape, Pace(0.3, 2.5, 0.5)) for number in range(2))
         crowd = tuple(Incident(3.0 + 0.7 * number, Kind.JOIN, number) for number in range(5))
         return dataclasses.replace(
-            schedule, members=members, incidents=crowd, topics=(6,), duration=10.0, **changes
+            schedule,
+            members=members,
+            incidents=crowd,
+            topics=(6,),
+            duration=10.0,
+            revoke_timeout=revoke_timeout,
         )
 
     return tweak
@@ -94,12 +108,21 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
 
 
 def release_before_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Commits, "is_acknowledged", lambda _self, _instance: True)
+    def is_acknowledged(_self: Commits, _instance: PartitionInstance) -> bool:
+        return True
+
+    patch.setattr(Commits, "is_acknowledged", is_acknowledged)
 
 
 def leader_does_not_withhold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cooperative_sticky, "withhold", lambda plan, _claims: plan)
-    patch.setattr(leader, "repair", lambda plan, _members: (plan, []))
+    def withhold(plan: Plan, _claims: object) -> Plan:
+        return plan
+
+    def repair(plan: Plan, _members: object) -> tuple[Plan, list[object]]:
+        return plan, []
+
+    patch.setattr(cooperative_sticky, "withhold", withhold)
+    patch.setattr(leader, "repair", repair)
 
 
 def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +136,11 @@ def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
             zombies.setdefault(id(self), []).append(instance)
 
     patch.setattr(Assignment, "end", end_and_remember)
-    patch.setattr(Assignment, "live", lambda self: live(self) + zombies.get(id(self), []))
+
+    def live_and_dead(self: Assignment) -> list[PartitionInstance]:
+        return live(self) + zombies.get(id(self), [])
+
+    patch.setattr(Assignment, "live", live_and_dead)
 
 
 def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
@@ -145,16 +172,24 @@ def no_commit_of_a_reset_position(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_past_unfinished_work(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "commit_point", property(lambda self: self.position))
+    def position(self: Ledger) -> int:
+        return self.position
+
+    patch.setattr(Ledger, "commit_point", property(position))
 
 
 def joins_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Revocation, "at_barrier", property(lambda _self: True))
+    def at_barrier(_self: Revocation) -> bool:
+        return True
+
+    patch.setattr(Revocation, "at_barrier", property(at_barrier))
 
 
 def delivers_while_revoking(patch: pytest.MonkeyPatch) -> None:
-    may_flow = property(lambda self: not self.instance.terminal)
-    patch.setattr(FetchSource, "may_flow", may_flow)
+    def may_flow(self: FetchSource) -> bool:
+        return not self.instance.terminal
+
+    patch.setattr(FetchSource, "may_flow", property(may_flow))
 
 
 def delay_is_always_granted(patch: pytest.MonkeyPatch) -> None:
@@ -229,7 +264,10 @@ def commits_rewind(patch: pytest.MonkeyPatch) -> None:
 
 
 def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClassicMembership, "barrier", lambda _self, _now: None)
+    def barrier(_self: ClassicMembership, _now: float) -> None:
+        return
+
+    patch.setattr(ClassicMembership, "barrier", barrier)
 
 
 MUTANTS = [

@@ -1,4 +1,4 @@
-"""The oracles see what they are for: each mutant of the core is caught, and the core itself passes."""
+"""The oracles see what they are for: each mutant is caught, and the core itself passes."""
 
 import pytest
 from simulation.mutants import MUTANTS, Mutant

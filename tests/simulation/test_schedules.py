@@ -5,22 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from simulation.found import FOUND
 
 from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
-from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, draw
-
-NONE, LOSS, FAULTS = Disturbance
-
-# Schedules that once failed, and what was wrong.
-FOUND = [
-    (63, LOSS, "a JoinGroup processed late took the place of the one that was waited for"),
-    (191, LOSS, "in manual mode a rewound offset was noticed, and released all the same"),
-    (801, LOSS, "a JoinGroup was to be retried while the coordinator was unknown, and never was"),
-    (994, FAULTS, "the same, and the member kept what it had for ever"),
-    (558, FAULTS, "a late commit rewinds an idle partition, which is repaired at its release"),
-    (206, NONE, "partitions were added while a static leader was away: nobody assigned them"),
-    (209, FAULTS, "a static member was left behind by its group"),
-]
+from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw
 
 
 def _explain(failures: list[Outcome]) -> str:
@@ -44,7 +32,7 @@ def test_500_schedules_keep_every_invariant() -> None:
 @pytest.mark.parametrize("mode", GroupMode)
 def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode) -> None:
     for seed in range(25):
-        outcome = run(draw(seed, mode, NONE))
+        outcome = run(draw(seed, mode, Disturbance.NONE))
         assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
         causes = set(outcome.duplicates)
         assert causes <= {
@@ -53,13 +41,9 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
         }
 
 
-@pytest.mark.parametrize(
-    ("seed", "disturbance", "_why"), FOUND, ids=[f"{s}-{d.value}" for s, d, _ in FOUND]
-)
-def test_a_schedule_that_once_failed_passes(
-    seed: int, disturbance: Disturbance, _why: str
-) -> None:
-    outcome = run(draw(seed, disturbance=disturbance))
+@pytest.mark.parametrize("schedule", [s for _, s in FOUND], ids=[why for why, _ in FOUND])
+def test_a_schedule_that_once_failed_passes(schedule: Schedule) -> None:
+    outcome = run(schedule)
     assert outcome.failure is None, outcome.failure
 
 

@@ -1,45 +1,21 @@
-"""A whole core whose brokers are a test: the cluster answers by itself, the group by the test.
+"""A whole core in a group whose coordinator is a test: see :class:`ScriptedBrokers` for the rest.
 
-Metadata, FindCoordinator, OffsetFetch, ListOffsets and Fetch are answered at once, unless their
-kind is in ``silent``. JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit stay open until
-the test answers them. Nothing happens by itself: the clock moves by :meth:`ScriptedGroup.advance`.
+JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit stay open until the test answers them.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.effects import (
-    CancelTimer,
     Channel,
-    Complete,
-    Effect,
     Emit,
-    Event,
-    Failed,
-    FailureKind,
-    Node,
-    Notify,
     NotifyKind,
-    Replied,
     Send,
-    SetTimer,
-    TimerFired,
 )
 from asyncrevoke.core.membership.phase import Phase
-from asyncrevoke.model import PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import (
-    BrokerMetadata,
     ErrorCode,
-    FetchedOffset,
-    FetchedPartition,
-    FetchRequest,
-    FetchResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupMember,
@@ -47,21 +23,10 @@ from asyncrevoke.protocol.messages import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListedOffset,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    MetadataRequest,
-    MetadataResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    PartitionMetadata,
-    Request,
-    Response,
     SyncGroupRequest,
     SyncGroupResponse,
-    TopicMetadata,
 )
 from asyncrevoke.protocol.subscription import (
     Subscription,
@@ -70,22 +35,17 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.simulation.log import PartitionLog, decode_simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.model import PollResult, Record, TopicPartition
 
-RequestT = TypeVar("RequestT", bound=Request)
+from unit.scripted_brokers import ScriptedBrokers, tp
 
-BROKERS = tuple(BrokerMetadata(node_id=number, host=f"b{number}", port=9092) for number in (1, 2))
 MEMBER = "member-1"
-
-
-def tp(number: int, topic: str = "orders") -> TopicPartition:
-    return TopicPartition(topic, number)
 
 
 def orders(*numbers: int) -> frozenset[TopicPartition]:
@@ -111,245 +71,10 @@ def foreign(
     )
 
 
-class ScriptedGroup:
-    """One core in a group of the test's. ``eager`` takes the assignor range."""
+class ScriptedGroup(ScriptedBrokers):
+    """One core in a group of the test's."""
 
-    def __init__(
-        self,
-        *topics: str,
-        partitions: dict[str, int] | None = None,
-        eager: bool = False,
-        pattern: str | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> None:
-        self.now = 1000.0
-        if eager:
-            options.setdefault("assignors", ("range",))
-        self.eager = eager
-        options.setdefault("group_id", "billing")
-        self.config = ConsumerConfig(**options)
-        self.partitions = {"orders": 4} if partitions is None else partitions
-        self.topic_ids = {name: name.encode().ljust(16)[:16] for name in self.partitions}
-        self.coordinator = 1
-        # What OffsetFetch answers; 0 for what is not in it.
-        self.committed: dict[TopicPartition, int] = {}
-        self.silent: set[type[Request]] = set()
-        # Heartbeats are answered with it, unless it is None.
-        self.pulse: ErrorCode | None = None
-        self.generation = 0
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.sent: list[Send] = []
-        self._sent_at: dict[int, float] = {}
-        self.open: dict[int, Send] = {}
-        self._parked: dict[int, float] = {}
-        self._answers: deque[Event] = deque()
-        self.timers: dict[str, float] = {}
-        self.notices: list[Notify] = []
-        self.events: list[Emit] = []
-        self.completed: dict[int, Complete] = {}
-        self.core = ConsumerCore(self.config, [Node(-1, "boot", 9092)], decode_simulated)
-        if topics or pattern is None:
-            self.core.subscribe(self.now, topics or ("orders",))
-        else:
-            self.core.subscribe(self.now, pattern=pattern)
-
-    # --- the world -------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        self.core.start(self.now)
-        self.settle()
-
-    def settle(self) -> None:
-        """Carry out what the core asked for, and what it asks for then."""
-        self._carry_out(self.core.take_effects())
-        while self._answers:
-            self._handle(self._answers.popleft())
-            self._carry_out(self.core.take_effects())
-
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Send():
-                    self.sent.append(effect)
-                    self._sent_at[effect.request_id] = self.now
-                    self.open[effect.request_id] = effect
-                    self._answer_by_itself(effect)
-                case SetTimer(key, at, _):
-                    self.timers[key] = max(at, self.now)
-                case CancelTimer(key):
-                    self.timers.pop(key, None)
-                case Notify():
-                    self.notices.append(effect)
-                case Emit():
-                    self.events.append(effect)
-                case Complete(ticket):
-                    assert ticket not in self.completed, "a ticket is answered once"
-                    self.completed[ticket] = effect
-                case _:
-                    pass
-
-    def _answer_by_itself(self, send: Send) -> None:
-        if type(send.message) in self.silent:
-            return
-        answer: Response | None = None
-        match send.message:
-            case MetadataRequest(topics=topics):
-                answer = self._metadata(topics)
-            case FindCoordinatorRequest():
-                number = self.coordinator
-                answer = FindCoordinatorResponse(
-                    error=ErrorCode.none, node_id=number, host=f"b{number}", port=9092
-                )
-            case OffsetFetchRequest(partitions=partitions):
-                answer = OffsetFetchResponse(
-                    error=ErrorCode.none,
-                    offsets=tuple(
-                        FetchedOffset(
-                            partition=partition,
-                            error=ErrorCode.none,
-                            offset=self.committed.get(partition, 0),
-                        )
-                        for partition in partitions
-                    ),
-                )
-            case ListOffsetsRequest(queries=queries):
-                answer = ListOffsetsResponse(
-                    offsets=tuple(
-                        ListedOffset(
-                            partition=query.partition,
-                            error=ErrorCode.none,
-                            offset=0 if query.timestamp == -2 else self._log(query.partition).end,
-                        )
-                        for query in queries
-                    )
-                )
-            case FetchRequest():
-                answer = self._fetched(send.message)
-                if answer is None:
-                    self._parked[send.request_id] = self.now + send.message.max_wait
-            case HeartbeatRequest():
-                if self.pulse is not None:
-                    answer = HeartbeatResponse(error=self.pulse)
-            case _:
-                pass
-        if answer is not None:
-            self._answers.append(Replied(send.request_id, answer))
-
-    def _metadata(self, topics: tuple[str, ...] | None) -> MetadataResponse:
-        names = sorted(self.partitions) if topics is None else topics
-        return MetadataResponse(
-            brokers=BROKERS,
-            topics=tuple(
-                TopicMetadata(
-                    error=ErrorCode.none,
-                    name=name,
-                    topic_id=self.topic_ids[name],
-                    partitions=tuple(
-                        PartitionMetadata(
-                            error=ErrorCode.none, partition=number, leader_id=1, leader_epoch=0
-                        )
-                        for number in range(self.partitions[name])
-                    ),
-                )
-                if name in self.partitions
-                else TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name=name)
-                for name in names
-            ),
-        )
-
-    def _log(self, partition: TopicPartition) -> PartitionLog:
-        return self.logs.setdefault(partition, PartitionLog(1))
-
-    def _fetched(self, request: FetchRequest, *, expired: bool = False) -> FetchResponse | None:
-        found = tuple(
-            FetchedPartition(
-                partition=wanted.partition,
-                error=ErrorCode.none,
-                high_watermark=log.end,
-                last_stable_offset=log.end,
-                log_start_offset=0,
-                records=log.read(wanted.offset, wanted.max_bytes),
-            )
-            for wanted in request.partitions
-            for log in [self._log(wanted.partition)]
-        )
-        if expired or any(partition.records for partition in found):
-            return FetchResponse(error=ErrorCode.none, partitions=found)
-        return None
-
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, (Replied, Failed)):
-            del self.open[event.request_id]
-            self._parked.pop(event.request_id, None)
-        self._carry_out(self.core.handle(self.now, event))
-
-    def advance(self, seconds: float) -> None:
-        """Move the clock; timers fire, and fetches that wait come back empty, on the way."""
-        self.settle()
-        until = self.now + seconds
-        while True:
-            due = [(at, 0, key) for key, at in self.timers.items()]
-            due += [(at, request, "") for request, at in self._parked.items()]
-            at, request, key = min(due, default=(until + 1, 0, ""))
-            if at > until:
-                break
-            self.now = max(self.now, at)
-            if request:
-                message = self.open[request].message
-                assert isinstance(message, FetchRequest)
-                answer = self._fetched(message, expired=True)
-                assert answer is not None
-                self._handle(Replied(request, answer))
-            else:
-                del self.timers[key]
-                self._handle(TimerFired(key))
-            self.settle()
-        self.now = until
-
-    def produce(self, number: int, count: int = 1, topic: str = "orders") -> None:
-        """Append records, and answer the fetches that wait for them."""
-        self._log(tp(number, topic)).append(count)
-        for request_id in list(self._parked):
-            message = self.open[request_id].message
-            assert isinstance(message, FetchRequest)
-            answer = self._fetched(message)
-            if answer is not None:
-                self._handle(Replied(request_id, answer))
-        self.settle()
-
-    # --- open requests ---------------------------------------------------------------------------
-
-    def sends(self, kind: type[RequestT]) -> list[Send]:
-        """The open requests of this kind, oldest first."""
-        self.settle()
-        return [send for send in self.open.values() if isinstance(send.message, kind)]
-
-    def only(self, kind: type[RequestT]) -> tuple[Send, RequestT]:
-        """The one open request of this kind."""
-        sends = self.sends(kind)
-        assert len(sends) == 1, (kind.__name__, sends, self.phase())
-        message = sends[0].message
-        assert isinstance(message, kind)
-        return sends[0], message
-
-    def count(self, kind: type[Request]) -> int:
-        """How many requests of this kind were ever sent."""
-        self.settle()
-        return sum(isinstance(send.message, kind) for send in self.sent)
-
-    def sent_at(self, kind: type[Request]) -> float:
-        """When the last request of this kind was sent."""
-        return max(
-            self._sent_at[send.request_id] for send in self.sent if isinstance(send.message, kind)
-        )
-
-    def reply(self, send: Send, message: Response) -> None:
-        self._handle(Replied(send.request_id, message))
-        self.settle()
-
-    def fail(self, send: Send, kind: FailureKind = FailureKind.DISCONNECTED) -> None:
-        self._handle(Failed(send.request_id, kind, "gone"))
-        self.settle()
+    generation = 0
 
     # --- the group -------------------------------------------------------------------------------
 
@@ -547,3 +272,57 @@ def wait_until(group: ScriptedGroup, condition: Callable[[], object], within: fl
         assert group.now < begun + within, f"not within {within} s"
         group.advance(0.01)
     return group.now - begun
+
+
+# --- members in the middle of something ---------------------------------------------------------
+
+
+def working(
+    *numbers: int, eager: bool = False, **options: Unpack[ConsumerOptions]
+) -> tuple[ScriptedGroup, Record]:
+    """A member with these partitions whose user works on a record of the last one."""
+    options.setdefault("commit_mode", "ack")
+    group = ScriptedGroup(eager=eager, **options)
+    group.become_member(*numbers)
+    (record,) = group.receive(numbers[-1])
+    return group, record
+
+
+def draining_with_a_parked_join() -> tuple[ScriptedGroup, Record]:
+    """0 is kept, 1 is to go and drains, and a JoinGroup that lists both is parked."""
+    group, record = working(0, 1)
+    group.rebalance()
+    group.rejoin(0)
+    assert group.step().to_be_revoked == orders(1)
+    group.rebalance()
+    assert owned(group.joining()) == orders(0, 1)
+    return group, record
+
+
+def release(group: ScriptedGroup, record: Record) -> None:
+    group.complete(record)
+    group.step()
+    group.answer_commit()
+    assert record.topic_partition not in group.assigned
+
+
+def with_work(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[ScriptedGroup, Record]:
+    """A member of 0 and 1 that has done, and not yet committed, a record of 0."""
+    options.setdefault("commit_mode", "ack")
+    options.setdefault("commit_interval", 60.0)
+    group = ScriptedGroup(eager=eager, **options)
+    group.become_member(0, 1)
+    (record,) = group.receive(0)
+    group.complete(record)
+    return group, record
+
+
+def with_a_task(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[ScriptedGroup, Record]:
+    """A member of 0 whose only record is held by a task."""
+    group = ScriptedGroup(eager=eager, **options)
+    group.core.track(True, settle=True)
+    group.become_member(0)
+    (record,) = group.receive(0)
+    assert group.core.submit(record)
+    group.step()
+    return group, record

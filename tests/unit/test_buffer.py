@@ -128,6 +128,7 @@ def test_records_before_a_corrupt_batch_come_first_and_the_position_stays_before
             buffer.take(10)
         assert (caught.value.offset, caught.value.partitions) == (3, frozenset([TP]))
         assert "checksum mismatch" in str(caught.value)
+        assert "goes up to offset" in str(caught.value)  # where to seek
         assert buffer.position == 3
 
 

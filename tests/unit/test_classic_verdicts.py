@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.scripted_brokers import tp
 from unit.scripted_group import (
     MEMBER,
     ScriptedGroup,
     orders,
     owned,
     subscription_of,
-    tp,
     wait_until,
+    working,
 )
 
 from asyncrevoke.core.effects import FailureKind, NotifyKind, Send
@@ -297,3 +298,77 @@ def test_when_the_coordinator_is_found_again_a_heartbeat_asks_for_its_verdict_at
     assert len(group.sends(HeartbeatRequest)) == 1
     group.answer_beat(ErrorCode.unknown_member_id)
     assert group.assigned == frozenset()
+
+
+# --- heartbeats ---------------------------------------------------------------------------------
+
+
+def interval(group: ScriptedGroup) -> float:
+    """Seconds between the next two heartbeats."""
+    group.answer_beat()
+    begun = group.now
+    group.beat()
+    return round(group.now - begun, 6)
+
+
+def test_heartbeats_are_more_frequent_for_a_while_after_a_sync() -> None:
+    group = ScriptedGroup()
+    group.become_member(0)
+    assert interval(group) == 0.3
+    group.answer_beat()
+    group.pulse = ErrorCode.none
+    group.advance(5.0)
+    group.pulse = None
+    assert interval(group) == 1.0
+
+
+def test_heartbeats_stay_frequent_while_nothing_is_assigned() -> None:
+    group = ScriptedGroup()
+    group.become_member()
+    group.pulse = ErrorCode.none
+    group.advance(30.0)
+    group.pulse = None
+    assert interval(group) == 0.3
+
+
+def test_heartbeats_stay_frequent_while_a_follow_up_is_owed() -> None:
+    group, _ = working(0, 1)
+    group.rebalance()
+    group.rejoin(0)
+    group.step()
+    group.pulse = ErrorCode.none
+    group.advance(30.0)
+    group.pulse = None
+    assert interval(group) == 0.3
+
+
+def test_heartbeats_are_never_more_than_one_at_a_time_and_never_rarer_than_asked_for() -> None:
+    group = ScriptedGroup(heartbeat_interval=0.1, session_timeout=6.0)
+    group.become_member(0)
+    assert interval(group) == 0.1
+    group.advance(10.0)
+    assert len(group.sends(HeartbeatRequest)) == 1
+
+
+@BOTH
+def test_a_heartbeat_without_an_answer_looks_for_the_coordinator_and_beats_again(
+    eager: bool,
+) -> None:
+    group = ScriptedGroup(eager=eager)
+    group.become_member(0)
+    group.coordinator = 2
+    group.fail(group.beat(), FailureKind.TIMEOUT)
+    assert group.beat().node.node_id == 2
+    assert group.phase() is Phase.STABLE
+
+
+@BOTH
+@pytest.mark.parametrize("error", [ErrorCode.not_coordinator, ErrorCode.coordinator_not_available])
+def test_heartbeats_follow_the_coordinator(eager: bool, error: ErrorCode) -> None:
+    group = ScriptedGroup(eager=eager)
+    group.become_member(0)
+    group.coordinator = 2
+    group.answer_beat(error)
+    send = group.beat()
+    assert send.node.node_id == 2
+    assert group.phase() is Phase.STABLE

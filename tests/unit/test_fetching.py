@@ -595,6 +595,28 @@ def test_refused_access_is_reported_once_and_tried_slowly_until_it_is_granted() 
     assert len(world.errors) == 2
 
 
+def test_one_error_tells_of_all_partitions_that_may_not_be_read() -> None:
+    world = FetchWorld(6)
+    world.assign(0, 3)
+    topic_refused = ErrorCode.topic_authorization_failed
+    world.answer(1, refused(0, topic_refused), refused(3, topic_refused))
+    (error,) = world.errors
+    assert isinstance(error, TopicAuthorizationError)
+    assert error.partitions == {tp(0), tp(3)}
+    assert "grant READ" in str(error)
+
+
+def test_a_leader_that_moves_is_no_warning_and_one_that_stays_away_is() -> None:
+    world = FetchWorld(1)
+    world.assign(0)
+    world.answer(1, refused(0, ErrorCode.fenced_leader_epoch))
+    world.advance(0.2)
+    assert world.named("waiting to fetch") == []
+    world.answer(1, refused(0, ErrorCode.not_leader_or_follower))
+    (line,) = world.named("waiting to fetch")
+    assert line.fields["reason"] == "not_leader_or_follower"
+
+
 def test_an_error_that_will_not_pass_is_reported_and_tried_slowly() -> None:
     world = FetchWorld(1)
     world.assign(0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.scripted_group import ScriptedGroup, orders, tp
+from unit.scripted_brokers import tp
+from unit.scripted_group import ScriptedGroup, orders
 
 from asyncrevoke.errors import IllegalStateError, PartitionsError
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
@@ -288,3 +289,27 @@ def test_dropped_records_are_read_again_if_the_revoke_is_withdrawn() -> None:
     group.rejoin(0, 1)
     group.advance(0.6)  # the fetch for the other partition waits for half a second
     assert offsets(group.step()) == [(1, 2), (1, 3), (1, 4)]
+
+
+def test_after_the_end_of_the_loop_a_new_revoke_waits_only_for_its_own_tasks() -> None:
+    """Handlers that drain at the end must not hold back partitions of which nothing runs."""
+    group = member(0, 1, commit_mode="ack")
+    group.receive(0)
+    group.core.stop(group.now)
+    assert group.poll() is None
+    group.core.boundary(group.now, inside=True)
+    take_away(group, 0)
+    assert group.assigned == orders(0)
+
+
+def test_after_the_end_of_the_loop_a_revoke_still_waits_for_its_tasks() -> None:
+    group = member(0, 1, commit_mode="ack")
+    (record,) = group.receive(1)
+    group.core.stop(group.now)
+    assert group.poll() is None
+    group.core.boundary(group.now, inside=True)
+    take_away(group, 0)
+    assert group.assigned == orders(0, 1)
+    group.complete(record)
+    group.answer_commit()
+    assert group.assigned == orders(0)

@@ -273,14 +273,25 @@ def test_a_topic_is_handled_once() -> None:
     assert router.topics == {"orders", "clicks"}
 
 
-@pytest.mark.parametrize("option", ["retry", "dead_letter", "batch", "max_records", "max_wait"])
+@pytest.mark.parametrize("option", ["batch", "max_records", "max_wait"])
 def test_an_option_of_later_versions_is_refused_and_not_ignored(option: str) -> None:
     assert f"{option}= is not offered by this version" in refusal(takes_bytes, **{option: 1})
 
 
 def test_a_wrong_option_is_answered_with_the_right_one() -> None:
     assert "did you mean on_error" in refusal(takes_bytes, on_eror="skip")
-    assert 'on_error="stop" or "skip"' in refusal(takes_bytes, on_error="pause")
+    assert 'use "stop", "skip" or "pause"' in refusal(takes_bytes, on_error="retry")
+    assert "retry=Retry(attempts=3)" in refusal(takes_bytes, retry=3)
+
+
+def test_a_dead_letter_topic_that_cannot_work_is_refused() -> None:
+    both = refusal(takes_bytes, dead_letter="orders.dlq", on_error="stop")
+    assert "leave out one of them" in both
+    assert "go round" in refusal(takes_bytes, "a", "b", dead_letter="b")
+    assert "no name of a topic" in refusal(takes_bytes, dead_letter="orders dlq")
+    assert "names of topics" in refusal(takes_bytes, dead_letter=True)
+    with pytest.raises(ConfigError, match="go round"):
+        Router().handler(pattern="orders.*", dead_letter="orders.dlq")
 
 
 def test_topics_or_a_pattern_are_needed_and_not_both() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.scripted_runner import Running, running
 from unit.scripted_source import (
     ORDERS,
     OTHERS,
@@ -36,78 +36,8 @@ from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from asyncrevoke.config import NullKeys, OrderBy
-
-
-class Running:
-    """A runner at work on a scripted source."""
-
-    def __init__(
-        self,
-        handler: Callable[[Record], Awaitable[None]],
-        *,
-        concurrency: int = 64,
-        order_by: OrderBy | None = "key",
-        null_keys: NullKeys = "ordered",
-        on_error: OnError = "stop",
-    ) -> None:
-        async def handle(record: Record) -> None:
-            await handler(record)
-
-        self.source = ScriptedSource()
-        self.log = LogLines()
-        router = Router()
-        router.handler("orders", on_error=on_error)(handle)
-        self.runner = HandlerRunner(
-            self.source,
-            router,
-            concurrency=concurrency,
-            log=self.log,
-            order_by=order_by,
-            null_keys=null_keys,
-        )
-        self.task = asyncio.get_running_loop().create_task(self.runner.run())
-
-    async def stop(self) -> None:
-        """The consumer closes: the runner ends when all has drained."""
-        self.source.stop()
-        async with asyncio.timeout(5):
-            await self.task
-
-    async def failure(self) -> BaseException:
-        """The runner ends by itself with this error."""
-        done, _ = await asyncio.wait([self.task], timeout=5)
-        assert done, "the runner has not ended"
-        error = self.task.exception()
-        assert error is not None
-        return error
-
-
-@contextlib.asynccontextmanager
-async def running(
-    handler: Callable[[Record], Awaitable[None]],
-    *,
-    concurrency: int = 64,
-    order_by: OrderBy | None = "key",
-    null_keys: NullKeys = "ordered",
-    on_error: OnError = "stop",
-) -> AsyncGenerator[Running]:
-    run = Running(
-        handler,
-        concurrency=concurrency,
-        order_by=order_by,
-        null_keys=null_keys,
-        on_error=on_error,
-    )
-    try:
-        yield run
-    finally:
-        run.task.cancel()
-        await asyncio.wait([run.task])
-    mine = asyncio.current_task()
-    assert [task for task in asyncio.all_tasks() if task is not mine] == []
+    from asyncrevoke.config import OrderBy
 
 
 # -- at work --------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 _LEAVE_TIMER = "leave"
 _LEAVE_TIMEOUT = 5.0
+_LONG_SYNC = 5.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _REFUSED = frozenset(
@@ -450,6 +451,9 @@ class ClassicMembership:
             self._move(Phase.STABLE, Move.DRAIN)
         elif self._phase is Phase.DRAIN and self.eager:
             self._revocation.tighten(self._group_deadline(now))
+        elif self._phase is Phase.AWAIT_SYNC:
+            # The sync is over, and its answer on its way or lost.
+            self._exchange.doubt(now)
         elif self._phase in (Phase.STABLE, Phase.DRAIN):
             if self._leaving or not self._topics:
                 self._revocation.tighten(self._group_deadline(now))
@@ -474,6 +478,9 @@ class ClassicMembership:
             match reply.error:
                 case ErrorCode.none:
                     self._heartbeat.confirm(sent_at)
+                    if self._phase is Phase.AWAIT_SYNC and sent == self.stamp:
+                        # The others may be at work long ago, with our assignment lost on its way.
+                        self._exchange.doubt(now, _LONG_SYNC)
                 case ErrorCode.rebalance_in_progress:
                     if sent == self.stamp:
                         self.rebalance_seen(now)

@@ -114,16 +114,16 @@ class JoinExchange:
             "join", lambda later: self._send_sync(later, request), now
         )
 
-    def doubt(self, now: float) -> None:
-        """The coordinator has moved on although our JoinGroup was not answered: the answer is on
+    def doubt(self, now: float, patience: float = _DOUBT_FOR) -> None:
+        """The coordinator has moved on although our request was not answered: the answer is on
         its way, or an older copy of the request, processed late, has taken its place and the
-        answer went to a dead connection. If it does not come, ask again on a fresh one."""
+        answer went to a dead connection. If it does not come in time, ask on a fresh one."""
         if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
-            self._outbox.set_timer(_DOUBT_TIMER, now + _DOUBT_FOR, self._despair)
+            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._despair)
 
     def _despair(self, _now: float) -> None:
         if self._outstanding is not None and self._sent_to is not None:
-            self._outbox.emit("info", "JoinGroup is not answered; asking again")
+            self._outbox.emit("info", "the coordinator does not answer; asking it again")
             self._outbox.put(Reset(self._sent_to, Channel.JOIN))
 
     def cancel(self) -> None:
@@ -173,6 +173,7 @@ class JoinExchange:
         node = self._coordinator.node
         if node is None or self._request is not None or self._outstanding is not None:
             return
+        self._sent_to = node
         self._outstanding = self._outbox.send(
             request,
             node,
@@ -183,6 +184,7 @@ class JoinExchange:
 
     def _sync_answered(self, now: float, sent_at: float, reply: Reply) -> None:
         self._outstanding = None
+        self._outbox.cancel_timer(_DOUBT_TIMER)
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff = _FIRST_BACKOFF

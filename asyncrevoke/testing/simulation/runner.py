@@ -67,12 +67,11 @@ def _where(error: Exception) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def format_trace(world: World, last: int = 3000) -> str:
+def format_trace(world: World) -> str:
     """The last things that happened, one a line."""
-    entries = list(world.books.trace)[-last:]
     return "\n".join(
         f"{at:9.4f} {'world' if client < 0 else f'client {client}':9} {what}"
-        for at, client, what in entries
+        for at, client, what in world.books.trace
     )
 
 

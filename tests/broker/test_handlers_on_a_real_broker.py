@@ -1,0 +1,251 @@
+"""Handlers as users have them, against a real Apache Kafka: retries, dead letters, pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from asyncrevoke import Consumer, HandlerContext, Record, Retry, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from typing import Unpack
+
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.config import ConsumerOptions
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
+
+DEADLINE = 20.0
+SOON = Retry(attempts=3, backoff=0.05)
+
+
+class Kafka:
+    """The broker of the session, and a topic with its dead letter topic."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.address = address
+        self.topic = topic
+        self.dead = f"{topic}.dlq"
+
+    def options(self, **options: Unpack[ConsumerOptions]) -> ConsumerOptions:
+        return {"bootstrap_servers": self.address, "group_id": self.topic, **options}
+
+    async def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+        await admin.start()
+        try:
+            new = NewTopic(topic, partitions, 1, topic_configs=settings)
+            await admin.create_topics([new])
+        finally:
+            await admin.close()
+
+    async def produce(self, count: int, partitions: int = 1, size: int = 0) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=self.address) as producer:
+            for number in range(count):
+                await producer.send(
+                    self.topic,
+                    b"%d" % number + b" " * size,
+                    key=b"k%d" % (number % 7),
+                    partition=number % partitions,
+                    timestamp_ms=1_700_000_000_000 + number,
+                    headers=[("number", b"%d" % number)],
+                )
+            await producer.flush()
+
+    async def committed(self) -> int:
+        looker = Consumer(**self.options())
+        async with looker:
+            numbers = await looker.partitions_for_topic(self.topic)
+            found = await looker.committed(*(TopicPartition(self.topic, n) for n in numbers))
+        return sum(offset.offset for offset in found.values() if offset is not None)
+
+    async def dead_letters(self, count: int) -> list[Record]:
+        letters: list[Record] = []
+        async with (
+            asyncio.timeout(DEADLINE),
+            Consumer(self.dead, bootstrap_servers=self.address) as reader,
+        ):
+            while len(letters) < count:
+                letters.extend((await anext(reader)).records)
+            letters.extend((await reader.poll(timeout=0.5)).records)
+        return letters
+
+
+@pytest.fixture
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
+    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "the condition has not come true in time"
+        await asyncio.sleep(0.01)
+
+
+async def test_what_fails_is_tried_again_and_then_goes_to_the_dead_letter_topic(
+    kafka: Kafka,
+) -> None:
+    await kafka.create(kafka.dead, 2)
+    await kafka.produce(40)
+    consumer = Consumer(**kafka.options())
+    calls: list[tuple[int, int]] = []
+    done: Counter[int] = Counter()
+
+    @consumer.handler(kafka.topic, retry=SOON, dead_letter=kafka.dead)
+    async def handle(value: bytes, context: HandlerContext) -> None:
+        number = int(value)
+        calls.append((number, context.attempt))
+        if number % 10 == 0 or (number % 10 == 7 and context.attempt == 1):
+            raise ValueError(f"no {number}")
+        done[number] += 1
+
+    async with consumer:
+        await until(lambda: len(done) == 36 and Counter(n for n, _ in calls)[30] == 3)
+        consumer.stop()
+    assert set(done.values()) == {1}
+    assert await kafka.committed() == 40
+    assert [attempt for number, attempt in calls if number == 20] == [1, 2, 3]
+    assert [attempt for number, attempt in calls if number == 17] == [1, 2]
+    letters = sorted(await kafka.dead_letters(4), key=lambda each: int(each.value or b""))
+    assert [each.value for each in letters] == [b"0", b"10", b"20", b"30"]
+    letter = letters[2]
+    assert letter.key == b"k6"
+    assert letter.timestamp == 1_700_000_000_020
+    assert letter.headers == (
+        ("number", b"20"),
+        ("asyncrevoke-origin-topic", kafka.topic.encode()),
+        ("asyncrevoke-origin-partition", b"0"),
+        ("asyncrevoke-origin-offset", b"20"),
+        ("asyncrevoke-origin-timestamp", b"1700000000020"),
+        ("asyncrevoke-error-type", b"ValueError"),
+        ("asyncrevoke-error-message", b"no 20"),
+        ("asyncrevoke-attempts", b"3"),
+    )
+
+
+async def test_what_does_not_decode_goes_to_the_dead_letter_topic_a_tombstone_too(
+    kafka: Kafka,
+) -> None:
+    await kafka.create(kafka.dead)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.address) as producer:
+        await producer.send_and_wait(kafka.topic, b"no number", key=b"a", partition=0)
+        await producer.send_and_wait(kafka.topic, None, key=b"b", partition=0)
+        batch = producer.create_batch()  # neither key nor value: send() refuses that
+        batch.append(timestamp=None, key=None, value=None)
+        await (await producer.send_batch(batch, kafka.topic, partition=0))
+        await producer.send_and_wait(kafka.topic, b"7", partition=0)
+    consumer = Consumer(**kafka.options())
+    numbers: list[int] = []
+
+    @consumer.handler(kafka.topic, retry=Retry(attempts=None), dead_letter=kafka.dead)
+    async def handle(value: int) -> None:
+        numbers.append(value)
+
+    async with consumer:
+        letters = await kafka.dead_letters(3)
+        await until(lambda: numbers == [7])
+        consumer.stop()
+    assert {(each.key, each.value) for each in letters} == {
+        (b"a", b"no number"),
+        (b"b", None),
+        (None, None),
+    }
+    assert await kafka.committed() == 4
+
+
+async def test_a_letter_that_the_broker_refuses_halts_its_partition_and_drops_nothing(
+    kafka: Kafka,
+) -> None:
+    await kafka.create(kafka.dead, **{"max.message.bytes": "300"})
+    await kafka.produce(10, size=500)
+    consumer = Consumer(**kafka.options())
+
+    @consumer.handler(kafka.topic, dead_letter=kafka.dead)
+    async def handle(value: bytes) -> None:
+        if int(value) == 4:
+            raise ValueError("boom")
+
+    async with consumer:
+        await until(lambda: consumer.health().paused_partitions)
+        assert consumer.health().paused_partitions == {TopicPartition(kafka.topic, 0)}
+        consumer.stop()
+    assert await kafka.committed() == 4
+
+
+async def test_a_failure_pauses_its_partition_until_it_is_resumed(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    kafka = Kafka(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
+    await kafka.create(kafka.topic, 2)
+    await kafka.produce(20, partitions=2)
+    consumer = Consumer(**kafka.options())
+    works = False
+    handled: Counter[int] = Counter()
+
+    @consumer.handler(kafka.topic, on_error="pause")
+    async def handle(value: bytes) -> None:
+        number = int(value)
+        if number == 6 and not works:
+            raise ValueError("not yet")
+        handled[number] += 1
+
+    async with consumer:
+        await until(lambda: consumer.health().paused_partitions)
+        assert consumer.health().paused_partitions == {TopicPartition(kafka.topic, 0)}
+        await until(lambda: all(handled[number] for number in range(1, 20, 2)))
+        assert not handled[6]
+        works = True
+        consumer.resume([TopicPartition(kafka.topic, 0)])
+        await until(lambda: all(handled[number] for number in range(20)))
+        consumer.stop()
+    assert await kafka.committed() == 20
+    assert all(handled[number] == 1 for number in range(1, 20, 2))
+
+
+async def test_resources_are_open_while_handlers_run(kafka: Kafka) -> None:
+    await kafka.produce(5)
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def database() -> AsyncGenerator[list[str]]:
+        log.append("open")
+        yield log
+        log.append("closed")
+
+    consumer = Consumer(**kafka.options(), resources=database())
+
+    @consumer.handler(kafka.topic)
+    async def handle(value: bytes, context: HandlerContext[list[str]]) -> None:
+        context.state.append("handled")
+        if context.record.offset == 4:
+            consumer.stop()
+
+    async with asyncio.timeout(DEADLINE):
+        await consumer.run()
+    assert log == ["open", *["handled"] * 5, "closed"]
+    assert await kafka.committed() == 5
+
+
+async def test_a_resource_that_does_not_open_ends_the_run(kafka: Kafka) -> None:
+    @asynccontextmanager
+    async def database() -> AsyncGenerator[None]:
+        raise ConnectionError("no database")
+        yield
+
+    consumer = Consumer(**kafka.options(), resources=database())
+
+    @consumer.handler(kafka.topic)
+    async def handle(value: bytes) -> None: ...
+
+    with pytest.raises(ConnectionError, match="no database"):
+        async with asyncio.timeout(DEADLINE):
+            await consumer.run()

@@ -1,0 +1,53 @@
+"""A failing schedule is made small, and says what is needed to see it again."""
+
+import subprocess
+import sys
+
+import pytest
+from simulation.mutants import MUTANTS
+
+from asyncrevoke.testing.simulation import schedule as schedules
+from asyncrevoke.testing.simulation.runner import run, run_many, shrink
+from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw
+
+COMMITS_TOO_MUCH = next(m for m in MUTANTS if m.name == "commits past unfinished work")
+
+
+def _failing() -> Schedule:
+    found = (draw(seed, GroupMode.COOPERATIVE, Disturbance.FAULTS) for seed in range(50))
+    return next(s for s in found if len(s.incidents) > 4 and run(s).invariant == "I5")
+
+
+def test_a_failing_schedule_is_made_small_and_still_fails_in_the_same_way() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        COMMITS_TOO_MUCH.patch(patch)
+        schedule = _failing()
+        small = shrink(schedule)
+        assert run(small).invariant == "I5"
+    assert not small.incidents
+    assert len(small.members) <= len(schedule.members)
+    assert run(small).failure is None
+
+
+def test_a_failure_has_its_trace_and_a_summary_counts_it() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        COMMITS_TOO_MUCH.patch(patch)
+        summary = run_many(range(10), GroupMode.COOPERATIVE, Disturbance.NONE, stop_after=2)
+    assert len(summary.failures) == 2
+    assert "OffsetCommitRequest" in summary.failures[0].trace
+    assert "2 failed" in summary.describe()
+
+
+def test_a_schedule_written_as_code_is_the_same_schedule() -> None:
+    schedule = draw(7)
+    again: object = eval(schedule.as_code(), vars(schedules))
+    assert isinstance(again, Schedule)
+    assert again.as_code() == schedule.as_code()
+    assert [i.kind for i in again.incidents] == [i.kind for i in schedule.incidents]
+
+
+def test_the_command_prints_a_summary_and_fails_only_if_a_schedule_does() -> None:
+    command = [sys.executable, "-m", "asyncrevoke.testing.simulation", "--seeds", "0:3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 schedules, 0 failed" in done.stdout

@@ -1,0 +1,192 @@
+"""What ends a partition of a classic member before its release: deadlines, and topics that go."""
+
+from __future__ import annotations
+
+import pytest
+from unit.scripted_brokers import tp
+from unit.scripted_group import (
+    ScriptedGroup,
+    orders,
+    owned,
+    wait_until,
+    working,
+)
+
+from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    HeartbeatRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+)
+
+BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
+
+
+# --- deadlines ----------------------------------------------------------------------------------
+
+
+def test_an_eager_member_loses_what_has_not_drained_when_the_group_stops_waiting() -> None:
+    group, record = working(0, 1, eager=True, rebalance_timeout=20.0)
+    group.answer_beat()
+    confirmed = group.sent_at(HeartbeatRequest)
+    late = group.beat()
+    group.advance(6.0)
+    group.answer_beat(ErrorCode.rebalance_in_progress, send=late)
+    result = group.step()
+    while not result.lost:
+        assert result.to_be_revoked
+        group.advance(0.05)
+        result = group.step()
+    # The group may have begun to wait right after our last confirmed heartbeat was sent.
+    assert group.now == pytest.approx(confirmed + 19.0, abs=0.6)
+    assert result.lost == orders(1)
+    assert owned(group.joining()) == frozenset()
+    assert not group.complete(record)
+
+
+def test_a_cooperative_member_loses_only_what_has_not_drained_at_its_own_deadline() -> None:
+    group, record = working(0, 1, revoke_timeout=10.0)
+    group.rebalance()
+    group.rejoin(0)
+    begun = group.now
+    group.step()
+    group.pulse = ErrorCode.none
+    wait_until(group, lambda: group.phase() is not Phase.DRAIN, 10.0)
+    assert 8.5 <= group.now - begun < 10.0
+    assert owned(group.joining()) == orders(0)
+    assert group.step().lost == orders(1)
+    assert group.assigned == orders(0)
+    assert not group.complete(record)
+    assert not group.core.delay_revoke([tp(1)])
+
+
+def test_without_a_timeout_of_its_own_a_cooperative_member_takes_the_rebalance_timeout() -> None:
+    group, _ = working(0, 1, rebalance_timeout=30.0)
+    group.rebalance()
+    group.rejoin(0)
+    begun = group.now
+    group.pulse = ErrorCode.none
+    group.step()
+    wait_until(group, lambda: group.phase() is not Phase.DRAIN, 30.0)
+    assert 28.0 <= group.now - begun < 30.0
+
+
+@BOTH
+def test_what_was_done_before_the_deadline_is_committed_at_it(eager: bool) -> None:
+    group = ScriptedGroup(eager=eager, commit_mode="ack", revoke_timeout=10.0, commit_interval=60.0)
+    group.become_member(0)
+    group.produce(0, 3)
+    first, _, _ = group.step().records
+    group.rebalance()
+    if not eager:
+        group.rejoin()
+    group.step()
+    group.complete(first)
+    group.pulse = ErrorCode.none
+    wait_until(group, lambda: group.sends(OffsetCommitRequest), 10.0)
+    assert group.committing() == {tp(0): 1}
+    assert group.phase() is Phase.DRAIN
+    group.answer_commit()
+    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.step().lost == orders(0)
+
+
+def test_a_last_commit_without_an_answer_does_not_hold_the_join_beyond_the_deadline() -> None:
+    group = ScriptedGroup(commit_mode="ack", revoke_timeout=10.0, commit_interval=60.0)
+    group.become_member(0)
+    group.produce(0, 2)
+    first, _ = group.step().records
+    group.rebalance()
+    group.rejoin()
+    begun = group.now
+    group.step()
+    group.complete(first)
+    group.pulse = ErrorCode.none
+    wait_until(group, lambda: group.phase() is Phase.AWAIT_JOIN, 10.0)
+    assert group.now - begun < 10.0
+    late, _ = group.only(OffsetCommitRequest)
+    group.answer_commit(send=late)
+    assert group.step().lost == orders(0)
+
+
+# --- topics that go and come --------------------------------------------------------------------
+
+
+@BOTH
+def test_partitions_of_a_deleted_topic_are_lost_and_the_rest_stays(eager: bool) -> None:
+    group = ScriptedGroup(
+        "orders", "bills", partitions={"orders": 2, "bills": 2}, eager=eager, metadata_max_age=5.0
+    )
+    group.start()
+    group.give_id()
+    group.answer_join()
+    group.answer_sync(tp(0), tp(0, "bills"))
+    group.pulse = ErrorCode.none
+    del group.partitions["bills"]
+    group.advance(20.0)
+    result = group.step()
+    assert result.lost == {tp(0, "bills")}
+    group.step()
+    assert owned(group.joining()) == (frozenset() if eager else orders(0))
+    assert group.assigned == (frozenset() if eager else orders(0))
+
+
+@BOTH
+def test_a_topic_deleted_and_created_again_is_another_one(eager: bool) -> None:
+    group = ScriptedGroup(eager=eager, metadata_max_age=5.0)
+    group.become_member(0)
+    first = group.instance(0)
+    group.pulse = ErrorCode.none
+    group.topic_ids["orders"] = b"another-orders--"
+    group.advance(6.0)
+    assert group.step().lost == orders(0)
+    group.step()
+    group.rejoin(0)
+    assert group.instance(0) not in (None, first)
+    group.advance(20.0)
+    assert group.phase() is Phase.STABLE
+    assert group.step().lost == frozenset()
+
+
+def test_a_delayed_partition_of_a_deleted_topic_does_not_hold_the_follow_up() -> None:
+    group, record = working(0, 1, metadata_max_age=5.0)
+    group.rebalance()
+    group.rejoin(0)
+    group.step()
+    group.partitions["orders"] = 1
+    group.pulse = ErrorCode.none
+    group.advance(20.0)
+    assert group.step().lost == orders(1)
+    assert not group.complete(record)
+    assert owned(group.joining()) == orders(0)
+
+
+def test_a_topic_assigned_before_we_hear_that_it_was_created_again_is_kept() -> None:
+    group = ScriptedGroup(
+        "orders", "bills", partitions={"orders": 1, "bills": 1}, metadata_max_age=5.0
+    )
+    group.start()
+    group.give_id()
+    group.answer_join()
+    group.answer_sync(tp(0), tp(0, "bills"))
+    group.pulse = ErrorCode.none
+    del group.partitions["bills"]
+    group.advance(20.0)
+    assert group.step().lost == {tp(0, "bills")}
+    group.rejoin(0)
+    group.partitions["bills"] = 1
+    group.topic_ids["bills"] = b"another-bills---"
+    group.silent.add(MetadataRequest)
+    group.rebalance()
+    group.answer_join()
+    group.answer_sync(tp(0), tp(0, "bills"))  # the leader has heard of it before us
+    assert group.assigned == {tp(0), tp(0, "bills")}
+    kept = group.instance(0, "bills")
+    group.advance(5.0)
+    send, request = group.only(MetadataRequest)
+    group.silent.clear()
+    group.reply(send, group._metadata(request.topics))
+    assert group.step().lost == frozenset()
+    assert group.instance(0, "bills") == kept
+    assert group.phase() is Phase.STABLE

@@ -1,0 +1,50 @@
+"""Log lines about what is waited for: at once, and then in proportion."""
+
+from __future__ import annotations
+
+from asyncrevoke.core.effects import Emit
+from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.waiting import REPEAT_AFTER, WaitLog
+
+
+def lines(outbox: Outbox) -> list[tuple[str, object]]:
+    return [(e.event, e.fields["seconds"]) for e in outbox.take() if isinstance(e, Emit)]
+
+
+def test_a_wait_is_told_of_at_once_again_after_a_while_and_when_it_is_over() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    for now in range(25):
+        log.waiting(now, "broker", "waiting")
+    log.over(25, "broker", "answers")
+    log.over(26, "broker", "answers")
+    assert lines(outbox) == [("waiting", 0), ("waiting", 10), ("waiting", 20), ("answers", 25)]
+
+
+def test_what_comes_and_goes_is_not_told_of_each_time() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    for now in range(40):
+        log.waiting(now, "broker", "waiting")
+        log.over(now + 0.5, "broker", "answers")
+    told = lines(outbox)
+    assert [event for event, _ in told] == ["waiting", "answers"] * 4
+
+
+def test_a_wait_soon_after_another_one_is_told_of_if_it_lasts() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    log.waiting(0, "broker", "waiting")
+    log.over(1, "broker", "answers")
+    for now in range(2, 13):
+        log.waiting(now, "broker", "waiting")
+    assert lines(outbox) == [("waiting", 0), ("answers", 1), ("waiting", 8)]
+    assert REPEAT_AFTER == 10
+
+
+def test_things_are_told_of_by_their_own_keys() -> None:
+    outbox = Outbox()
+    log = WaitLog(outbox)
+    log.waiting(0, "one", "waiting for one")
+    log.waiting(0, "other", "waiting for the other")
+    assert [event for event, _ in lines(outbox)] == ["waiting for one", "waiting for the other"]
