@@ -164,6 +164,23 @@ async def test_a_member_that_begins_before_its_broker_says_so_and_begins_with_it
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) <= 2, caplog.text
 
 
+async def test_closing_while_no_broker_answers_waits_for_nothing_but_a_goodbye(
+    numbers: Numbers, proxy: FaultyProxy
+) -> None:
+    clock = asyncio.get_running_loop().time
+    consumer = numbers.consumer(commit_interval=0.05)
+    await numbers.send(30)
+    async with Member(consumer, tasks=True) as member:
+        await member.has(30)
+        async with asyncio.timeout(DEADLINE):
+            while await numbers.committed() < 30:  # noqa: ASYNC110 - the broker's
+                await asyncio.sleep(0.05)
+        await proxy.refuse()
+        await until(lambda: consumer.health().coordinator is None, "it is noticed")
+        begun = clock()
+    assert clock() - begun < 10
+
+
 @pytest.mark.parametrize("live", [0, 1, 2])
 async def test_one_live_address_among_dead_ones_is_enough(
     numbers: Numbers, proxy: FaultyProxy, live: int

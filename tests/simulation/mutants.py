@@ -271,16 +271,14 @@ def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
-    Mutant(
-        "release before the commit is acknowledged", release_before_acknowledged, ("I11", "I17")
-    ),
+    Mutant("release before the commit is acknowledged", release_before_acknowledged, ("I11",)),
     Mutant("a leader that does not withhold", leader_does_not_withhold, ("I3", "I8", "I11")),
     Mutant("a lost instance that commits", lost_instance_commits, ("I3",), tweak=long_freezes),
     Mutant("no stale-verdict rule", no_stale_verdict_rule, ("undue loss",)),
     Mutant(
         "no follow-up after a release while a JoinGroup was parked",
         no_follow_up_after_a_release_while_parked,
-        ("I16", "I14"),
+        ("I16",),
         tweak=parked_behind_an_eager_member,
     ),
     Mutant("no commit of a reset position", no_commit_of_a_reset_position, ("I17",)),
@@ -310,7 +308,7 @@ MUTANTS = [
     Mutant(
         "the barrier is ignored",
         barrier_is_ignored,
-        ("I14", "I16", "undue removal"),
+        ("undue removal",),
         GroupMode.EAGER,
     ),
 ]

@@ -40,7 +40,7 @@ def test_a_failure_has_its_trace_and_a_summary_counts_it() -> None:
 
 def test_a_schedule_written_as_code_is_the_same_schedule() -> None:
     schedule = draw(7)
-    again: object = eval(schedule.as_code(), vars(schedules))
+    again: object = eval(schedule.as_code(), dict(vars(schedules)))
     assert isinstance(again, Schedule)
     assert again.as_code() == schedule.as_code()
     assert [i.kind for i in again.incidents] == [i.kind for i in schedule.incidents]

@@ -61,6 +61,7 @@ class ScriptedCore:
         self.effects: list[Effect] = []
         self.events: list[Event] = []
         self.calls: list[tuple[str, object]] = []
+        self.gone: set[int] = set()
         self.results: list[PollResult | Exception] = []
         self.on_event: Callable[[Event], None] = lambda _event: None
         self.on_close: Callable[[int, bool], None] = self.close_at_once
@@ -156,7 +157,7 @@ class ScriptedCore:
         self.calls.append(("interrupt", None))
 
     def owns(self, record: Record) -> bool:
-        return record.ledger_id >= 0
+        return record.offset not in self.gone
 
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         self.calls.append(("drop_after", (partition, offset)))

@@ -11,7 +11,12 @@ import pytest
 from unit.scripted_core import ORDERS, ScriptedConsumer, record, result, scripted_consumer, until
 
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.errors import ConfigError, ConsumerClosedError, IllegalStateError
+from asyncrevoke.errors import (
+    ConfigError,
+    ConsumerClosedError,
+    IllegalStateError,
+    PartitionLostError,
+)
 from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -221,6 +226,14 @@ async def test_what_is_committed_by_hand_is_the_next_offset() -> None:
         for wrong in ({ORDERS: -1}, {ORDERS: "9"}, {"orders": 1}, 5):
             with pytest.raises(ConfigError):
                 await ours.commit(wrong)  # type: ignore[arg-type]
+
+
+async def test_a_record_of_a_lost_partition_cannot_be_committed_by_hand() -> None:
+    async with consumer("orders", commit_mode="manual") as ours:
+        ours.core.gone.add(4)
+        with pytest.raises(PartitionLostError, match="orders-0"):
+            await ours.commit(record(4))
+        assert ours.core.asked("commit") == []
 
 
 async def test_committing_needs_a_group() -> None:

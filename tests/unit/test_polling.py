@@ -313,3 +313,16 @@ def test_after_the_end_of_the_loop_a_revoke_still_waits_for_its_tasks() -> None:
     group.complete(record)
     group.answer_commit()
     assert group.assigned == orders(0)
+
+
+def test_a_group_that_keeps_us_waiting_is_said_again_and_again() -> None:
+    """A JoinGroup may be parked for long; a member without partitions must not look dead."""
+    group = ScriptedGroup(session_timeout=60.0)
+    group.start()
+    group.give_id()
+    said = "waiting for the group: its other members have to rejoin, or one that has vanished "
+    group.advance(25.0)
+    assert len(group.named(said + "to time out")) == 2
+    group.rejoin(0)
+    group.advance(25.0)
+    assert len(group.named(said + "to time out")) == 2

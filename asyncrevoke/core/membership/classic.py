@@ -23,6 +23,7 @@ from asyncrevoke.core.membership.join_exchange import JoinExchange
 from asyncrevoke.core.membership.leader import Leader
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
 from asyncrevoke.core.membership.refusals import refusal, unanswerable
+from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 _LEAVE_TIMER = "leave"
 _LEAVE_TIMEOUT = 5.0
 _LONG_SYNC = 5.0
+_WAIT_TIMER = "group-wait"
+_SAY_AFTER = 10.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _REFUSED = frozenset(
@@ -82,6 +85,7 @@ class ClassicMembership:
         assignors: Sequence[Assignor],
     ) -> None:
         self._outbox = outbox
+        self._log = WaitLog(outbox)
         self._config = config
         self._cluster = cluster
         self._coordinator = coordinator
@@ -275,6 +279,7 @@ class ClassicMembership:
         )
         self._move(self._phase, Move.JOIN if self._member_id else Move.ASK_ID)
         self._outbox.emit("info", "joining", group=self._group_id, reason=reason)
+        self._outbox.set_timer(_WAIT_TIMER, now + _SAY_AFTER, lambda at: self._say_waiting(at, now))
         self._exchange.join(now, request, known=self._generation >= 0)
 
     def _subscription(
@@ -392,6 +397,7 @@ class ClassicMembership:
             self.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
             return
         self._move(Phase.AWAIT_SYNC, Move.SYNCED)
+        self._outbox.cancel_timer(_WAIT_TIMER)
         if self._leaving:
             # Added partitions are released unseen; what we held is on its way out already.
             self._move(Phase.STABLE, Move.DRAIN)
@@ -478,6 +484,7 @@ class ClassicMembership:
             match reply.error:
                 case ErrorCode.none:
                     self._heartbeat.confirm(sent_at)
+                    self._log.over(now, "membership", "membership is confirmed again")
                     if self._phase is Phase.AWAIT_SYNC and sent == self.stamp:
                         # The others may be at work long ago, with our assignment lost on its way.
                         self._exchange.doubt(now, _LONG_SYNC)
@@ -496,6 +503,7 @@ class ClassicMembership:
                 case ErrorCode.group_authorization_failed:
                     self.fail(now, self._refusal(ErrorCode.group_authorization_failed))
                 case error if error in _MOVED:
+                    self._suspect(now)
                     self._coordinator.unknown(now, f"Heartbeat: {error.name}")
                     self._coordinator.call_when_known("beat", self._heartbeat.soon, now)
                 case error:
@@ -504,8 +512,35 @@ class ClassicMembership:
             self.fail(now, unanswerable(reply))
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
+            self._suspect(now)
             self._coordinator.unknown(now, f"Heartbeat: {detail}")
             self._coordinator.call_when_known("beat", self._heartbeat.soon, now)
+
+    def _suspect(self, now: float) -> None:
+        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
+        has moved grants a new session, but worth a line."""
+        confirmed = self._heartbeat.confirmed_at
+        if confirmed is not None and now - confirmed > self._config.session_timeout:
+            self._log.waiting(
+                now,
+                "membership",
+                "membership is suspect: no heartbeat was confirmed for longer than the session",
+                group=self._group_id,
+                last_confirmed=round(now - confirmed, 1),
+            )
+
+    def _say_waiting(self, now: float, since: float) -> None:
+        self._outbox.emit(
+            "warning",
+            "waiting for the group: its other members have to rejoin, or one that has vanished "
+            "to time out",
+            group=self._group_id,
+            phase=self._phase.value,
+            seconds=round(now - since, 1),
+        )
+        self._outbox.set_timer(
+            _WAIT_TIMER, now + _SAY_AFTER, lambda at: self._say_waiting(at, since)
+        )
 
     def _evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
@@ -537,6 +572,7 @@ class ClassicMembership:
 
     def _forget_join(self) -> None:
         self._exchange.cancel()
+        self._outbox.cancel_timer(_WAIT_TIMER)
         self._heartbeat.stop()
         self._outbox.cancel_timer(_LEAVE_TIMER)
         self._leader.resign()

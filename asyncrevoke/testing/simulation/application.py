@@ -177,6 +177,8 @@ class Application:
     def cancel_step(self, seconds: float) -> None:
         """Cancel a parked step, and take it up again later."""
         if self.parked:
+            self.member.core.interrupt(self.member.now)
+            self.member.take_effects()
             self._step_again(seconds)
 
     def expire_step(self) -> None:
@@ -358,9 +360,13 @@ class Application:
             self._next_step.cancel()
         if self.shape in (Shape.TASKS, Shape.GROUP):
             if self.shape is Shape.TASKS:
+                # Closing stops the runner's loop; the loop around a task group was just left,
+                # and could be taken up again.
+                self.member.core.stop(self.member.now)
                 for partition in sorted(self._waiting):
                     self._drop(partition)
             self._draining = True
+            self.member.core.stop(self.member.now)
             self.member.core.boundary(self.member.now, inside=True)
             self.member.take_effects()
             self._maybe_drained()
@@ -398,6 +404,7 @@ class Application:
         """Whether something of this partition is not done, or the loop has not come round."""
         return (
             not (self.parked or self.closing)
+            or (self._draining and self.shape is Shape.GROUP)
             or partition in self._delayed
             or bool(self._busy.get(partition))
             or bool(self._waiting.get(partition))
