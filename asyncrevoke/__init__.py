@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         GroupAuthorizationError,
         HandlerCancelledError,
         HandlerExitError,
+        HandlerTimeoutError,
         IllegalStateError,
         InconsistentGroupError,
         NoOffsetError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         TopicAuthorizationError,
         UnsupportedVersionError,
     )
+    from asyncrevoke.handlers.batch import BatchError
     from asyncrevoke.handlers.context import HandlerContext
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.retry import Retry
@@ -51,6 +53,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncRevokeError",
     "AuthenticationError",
+    "BatchError",
     "BrokerError",
     "ConfigError",
     "Consumer",
@@ -65,6 +68,7 @@ __all__ = [
     "HandlerCancelledError",
     "HandlerContext",
     "HandlerExitError",
+    "HandlerTimeoutError",
     "Health",
     "IllegalStateError",
     "InconsistentGroupError",
@@ -88,6 +92,7 @@ __all__ = [
 _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
+    "BatchError": "asyncrevoke.handlers.batch",
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
     "GroupMetadata": _MODEL,

@@ -288,6 +288,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         retry: Retry | None = None,
         dead_letter: str | None = None,
         on_error: OnError | None = None,
+        batch: bool = False,
+        max_records: int | None = None,
+        max_wait: float | None = None,
+        max_handler_time: float | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         """Register an async function for topics; see ``Router.handler``.
@@ -300,6 +304,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             retry=retry,
             dead_letter=dead_letter,
             on_error=on_error,
+            batch=batch,
+            max_records=max_records,
+            max_wait=max_wait,
+            max_handler_time=max_handler_time,
             **options,
         )
 
@@ -331,9 +339,15 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         del app
         async with self:
-            if self._handlers is not None and on_failure == "terminate":
-                self._handlers.add_done_callback(_terminate_if_failed)
-            yield
+            handlers = self._handlers
+            if handlers is None or on_failure == "report":
+                yield
+                return
+            handlers.add_done_callback(_terminate_if_failed)
+            try:
+                yield
+            finally:  # the server is shutting down: a signal now might end it half way
+                handlers.remove_done_callback(_terminate_if_failed)
 
     def task_group(
         self,
@@ -397,6 +411,13 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         if self._router is not None:
             for topic in self._topics:
                 self._router.find(topic)
+            for handler in self._router.handlers:
+                if handler.batch and handler.batch.max_records > self._config.max_in_flight:
+                    raise ConfigError(
+                        f"{handler.name} has max_records={handler.batch.max_records}, and "
+                        f"max_in_flight={self._config.max_in_flight} are all that is ever taken: "
+                        "raise max_in_flight, or lower max_records"
+                    )
         elif self._resources is not None:
             raise ConfigError(
                 "resources= is for handlers, and this consumer has none: in a loop of your own, "
@@ -409,7 +430,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         )
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
-        dead_letters = DeadLetterProducer(self._config, session.log)
+        dead_letters = session.letters or DeadLetterProducer(self._config, session.log)
         try:
             async with nullcontext() if self._resources is None else self._resources as state:
                 runner = HandlerRunner(

@@ -125,6 +125,13 @@ class HandlerCancelledError(AsyncRevokeError):
     """A handler ended by a CancelledError that this library did not cause: it counts as failed."""
 
 
+class HandlerTimeoutError(AsyncRevokeError, TimeoutError):
+    """A handler was cancelled because it took longer than its ``max_handler_time``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the handler took longer than max_handler_time={seconds:g} s")
+
+
 class HandlerExitError(AsyncRevokeError):
     """A handler raised SystemExit or KeyboardInterrupt, which stops the consumer.
 

@@ -1,9 +1,11 @@
-"""What was taken and is not done: queued, between two attempts, or running; and giving it up."""
+"""What was taken and is not done: collected, queued, between two attempts, or running."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
+from asyncrevoke.handlers.collector import Collector
 from asyncrevoke.handlers.waiting import Clock, Waiting
 
 if TYPE_CHECKING:
@@ -15,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Trial:
-    """A record that has failed. ``calls`` counts the calls that were made for it.
+    """A record or batch that has failed. ``calls`` counts the calls that were made for it.
 
-    ``failure`` is set when there are no further ones: it goes to the dead letter topic.
+    ``failure`` is set when a record has no further ones: it goes to the dead letter topic.
     """
 
     __slots__ = ("calls", "failure")
@@ -33,11 +35,19 @@ class Backlog:
     ``trials`` holds those that have failed and are not given up.
     """
 
-    def __init__(self, source: RecordSource, lanes: LaneQueue[Record], clock: Clock) -> None:
+    def __init__(
+        self,
+        source: RecordSource,
+        lanes: LaneQueue[Item],
+        clock: Clock,
+        *,
+        batches_alone: bool = True,
+    ) -> None:
         self._source = source
         self._lanes = lanes
-        self.waiting: Waiting[Record] = Waiting(lanes, clock)
-        self.trials: dict[Record, Trial] = {}
+        self._collector = Collector(clock, self._batch_formed, alone=batches_alone)
+        self.waiting: Waiting[Item] = Waiting(lanes, clock)
+        self.trials: dict[Item, Trial] = {}
         # The partitions that a failure has halted, and the ledger of that time.
         self._halted: dict[TopicPartition, int] = {}
         self._stopping = False
@@ -46,80 +56,117 @@ class Backlog:
         """Queue records of one partition."""
         self._lanes.put(partition, records)
 
-    def may_try_again(self, record: Record) -> bool:
-        """Whether a failed record may wait for another attempt: not while its partition stops."""
+    def collect(
+        self,
+        partition: TopicPartition,
+        records: Sequence[Record],
+        max_records: int,
+        max_wait: float,
+    ) -> None:
+        """Queue records of one partition as batches."""
+        self._collector.put(partition, records, max_records, max_wait)
+
+    def _batch_formed(self, partition: TopicPartition, batch: Batch) -> None:
+        self._lanes.put(partition, [batch])
+        self.waiting.notify()
+
+    def batch_ended(self, batch: Batch) -> None:
+        """The partition's next batch may run, if they run alone."""
+        self._collector.ended(batch)
+
+    def may_try_again(self, item: Item) -> bool:
+        """Whether a failed item may wait for another attempt: not while its partition stops."""
         return not (
-            self._stopping
-            or self.is_halted(record)
-            or self._source.is_revoking(record.topic_partition)
+            self._stopping or self.is_halted(item) or self._source.is_revoking(item.topic_partition)
         )
 
-    def is_halted(self, record: Record) -> bool:
-        """Whether a failure has halted its partition."""
-        return self._halted.get(record.topic_partition) == record.ledger_id
+    def is_halted(self, item: Item) -> bool:
+        """Whether a failure has halted its partition, and the user has not resumed it since."""
+        partition = item.topic_partition
+        return self._halted.get(partition) == item.ledger_id and self._source.is_paused(partition)
 
-    def try_again(self, entry: Entry[Record], delay: float) -> None:
+    def try_again(self, entry: Entry[Item], delay: float) -> None:
         """This entry is tried again after ``delay`` seconds; its lane waits."""
         self.waiting.put(entry, delay)
 
-    def bury(self, entry: Entry[Record]) -> None:
+    def bury(self, entry: Entry[Item]) -> None:
         """This entry goes to the dead letter topic next, also while its partition drains."""
         self._lanes.again(entry)
 
-    def abandon(self, record: Record) -> None:
+    def abandon(self, item: Item) -> None:
         """It has ended and is not done."""
-        self.trials.pop(record, None)
-        self._source.abandon(record)
+        self.trials.pop(item, None)
+        for record in records_of(item):
+            self._source.abandon(record)
+        if isinstance(item, Batch):
+            self.batch_ended(item)
 
-    def give_up(self, entry: Entry[Record]) -> None:
+    def give_up(self, entry: Entry[Item]) -> None:
         """A started entry has ended and is not done: nor is what waits behind it in its lane."""
-        self.abandon(entry[1])
+        item = entry[1]
+        if isinstance(item, Batch):
+            self._abandon_all(self._collector.drop(entry[0].partition))
+        self.abandon(item)
         self._abandon_all(self._lanes.give_up(entry))
 
     def drain(self, partition: TopicPartition) -> None:
         """What has started runs to its end; the rest is given up.
 
-        With H the highest offset that has started, records after H are given back unstarted. A
-        record between two attempts gets no further one.
+        With H the highest offset that has started, records after H are given back unstarted. An
+        item between two attempts gets no further one.
         """
-        dropped = self._lanes.drain(partition)
+        dropped = [*self._lanes.drain(partition), *self._collector.drop(partition)]
         for entry in self.waiting.give_up(partition):
             self.give_up(entry)
         if dropped:
-            self._source.drop_after(partition, min(record.offset for record in dropped) - 1)
+            # Only those of the newest ledger can be given back; a seek has left the others behind.
+            ledger_id = dropped[-1].ledger_id
+            current = [item for item in dropped if item.ledger_id == ledger_id]
+            offset = min(first_offset(item) for item in current)
+            self._forget(current)
+            self._abandon_all(item for item in dropped if item.ledger_id != ledger_id)
+            self._source.drop_after(partition, offset - 1)
 
     def drain_all(self) -> None:
         """Drain every partition, those of later records too."""
         self._stopping = True
-        for partition in self._lanes.partitions():
+        for partition in self.partitions():
             self.drain(partition)
 
-    def halt(self, record: Record) -> None:
-        """Nothing more of this record's partition begins, and it stays ours."""
-        partition = record.topic_partition
-        self._halted[partition] = record.ledger_id
-        self._source.pause(record)
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that anything was ever put of."""
+        return list(dict.fromkeys([*self._lanes.partitions(), *self._collector.partitions()]))
+
+    def halt(self, item: Item) -> None:
+        """Nothing more of this item's partition begins, and it stays ours."""
+        partition = item.topic_partition
+        self._halted[partition] = item.ledger_id
+        self._source.pause(records_of(item)[0])
         self.drain(partition)
         self._abandon_all(self._lanes.lose(partition))
 
     def lose(self, partition: TopicPartition) -> None:
         """Forget all of a lost partition that does not run."""
+        self._collector.drop(partition)
         for entry in self.waiting.give_up(partition):
-            self._forget(entry[1], *self._lanes.give_up(entry))
-        self._forget(*self._lanes.lose(partition))
+            self._forget([entry[1], *self._lanes.give_up(entry)])
+        self._forget(self._lanes.lose(partition))
         self._halted.pop(partition, None)
 
     def clear(self) -> None:
         """Give up all that does not run."""
+        for partition in self._collector.partitions():
+            self._abandon_all(self._collector.drop(partition))
         for entry in self.waiting.give_up():
             self.give_up(entry)
         self._abandon_all(self._lanes.clear())
 
-    def _abandon_all(self, records: Iterable[Record]) -> None:
-        for record in records:
-            self.abandon(record)
+    def _abandon_all(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self.abandon(item)
 
-    def _forget(self, *records: Record) -> None:
-        if self.trials:
-            for record in records:
-                self.trials.pop(record, None)
+    def _forget(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self.trials.pop(item, None)
+            if isinstance(item, Batch):
+                self.batch_ended(item)

@@ -32,15 +32,15 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
         return _whole
     plain, optional = _without_none(annotation)
     if plain is bytes:
-        return _nullable_bytes if optional else _not_null(_bytes, annotation)
+        return _nullable_bytes if optional else _bytes(annotation)
+    decode: _Decode
     if plain is str:
-        decode = _guarded(_text, annotation)
+        decode = _text
     elif isinstance(plain, type) and hasattr(plain, "__pydantic_validator__"):
-        model = cast("_PydanticModel", plain)
-        decode = _guarded(model.model_validate_json, annotation)
+        decode = cast("_PydanticModel", plain).model_validate_json
     else:
-        decode = _guarded(_json_decoder(annotation, whose), annotation)
-    return _nullable(decode) if optional else _not_null(decode, annotation)
+        decode = _json_decoder(annotation, whose)
+    return _guarded(decode, annotation, optional=optional)
 
 
 def name_of(annotation: object) -> str:
@@ -48,7 +48,7 @@ def name_of(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-_Decode: TypeAlias = Callable[[Record, bytes], object]
+_Decode: TypeAlias = Callable[[bytes], object]
 
 
 def _whole(record: Record) -> object:
@@ -59,8 +59,13 @@ def _nullable_bytes(record: Record) -> object:
     return record.value
 
 
-def _bytes(_: Record, value: bytes) -> object:
-    return value
+def _bytes(annotation: object) -> Decoder:
+    def decode_bytes(record: Record) -> object:
+        if record.value is None:
+            raise _tombstone(record, annotation)
+        return record.value
+
+    return decode_bytes
 
 
 def _text(value: bytes) -> str:
@@ -75,32 +80,13 @@ def _without_none(annotation: object) -> tuple[object, bool]:
     return (rest[0] if len(rest) == 1 else annotation), len(rest) < len(members)
 
 
-def _nullable(decode: _Decode) -> Decoder:
-    def decode_or_none(record: Record) -> object:
-        value = record.value
-        return None if value is None else decode(record, value)
-
-    return decode_or_none
-
-
-def _not_null(decode: _Decode, annotation: object) -> Decoder:
+def _guarded(decode: _Decode, annotation: object, *, optional: bool) -> Decoder:
     def decode_value(record: Record) -> object:
         value = record.value
         if value is None:
-            name = name_of(annotation)
-            raise DecodeError(
-                record.topic_partition,
-                record.offset,
-                f"the value is null (a tombstone) and {name} is expected: "
-                f"annotate `{name} | None` to handle tombstones",
-            )
-        return decode(record, value)
-
-    return decode_value
-
-
-def _guarded(decode: Callable[[bytes], object], annotation: object) -> _Decode:
-    def decode_guarded(record: Record, value: bytes) -> object:
+            if optional:
+                return None
+            raise _tombstone(record, annotation)
         try:
             return decode(value)
         # ValueError covers msgspec, pydantic and UTF-8; a hook of a user's type may raise others.
@@ -111,7 +97,17 @@ def _guarded(decode: Callable[[bytes], object], annotation: object) -> _Decode:
                 f"the value does not decode as {name_of(annotation)}: {error}",
             ) from error
 
-    return decode_guarded
+    return decode_value
+
+
+def _tombstone(record: Record, annotation: object) -> DecodeError:
+    name = name_of(annotation)
+    return DecodeError(
+        record.topic_partition,
+        record.offset,
+        f"the value is null (a tombstone) and {name} is expected: "
+        f"annotate `{name} | None` to handle tombstones",
+    )
 
 
 def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:

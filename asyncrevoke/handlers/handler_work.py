@@ -1,14 +1,18 @@
-"""One record at a time: which handler it has, and what its failure means."""
+"""One record or batch at a time: which handler it has, and what its failure means."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.backlog import Backlog, Trial
+from asyncrevoke.handlers.batch import Batch, Item, first_offset
+from asyncrevoke.handlers.batch_work import run_batch
 from asyncrevoke.handlers.context import HandlerContext
 from asyncrevoke.handlers.dead_letter import DeadLetter
+from asyncrevoke.handlers.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,8 +21,9 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.retry import Retry
+    from asyncrevoke.handlers.signature import BatchCall
     from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import Record
 
 
@@ -34,6 +39,7 @@ class HandlerWork:
         stop: Callable[[BaseException], None],
         *,
         state: object,
+        clock: Clock,
         random: Callable[[], float],
         dead_letters: DeadLetters | None,
     ) -> None:
@@ -44,155 +50,257 @@ class HandlerWork:
         self._log = log
         self._stop = stop
         self._state = state
+        self._clock = clock
         self._random = random
         self._dead_letters = dead_letters
         self._handlers: dict[str, Handler] = {}
-        self._first_calls: dict[str, Callable[[Record], Awaitable[object]]] = {}
-        self.finished = source.complete
+        self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
+        self.complete = source.complete
+        # The hot path: a closure is called faster than a method, and without batches there is
+        # nothing to tell apart at the end.
+        self.start = self._starter()
+        has_batches = any(handler.batch for handler in router.handlers)
+        self.finished = (
+            self._finished if has_batches else cast("Callable[[Item], object]", source.complete)
+        )
         self.has_crashed = False
 
-    def prepare(self, topic: str) -> None:
-        """Look up the handler of a topic; ConfigError if it has none."""
-        if topic not in self._handlers:
-            handler = self._router.find(topic)
-            if handler.dead_letter is not None and self._dead_letters is None:
-                raise ConfigError(f"{handler.name} has a dead letter topic, and nothing sends it")
-            self._handlers[topic] = handler
-            self._first_calls[topic] = (
-                self._with_context(handler) if handler.wants_context else handler.call
-            )
-
-    def start(self, record: Record, /) -> Awaitable[object]:
-        """Decode, and call the handler."""
-        if self._trials and (trial := self._trials.get(record)) is not None:
-            return self._call_again(record, trial)
-        return self._first_calls[record.topic](record)
-
-    def _with_context(self, handler: Handler) -> Callable[[Record], Awaitable[object]]:
-        return lambda record: handler.call(record, self._context(record, 1))
-
-    def _context(self, record: Record, attempt: int) -> HandlerContext:
-        return HandlerContext(record, attempt, self._state, self._log)
-
-    async def _call_again(self, record: Record, trial: Trial) -> None:
-        handler = self._handlers[record.topic]
-        if trial.failure is not None:
-            await self._bury(record, handler, trial.failure, trial.calls)
+    def prepare(self, topic: str) -> Handler:
+        """The handler of a topic; ConfigError if it has none."""
+        known = self._handlers.get(topic)
+        if known is not None:
+            return known
+        handler = self._router.find(topic)
+        if handler.dead_letter is not None and self._dead_letters is None:
+            raise ConfigError(f"{handler.name} has a dead letter topic, and nothing sends it")
+        self._handlers[topic] = handler
+        if handler.call is None or handler.wants_context or handler.max_handler_time is not None:
+            self._first_calls[topic] = lambda item: self._call(item, handler, 1)
         else:
-            self._backlog.waiting.begin(record)
-            trial.calls += 1
-            await handler.call(record, self._context(record, trial.calls))
-        del self._trials[record]
+            self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", handler.call)
+        return handler
 
-    async def _bury(
-        self, record: Record, handler: Handler, failure: BaseException, calls: int
+    def _starter(self) -> Callable[[Item], Awaitable[object]]:
+        trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
+
+        def start(item: Item, /) -> Awaitable[object]:
+            """Decode, and call the handler."""
+            if trials and (trial := trials.get(item)) is not None:
+                return call_again(item, trial)
+            return first_calls[item.topic](item)
+
+        return start
+
+    def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
+        if isinstance(item, Batch):
+            return self._call_batch(item, handler, calls)
+        assert handler.call is not None
+        context = HandlerContext(item, calls, self._state, self._log)
+        if handler.max_handler_time is None:
+            return handler.call(item, context)
+        call = partial(handler.call, item, context)
+        return self._limit(item, handler, handler.max_handler_time).run(call)
+
+    def _call_batch(self, batch: Batch, handler: Handler, calls: int) -> Awaitable[None]:
+        async def call(function: BatchCall, values: list[object], records: list[Record]) -> None:
+            context = HandlerContext(records[0], calls, self._state, self._log)
+            if handler.max_handler_time is None:
+                await function(values, records, context)
+            else:
+                limit = self._limit(batch, handler, handler.max_handler_time)
+                await limit.run(lambda: function(values, records, context))
+
+        return run_batch(batch, handler, calls, self, call)
+
+    def _limit(self, item: Item, handler: Handler, seconds: float) -> TimeLimit:
+        offset = first_offset(item)
+        what = {
+            "handler": handler.name,
+            "topic": item.topic,
+            "partition": item.partition,
+            "offset": offset,
+            "max_handler_time": seconds,
+        }
+
+        def slow() -> None:
+            self._log.warning("a handler has taken half of its max_handler_time", **what)
+
+        def stuck() -> None:
+            self._log.error(
+                "a handler goes on after it was cancelled: its partition is paused", **what
+            )
+            if not self._backlog.is_halted(item):
+                self._backlog.halt(item)
+
+        return TimeLimit(self._clock, seconds, slow, stuck)
+
+    async def _call_again(self, item: Item, trial: Trial) -> None:
+        handler = self._handlers[item.topic]
+        if trial.failure is not None and not isinstance(item, Batch):
+            await self.bury(item, handler, trial.failure, trial.calls)
+        else:
+            self._backlog.waiting.begin(item)
+            trial.calls += 1
+            await self._call(item, handler, trial.calls)
+        del self._trials[item]
+
+    def _finished(self, item: Item) -> None:
+        if isinstance(item, Batch):
+            self._backlog.batch_ended(item)
+        else:
+            self._source.complete(item)
+
+    # -- single records --------------------------------------------------------------------------
+
+    async def bury(
+        self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> None:
+        """Send a record to the dead letter topic."""
         assert handler.dead_letter is not None
         assert self._dead_letters is not None
-        attempts = 0 if isinstance(failure, DecodeError) else calls
+        attempts = 0 if isinstance(error, DecodeError) else calls
         try:
-            letter = DeadLetter(record, failure, attempts)
+            letter = DeadLetter(record, error, attempts)
             await self._dead_letters.send(handler.dead_letter, letter)
-        except Exception as error:
-            raise _UnsentError from error
+        except Exception as unsent:
+            raise _UnsentError from unsent
         self._say(
             "a handler failed: its record went to the dead letter topic",
             record,
             handler,
-            failure,
+            error,
             dead_letter=handler.dead_letter,
             attempts=attempts,
         )
 
+    def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
+        """Count a failed record as done."""
+        self._say("a handler failed: its record is skipped", record, handler, error)
+        self._source.complete(record)
+
     # -- failures --------------------------------------------------------------------------------
 
-    def failed(self, entry: Entry[Record], error: BaseException, /) -> bool:
+    def failed(self, entry: Entry[Item], error: BaseException, /) -> bool:
         """Apply the handler's policy: another attempt, the dead letter topic, or ``on_error``."""
-        record = entry[1]
-        handler = self._handlers[record.topic]
+        item = entry[1]
+        handler = self._handlers[item.topic]
+        trial = self._trials.get(item)
+        calls = 1 if trial is None else trial.calls
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self._fail(entry, HandlerExitError(error), handler)
+            return False
+        if self._backlog.is_halted(item):
+            self._say("a handler failed while its partition stops", item, handler, error)
+            self._backlog.give_up(entry)
             return False
         if isinstance(error, _UnsentError):
             self._halt(entry, error.__cause__ or error, handler, "a dead letter cannot be sent")
             return False
-        trial = self._trials.get(record)
-        calls = 1 if trial is None else trial.calls
-        retry = handler.retry
-        if retry is not None and retry.allows(error, calls):
-            self._try_again(entry, error, handler, retry, calls)
+        if isinstance(item, Batch):
+            return self._batch_failed(entry, item, error, handler, calls)
+        if handler.retry is not None and handler.retry.allows(error, calls):
+            self._try_again(entry, error, handler, calls)
         elif handler.dead_letter is not None:
             if trial is None:
-                trial = self._trials[record] = Trial(calls)
+                trial = self._trials[item] = Trial(calls)
             trial.failure = error
             self._backlog.bury(entry)
         elif handler.on_error == "skip":
-            self._say("a handler failed: its record is skipped", record, handler, error)
-            self._trials.pop(record, None)
-            self._source.complete(record)
+            self._trials.pop(item, None)
+            self.skip(item, handler, error)
             return True
-        elif handler.on_error == "pause":
-            self._halt(entry, error, handler, "a handler failed")
         else:
-            self._fail(entry, error, handler)
+            self._give_in(entry, error, handler)
+        return False
+
+    def _batch_failed(
+        self, entry: Entry[Item], batch: Batch, error: BaseException, handler: Handler, calls: int
+    ) -> bool:
+        retry = handler.retry
+        again: dict[Record, BaseException] = {}
+        errors = batch.errors or dict.fromkeys(batch.called, error)
+        for record, its_error in errors.items():
+            if retry is not None and retry.allows(its_error, calls):
+                again[record] = its_error
+            elif handler.dead_letter is not None:
+                batch.letters.append((record, its_error))
+                batch.records.remove(record)
+            elif handler.on_error == "skip":
+                self.skip(record, handler, its_error)
+                batch.records.remove(record)
+            else:
+                self._give_in(entry, its_error, handler)
+                return False
+        if again:
+            self._try_again(entry, next(iter(again.values())), handler, calls)
+        elif batch.letters:
+            if batch not in self._trials:
+                self._trials[batch] = Trial(calls)
+            self._backlog.bury(entry)
+        elif batch.records:
+            # What was called is done: the next value does not decode.
+            self._give_in(entry, error, handler)
+        else:
+            self._trials.pop(batch, None)
+            self._backlog.batch_ended(batch)
+            return True
         return False
 
     def _try_again(
-        self,
-        entry: Entry[Record],
-        error: BaseException,
-        handler: Handler,
-        retry: Retry,
-        calls: int,
+        self, entry: Entry[Item], error: BaseException, handler: Handler, calls: int
     ) -> None:
-        record = entry[1]
-        if not self._backlog.may_try_again(record):
-            self._say("a handler failed while its partition stops", record, handler, error)
+        item = entry[1]
+        if not self._backlog.may_try_again(item):
+            self._say("a handler failed while its partition stops", item, handler, error)
             self._backlog.give_up(entry)
             return
-        delay = retry.delay(calls, self._random)
+        assert handler.retry is not None
+        delay = handler.retry.delay(calls, self._random)
         self._say(
             "a handler failed: it is tried again",
-            record,
+            item,
             handler,
             error,
             attempt=calls,
             seconds=round(delay, 3),
         )
         if calls == 1:
-            self._trials[record] = Trial(calls)
+            self._trials[item] = Trial(calls)
         self._backlog.try_again(entry, delay)
 
-    def _fail(self, entry: Entry[Record], error: BaseException, handler: Handler) -> None:
-        record = entry[1]
-        where = f"{record.topic}-{record.partition} at offset {record.offset}"
+    def _give_in(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+        if handler.on_error == "pause":
+            self._halt(entry, error, handler, "a handler failed")
+        else:
+            self._fail(entry, error, handler)
+
+    def _fail(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+        item = entry[1]
+        where = f"{item.topic}-{item.partition} at offset {first_offset(item)}"
         error.add_note(f"while {handler.name} handled {where}")
-        self._backlog.abandon(record)
+        self._backlog.abandon(item)
         self._stop(error)
 
-    def _halt(
-        self, entry: Entry[Record], error: BaseException, handler: Handler, what: str
-    ) -> None:
+    def _halt(self, entry: Entry[Item], error: BaseException, handler: Handler, what: str) -> None:
         """Its partition stops and stays ours. What runs of it goes on."""
-        record = entry[1]
-        if not self._backlog.is_halted(record):
-            self._backlog.halt(record)
-        self._backlog.give_up(entry)
+        item = entry[1]
+        self._backlog.halt(item)
         self._log.error(
             f"{what}: its partition is paused; resume() reads the record again",
             handler=handler.name,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
+            topic=item.topic,
+            partition=item.partition,
+            offset=first_offset(item),
             exc_info=error,
         )
+        self._backlog.give_up(entry)
 
-    def cancelled(self, record: Record, error: BaseException, /) -> None:
-        """The record is not done. An error raised while being cancelled is only logged."""
-        self._backlog.abandon(record)
+    def cancelled(self, item: Item, error: BaseException, /) -> None:
+        """The item is not done. An error raised while being cancelled is only logged."""
         if not isinstance(error, asyncio.CancelledError):
-            handler = self._handlers[record.topic]
-            self._say("a handler failed while it was cancelled", record, handler, error)
+            handler = self._handlers[item.topic]
+            self._say("a handler failed while it was cancelled", item, handler, error)
+        self._backlog.abandon(item)
 
     def crashed(self, error: BaseException, /) -> None:
         """A worker itself has failed: stop without waiting for what runs."""
@@ -200,14 +308,14 @@ class HandlerWork:
         self._stop(error)
 
     def _say(
-        self, event: str, record: Record, handler: Handler, error: BaseException, **fields: object
+        self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object
     ) -> None:
         self._log.warning(
             event,
             handler=handler.name,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
+            topic=item.topic,
+            partition=item.partition,
+            offset=first_offset(item),
             **fields,
             exc_info=error,
         )

@@ -6,10 +6,19 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
+from asyncrevoke.config import checks
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.decoding import Decoder
 from asyncrevoke.handlers.retry import Retry
-from asyncrevoke.handlers.signature import Call, HandlerFunction, compile_call, handler_name
+from asyncrevoke.handlers.signature import (
+    BatchCall,
+    Call,
+    HandlerFunction,
+    compile_batch_call,
+    compile_call,
+    handler_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,14 +27,35 @@ OnError: TypeAlias = Literal["stop", "skip", "pause"]
 F = TypeVar("F", bound=HandlerFunction)
 
 _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
-_OPTIONS = ("pattern", "retry", "dead_letter", "on_error")
-_NOT_OFFERED = ("batch", "max_records", "max_wait", "max_handler_time")
+_OPTIONS = (
+    "pattern",
+    "retry",
+    "dead_letter",
+    "on_error",
+    "batch",
+    "max_records",
+    "max_wait",
+    "max_handler_time",
+)
+_MAX_RECORDS = 500
+_MAX_WAIT = 0.2
+
+
+class BatchHandling(NamedTuple):
+    """How a handler takes batches: at most ``max_records``, the first of which has waited at most
+    ``max_wait`` seconds. ``decode`` makes each value, ``call`` takes all of them."""
+
+    max_records: int
+    max_wait: float
+    decode: Decoder
+    call: BatchCall
 
 
 class Handler(NamedTuple):
     """A registered function. ``call`` decodes a record's value and calls the function with it.
 
-    Exactly one of ``topics`` (not empty) and ``pattern`` is given.
+    Exactly one of ``topics`` (not empty) and ``pattern`` is given, and one of ``call`` and
+    ``batch``.
     """
 
     name: str
@@ -35,8 +65,10 @@ class Handler(NamedTuple):
     retry: Retry | None
     dead_letter: str | None
     on_error: OnError
-    call: Call
+    call: Call | None
     wants_context: bool
+    batch: BatchHandling | None
+    max_handler_time: float | None
 
 
 class Router:
@@ -75,6 +107,10 @@ class Router:
         retry: Retry | None = None,
         dead_letter: str | None = None,
         on_error: OnError | None = None,
+        batch: bool = False,
+        max_records: int | None = None,
+        max_wait: float | None = None,
+        max_handler_time: float | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         r"""Register an async function for topics, or for every topic that fully matches a pattern.
@@ -93,6 +129,16 @@ class Router:
         logs it and goes on. ``"pause"``: nothing more of its partition is handled, which stays
         ours while the others flow; ``health()`` names it, and ``resume`` goes on with the record.
 
+        ``batch=True``: the first parameter is a list of values (``list[Order]``) of one partition,
+        in offset order; ``list[Record]`` beside it receives the records. A batch is handled when
+        it has ``max_records`` (500), or ``max_wait`` seconds (0.2) after its first record, one at
+        a time per partition unless ``order_by=None``. ``BatchError({index: exception})`` says
+        which values failed; any other exception fails all of them.
+
+        ``max_handler_time`` (None: no limit) bounds each call, in seconds: a warning at half of it,
+        at the end the call is cancelled, which is a failure (HandlerTimeoutError). One that has
+        not ended 5 s later has its partition paused.
+
         A topic named by a handler goes to it even if it matches a pattern; of several patterns
         the first one registered counts. The function itself is returned unchanged. It may be
         cancelled when its partition is lost or the consumer ends without draining.
@@ -101,6 +147,10 @@ class Router:
         """
         _check_options(topics, pattern, options)
         _check_policy(retry, dead_letter, on_error)
+        longest = cast(
+            "float | None", checks.optional(checks.seconds())("max_handler_time", max_handler_time)
+        )
+        limits = _batch_options(batch, max_records, max_wait)
         compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
         if dead_letter is not None and (
             dead_letter in topics or (compiled is not None and compiled.fullmatch(dead_letter))
@@ -112,7 +162,11 @@ class Router:
 
         def register(function: F) -> F:
             name = handler_name(function)
-            call, wants_context = compile_call(function, name)
+            call, wants_context, batches = None, False, None
+            if batch:
+                batches = BatchHandling(*limits, *compile_batch_call(function, name))
+            else:
+                call, wants_context = compile_call(function, name)
             self._add(
                 Handler(
                     name=name,
@@ -124,6 +178,8 @@ class Router:
                     on_error=on_error or "stop",
                     call=call,
                     wants_context=wants_context,
+                    batch=batches,
+                    max_handler_time=longest,
                 )
             )
             return function
@@ -175,11 +231,6 @@ def _check_options(
     options: dict[str, object],
 ) -> None:
     for name in options:
-        if name in _NOT_OFFERED:
-            raise ConfigError(
-                f"{name}= is not offered by this version: do it inside the handler, and choose "
-                'on_error="stop" or on_error="skip"'
-            )
         close = difflib.get_close_matches(name, _OPTIONS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_OPTIONS)}"
         raise ConfigError(f"a handler has no option {name}: {hint}")
@@ -216,6 +267,16 @@ def _check_policy(retry: object, dead_letter: object, on_error: object) -> None:
             "dead_letter says what happens to a record that has failed for good, and so does "
             "on_error: leave out one of them"
         )
+
+
+def _batch_options(batch: object, max_records: object, max_wait: object) -> tuple[int, float]:
+    if not checks.flag("batch", batch):
+        for name, value in (("max_records", max_records), ("max_wait", max_wait)):
+            if value is not None:
+                raise ConfigError(f"{name} is for batches: use batch=True, or leave it out")
+    most = checks.count()("max_records", _MAX_RECORDS if max_records is None else max_records)
+    wait = checks.seconds(zero=True)("max_wait", _MAX_WAIT if max_wait is None else max_wait)
+    return cast("int", most), cast("float", wait)
 
 
 def _check_pattern(pattern: object) -> None:

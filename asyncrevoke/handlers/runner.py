@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.backlog import Backlog
+from asyncrevoke.handlers.batch import Item, first_offset
 from asyncrevoke.handlers.drain_watch import DrainWatch
 from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.waiting import Clock
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import PollResult, TopicPartition
 
 
 class HandlerRunner:
@@ -35,8 +36,8 @@ class HandlerRunner:
     way. A lost partition's handlers are cancelled.
 
     ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
-    the waits of retries, and ``random`` (from 0 to 1) varies them. ``dead_letters`` is needed if a
-    handler has a dead letter topic.
+    retries, batches and handlers, and ``random`` (from 0 to 1) varies the waits of retries.
+    ``dead_letters`` is needed if a handler has a dead letter topic.
     """
 
     def __init__(
@@ -55,8 +56,14 @@ class HandlerRunner:
     ) -> None:
         self._source = source
         self._log = log
-        self._lanes: LaneQueue[Record] = LaneQueue(order_by, null_keys)
-        self._backlog = Backlog(source, self._lanes, clock or asyncio.get_running_loop())
+        self._lanes: LaneQueue[Item] = LaneQueue(order_by, null_keys)
+        clock = clock or asyncio.get_running_loop()
+        self._backlog = Backlog(
+            source,
+            self._lanes,
+            clock,
+            batches_alone=order_by is not None,
+        )
         self._work = HandlerWork(
             source,
             router,
@@ -64,13 +71,16 @@ class HandlerRunner:
             log,
             self._stop,
             state=state,
+            clock=clock,
             random=random,
             dead_letters=dead_letters,
         )
-        self._workers: Workers[Record] = Workers(self._lanes, self._work, concurrency, log)
+        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify
         self._watch = DrainWatch(
-            lambda: [(partition, record.offset) for partition, record in self._workers.running()],
+            lambda: [
+                (partition, first_offset(item)) for partition, item in self._workers.running()
+            ],
             log,
         )
         self._failure: BaseException | None = None
@@ -134,15 +144,18 @@ class HandlerRunner:
         if batch.lost:
             self.lose(batch.lost)
         for partition, records in batch.by_partition().items():
-            self._work.prepare(partition.topic)
-            self._backlog.put(partition, records)
+            batches = self._work.prepare(partition.topic).batch
+            if batches is None:
+                self._backlog.put(partition, records)
+            else:
+                self._backlog.collect(partition, records, batches.max_records, batches.max_wait)
         self._workers.notify()
         self._watch.watch(sorted(batch.to_be_revoked))
         for partition in sorted(batch.to_be_revoked):
             self._backlog.drain(partition)
 
     def _drain_all(self) -> None:
-        self._watch.watch(self._lanes.partitions())
+        self._watch.watch(self._backlog.partitions())
         self._backlog.drain_all()
 
     def _stop(self, error: BaseException) -> None:
@@ -155,17 +168,17 @@ class HandlerRunner:
         self._source.stop()
 
     async def _end(self) -> None:
-        left: list[Record] = []
+        left: list[Item] = []
         try:
             left = await self._workers.close()
         finally:
             # What waits behind a failed record, or was never started because run was cancelled.
             self._backlog.clear()
-            for record in left:
+            for item in left:
                 self._log.error(
                     "a handler was cancelled and has not ended: it is left behind",
-                    topic=record.topic,
-                    partition=record.partition,
-                    offset=record.offset,
+                    topic=item.topic,
+                    partition=item.partition,
+                    offset=first_offset(item),
                 )
-                self._backlog.abandon(record)
+                self._backlog.abandon(item)

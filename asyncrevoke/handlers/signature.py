@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
@@ -14,7 +14,7 @@ from asyncrevoke.handlers.decoding import Decoder, decoder_for, name_of
 from asyncrevoke.model import Record
 
 HandlerFunction: TypeAlias = Callable[..., Awaitable[object]]
-Given: TypeAlias = Literal["record", "context"]
+Given: TypeAlias = Literal["record", "records", "context"]
 
 
 def handler_name(function: object) -> str:
@@ -55,6 +55,16 @@ class Call(Protocol):
         ...
 
 
+class BatchCall(Protocol):
+    """Calls a batch handler with values and their records, in offset order."""
+
+    def __call__(
+        self, values: list[object], records: list[Record], context: HandlerContext, /
+    ) -> Awaitable[object]:
+        """What this raises itself counts like what its awaitable raises."""
+        ...
+
+
 class Gets(NamedTuple):
     """Which of a handler's parameters, beside the first, receive something.
 
@@ -75,6 +85,41 @@ def compile_call(function: HandlerFunction, name: str) -> tuple[Call, bool]:
 
     ConfigError, in a sentence that names ``name`` and the fix, for what cannot be a handler.
     """
+    first, annotation, others = _checked(function, name)
+    decode = decoder_for(annotation, f"parameter {first.name} of {name}")
+    gets = _parameters(function, others, name, batch=False)
+    return _bind(function, decode, gets), gets.context
+
+
+def compile_batch_call(function: HandlerFunction, name: str) -> tuple[Decoder, BatchCall]:
+    """Check a batch handler, and return the decoder of one value, and the call.
+
+    ConfigError as from :func:`compile_call`.
+    """
+    first, annotation, others = _checked(function, name)
+    inside = typing.get_args(annotation)
+    if typing.get_origin(annotation) not in (list, Sequence) or len(inside) != 1:
+        raise ConfigError(
+            f"{name} handles batches, and its first parameter is annotated {name_of(annotation)}: "
+            f"it receives a list, so annotate it `{first.name}: list[bytes]`, list[Order], ..."
+        )
+    decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
+    gets = _parameters(function, others, name, batch=True)
+
+    def call(
+        values: list[object], records: list[Record], context: HandlerContext, /
+    ) -> Awaitable[object]:
+        what = {"records": records, "context": context}
+        more = [what[given] for given in gets.positional]
+        return function(values, *more, **{by: what[given] for by, given in gets.named})
+
+    return decode, call
+
+
+def _checked(
+    function: HandlerFunction, name: str
+) -> tuple[inspect.Parameter, object, list[inspect.Parameter]]:
+    """The first parameter, its annotation, and the other parameters."""
     _refuse_sync(function, name)
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
@@ -91,17 +136,17 @@ def compile_call(function: HandlerFunction, name: str) -> tuple[Call, bool]:
             f"the first parameter of {name} receives the value, and {first.name} is annotated "
             "HandlerContext: put one before it, for example `record: Record`"
         )
-    decode = decoder_for(annotation, f"parameter {first.name} of {name}")
-    gets = _parameters(function, others, name)
-    return _bind(function, decode, gets), gets.context
+    return first, annotation, others
 
 
-def _parameters(function: HandlerFunction, parameters: list[inspect.Parameter], name: str) -> Gets:
+def _parameters(
+    function: HandlerFunction, parameters: list[inspect.Parameter], name: str, *, batch: bool
+) -> Gets:
     positional: list[Given] = []
     named: list[tuple[str, Given]] = []
     gap = False  # a parameter left at its default: what follows goes by name
     for parameter in parameters:
-        given = _receives(function, parameter, name)
+        given = _receives(function, parameter, name, batch=batch)
         if given is None:
             gap = True
         elif parameter.kind is parameter.KEYWORD_ONLY or gap:
@@ -128,7 +173,9 @@ def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
     return call
 
 
-def _receives(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> Given | None:
+def _receives(
+    function: HandlerFunction, parameter: inspect.Parameter, name: str, *, batch: bool
+) -> Given | None:
     """What a further parameter is given; None if it is left at its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
@@ -137,11 +184,15 @@ def _receives(function: HandlerFunction, parameter: inspect.Parameter, name: str
         return None
     annotation = _annotation(function, parameter, name)
     given = _given(annotation)
+    if given == ("record" if batch else "records"):
+        wanted = "list[Record], as it handles batches" if batch else "Record, or use batch=True"
+        raise ConfigError(f"parameter {parameter.name} of {name}: annotate it {wanted}")
     if given is None and not has_default:
+        record = "records (annotate it list[Record])" if batch else "record (annotate it Record)"
         raise ConfigError(
             f"parameter {parameter.name} of {name} is annotated {name_of(annotation)}: beside the "
-            "value, a handler receives only the record (annotate it Record) and the context "
-            "(HandlerContext), so give it a default"
+            f"value, a handler receives only the {record} and the context (HandlerContext), so "
+            "give it a default"
         )
     return given
 
@@ -151,6 +202,10 @@ def _given(annotation: object) -> Given | None:
         return "record"
     if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:
         return "context"
+    if typing.get_origin(annotation) in (list, Sequence) and typing.get_args(annotation) == (
+        Record,
+    ):
+        return "records"
     return None
 
 

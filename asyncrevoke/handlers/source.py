@@ -95,6 +95,10 @@ class RecordSource(Protocol):
         """
         ...
 
+    def is_paused(self, partition: TopicPartition) -> bool:
+        """Whether this partition is paused, by whomever."""
+        ...
+
     def pause(self, record: Record) -> None:
         """Return nothing more of this record's partition; it stays ours.
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -16,16 +19,75 @@ from asyncrevoke.runtime.listener import ListenerCalls
 from asyncrevoke.runtime.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from random import Random
+
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.protocol.records import RecordDecoder
+    from asyncrevoke.runtime.driver import Requests
+    from asyncrevoke.runtime.session import LetterWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a consumer is opened in instead of sockets and brokers; ``opened`` is told its session.
+
+    ``jitter`` spreads timers, and ``letters`` takes what would go to dead letter topics.
+    """
+
+    bootstrap: Sequence[Node]
+    requests: Requests
+    decode: RecordDecoder
+    letters: LetterWriter
+    jitter: Random
+    opened: Callable[[Session], None]
+
+
+# A list, because tasks that the consumer starts inherit the variable: the first one takes it.
+_worlds: ContextVar[list[World] | None] = ContextVar("asyncrevoke worlds", default=None)
+
+
+@contextmanager
+def opened_in(world: World) -> Generator[None]:
+    """Inside, the next consumer that is entered by this task is opened in ``world``."""
+    worlds = [world]
+    token = _worlds.set(worlds)
+    try:
+        yield
+    finally:
+        worlds.clear()
+        _worlds.reset(token)
 
 
 def open_session(config: ConsumerConfig, listener: object) -> Session:
     """A session on the running event loop, not started yet."""
-    bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+    worlds = _worlds.get()
+    world = worlds.pop() if worlds else None
     # Timestamps that lie back from now need the wall clock; the core has the loop's.
     wall_clock_offset = time.time() - asyncio.get_running_loop().time()
-    core = ConsumerCore(config, bootstrap, decode_batches, wall_clock_offset=wall_clock_offset)
+    bootstrap: Sequence[Node] = (
+        [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+        if world is None
+        else world.bootstrap
+    )
+    core = ConsumerCore(
+        config,
+        bootstrap,
+        decode_batches if world is None else world.decode,
+        wall_clock_offset=wall_clock_offset,
+    )
     log = EventLog(**({} if config.group_id is None else {"group": config.group_id}))
     calls = ListenerCalls(listener)
-    driver = Driver(core, Channels(config), log, calls, tolerated_lag=config.session_timeout / 3)
-    return Session(config, core, driver, calls, log)
+    driver = Driver(
+        core,
+        Channels(config) if world is None else world.requests,
+        log,
+        calls,
+        tolerated_lag=config.session_timeout / 3,
+        jitter=None if world is None else world.jitter,
+    )
+    session = Session(config, core, driver, calls, log)
+    if world is not None:
+        session.letters = world.letters
+        world.opened(session)
+    return session

@@ -14,7 +14,7 @@ from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
@@ -43,6 +43,42 @@ class Observer(Workers, Protocol):
 
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this."""
+        ...
+
+
+class Letter(Protocol):
+    """What is written to a dead letter topic."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's own key."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """The record's own value."""
+        ...
+
+    @property
+    def timestamp(self) -> int:
+        """The record's own timestamp."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """The record's own headers, and those that say why it is here."""
+        ...
+
+
+class LetterWriter(Protocol):
+    """Who writes dead letters in a world without brokers."""
+
+    async def send(self, topic: str, letter: Letter) -> None:
+        """Write one to a topic."""
+        ...
+
+    async def aclose(self) -> None:
+        """Nothing more is to be written."""
         ...
 
 
@@ -78,6 +114,8 @@ class Session:
         self._unit: Literal["batch", "record", "task"] = "batch"
         self._workers: WeakSet[Workers] = WeakSet()
         self._groups: WeakSet[Observer] = WeakSet()
+        # None: the real ones.
+        self.letters: LetterWriter | None = None
 
     def start(self) -> None:
         """Begin to connect."""
@@ -268,6 +306,10 @@ class Session:
         """Whether this partition is on its way to be given up."""
         return self.core.is_revoking(partition)
 
+    def is_paused(self, partition: TopicPartition) -> bool:
+        """Whether this partition is paused."""
+        return partition in self.core.paused()
+
     def pause(self, record: Record) -> None:
         """Nothing more of this record's partition is returned, until the user resumes it."""
         if self.core.owns(record):
@@ -328,6 +370,14 @@ class Session:
             workers.lose(sorted(partitions))
 
     # --- the way out -----------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has ended the consumer, or its handlers, for good."""
+        handlers = self._exit.handlers
+        if handlers is not None and handlers.done() and not handlers.cancelled():
+            return handlers.exception() or self._driver.error
+        return self._driver.error
 
     @property
     def closing(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from asyncrevoke import Consumer, HandlerContext, Record, Retry, TopicPartition
+from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -38,11 +38,13 @@ class Kafka:
     def options(self, **options: Unpack[ConsumerOptions]) -> ConsumerOptions:
         return {"bootstrap_servers": self.address, "group_id": self.topic, **options}
 
-    async def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+    async def create(
+        self, topic: str, partitions: int = 1, settings: dict[str, str] | None = None
+    ) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
         await admin.start()
         try:
-            new = NewTopic(topic, partitions, 1, topic_configs=settings)
+            new = NewTopic(topic, partitions, 1, topic_configs=settings or {})
             await admin.create_topics([new])
         finally:
             await admin.close()
@@ -165,7 +167,7 @@ async def test_what_does_not_decode_goes_to_the_dead_letter_topic_a_tombstone_to
 async def test_a_letter_that_the_broker_refuses_halts_its_partition_and_drops_nothing(
     kafka: Kafka,
 ) -> None:
-    await kafka.create(kafka.dead, **{"max.message.bytes": "300"})
+    await kafka.create(kafka.dead, settings={"max.message.bytes": "300"})
     await kafka.produce(10, size=500)
     consumer = Consumer(**kafka.options())
 
@@ -204,7 +206,7 @@ async def test_a_failure_pauses_its_partition_until_it_is_resumed(
         await until(lambda: all(handled[number] for number in range(1, 20, 2)))
         assert not handled[6]
         works = True
-        consumer.resume([TopicPartition(kafka.topic, 0)])
+        consumer.resume(TopicPartition(kafka.topic, 0))
         await until(lambda: all(handled[number] for number in range(20)))
         consumer.stop()
     assert await kafka.committed() == 20
@@ -249,3 +251,75 @@ async def test_a_resource_that_does_not_open_ends_the_run(kafka: Kafka) -> None:
     with pytest.raises(ConnectionError, match="no database"):
         async with asyncio.timeout(DEADLINE):
             await consumer.run()
+
+
+async def test_batches_are_of_one_partition_in_order_and_failed_values_are_tried_again(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    kafka = Kafka(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
+    await kafka.create(kafka.topic, 2)
+    await kafka.produce(100, partitions=2)
+    consumer = Consumer(**kafka.options())
+    done: list[int] = []
+    again: list[list[int]] = []
+
+    @consumer.handler(kafka.topic, batch=True, max_records=20, max_wait=0.1, retry=SOON)
+    async def store(numbers: list[int], records: list[Record], context: HandlerContext) -> None:
+        assert len({each.partition for each in records}) == 1
+        assert [each.offset for each in records] == sorted(each.offset for each in records)
+        assert len(numbers) <= 20
+        if context.attempt > 1:
+            again.append(numbers)
+        failed = {
+            index: ValueError(f"no {number}")
+            for index, number in enumerate(numbers)
+            if number % 25 == 0 and context.attempt == 1
+        }
+        done.extend(number for index, number in enumerate(numbers) if index not in failed)
+        if failed:
+            raise BatchError(failed)
+
+    async with consumer:
+        await until(lambda: len(done) == 100)
+        consumer.stop()
+    assert sorted(done) == list(range(100))
+    assert sorted(number for numbers in again for number in numbers) == [0, 25, 50, 75]
+    for parity in (0, 1):
+        first_time = [n for n in done if n % 2 == parity and n % 25]
+        assert first_time == sorted(first_time)
+    assert await kafka.committed() == 100
+
+
+async def test_a_handler_that_takes_too_long_is_cancelled_and_tried_again(kafka: Kafka) -> None:
+    await kafka.produce(3)
+    consumer = Consumer(**kafka.options())
+    attempts: list[int] = []
+
+    @consumer.handler(kafka.topic, max_handler_time=0.2, retry=SOON)
+    async def handle(value: bytes, context: HandlerContext) -> None:
+        if context.record.offset == 1:
+            attempts.append(context.attempt)
+            if context.attempt == 1:
+                await asyncio.Event().wait()
+
+    async with consumer:
+        await until(lambda: attempts == [1, 2])
+    assert await kafka.committed() == 3
+
+
+async def test_a_record_that_waits_for_its_retry_does_not_hold_up_closing(kafka: Kafka) -> None:
+    await kafka.produce(14)
+    consumer = Consumer(**kafka.options())
+    calls: Counter[int] = Counter()
+
+    @consumer.handler(kafka.topic, retry=Retry(attempts=None, backoff=30))
+    async def handle(value: bytes) -> None:
+        calls[int(value)] += 1
+        if int(value) == 3:
+            raise ValueError("not yet")
+
+    begin = time.monotonic()
+    async with consumer:
+        await until(lambda: len(calls) == 13)  # 10 has the key of 3, and waits behind it
+    assert time.monotonic() - begin < 15
+    assert await kafka.committed() == 3

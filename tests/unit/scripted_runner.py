@@ -130,3 +130,5 @@ async def running(handler: Callable[..., Any], **options: Any) -> AsyncGenerator
     mine = asyncio.current_task()
     assert [task for task in asyncio.all_tasks() if task is not mine] == []
     assert run.clock.timers == [], "a timer is left behind"
+    assert run.runner._backlog.trials == {}, "a record that has ended is remembered"
+    assert len(run.runner._backlog.waiting) == 0

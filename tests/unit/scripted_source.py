@@ -152,6 +152,9 @@ class ScriptedSource:
     def is_revoking(self, partition: TopicPartition) -> bool:
         return partition in self.revoking
 
+    def is_paused(self, partition: TopicPartition) -> bool:
+        return partition in self.paused
+
     def pause(self, record: Record) -> None:
         self.paused.append(record.topic_partition)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from unit.scripted_core import ORDERS, ScriptedConsumer, record, result, scripted_consumer, until
@@ -20,7 +21,7 @@ from asyncrevoke.errors import (
 from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
     from typing import Unpack
 
     from asyncrevoke.config import CommitMode, ConsumerOptions
@@ -276,3 +277,33 @@ async def test_a_call_that_waits_ends_when_the_consumer_is_closed() -> None:
         await until(lambda: ours.core.asked("offsets_for_times"))
     with pytest.raises(ConsumerClosedError):
         await waiting
+
+
+# -- what handlers share --------------------------------------------------------------------------
+
+
+def test_resources_are_an_async_context_manager() -> None:
+    @asynccontextmanager
+    async def database() -> AsyncGenerator[None]:
+        yield
+
+    with pytest.raises(ConfigError, match=r"call it: resources=database\(\)"):
+        ScriptedConsumer(group_id="billing", resources=cast("Any", database))
+    with pytest.raises(ConfigError, match="use @asynccontextmanager"):
+        ScriptedConsumer(group_id="billing", resources=cast("Any", 7))
+
+
+async def test_resources_need_handlers() -> None:
+    ours = ScriptedConsumer("orders", group_id="billing", resources=nullcontext())
+    with pytest.raises(ConfigError, match="resources= is for handlers"):
+        await ours.start()
+
+
+async def test_batches_are_no_larger_than_what_is_taken() -> None:
+    ours = ScriptedConsumer(group_id="billing", max_in_flight=100)
+
+    @ours.handler("orders", batch=True)
+    async def handle(values: list[bytes]) -> None: ...
+
+    with pytest.raises(ConfigError, match="raise max_in_flight, or lower max_records"):
+        await ours.start()

@@ -17,6 +17,7 @@ from asyncrevoke.handlers.registry import Router
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from decimal import Decimal
 
     from asyncrevoke.handlers.signature import HandlerFunction
@@ -65,9 +66,15 @@ async def received(annotation: object, value: bytes | None) -> object:
     handle.__annotations__["value"] = annotation
     router = Router()
     router.handler("orders")(handle)
-    await router.find("orders").call(record(3, value=value))
+    await call(router, record(3, value=value))
     (only,) = got
     return only
+
+
+def call(router: Router, of: Record) -> Awaitable[object]:
+    call = router.find("orders").call
+    assert call is not None
+    return call(of)
 
 
 def refusal(function: object, *topics: str, **options: Any) -> str:
@@ -162,7 +169,7 @@ async def test_a_parameter_annotated_record_receives_the_record() -> None:
     for function in (second, by_name, after_default, twice):
         router = Router()
         router.handler("orders")(function)
-        await router.find("orders").call(record(3))
+        await call(router, record(3))
     assert got == [(b"v", 3), (b"v", 3, 3), (b"v", 3, None), (3, 3, 3)]
 
 
@@ -182,7 +189,7 @@ async def test_partials_methods_and_callable_objects_are_handlers() -> None:
     for function in (Service().handle, Service(), functools.partial(with_more, "p")):
         router = Router()
         router.handler("orders")(function)
-        await router.find("orders").call(record(3))
+        await call(router, record(3))
     assert got == [b"v", b"v", ("p", b"v")]
 
 
@@ -273,9 +280,9 @@ def test_a_topic_is_handled_once() -> None:
     assert router.topics == {"orders", "clicks"}
 
 
-@pytest.mark.parametrize("option", ["batch", "max_records", "max_wait"])
-def test_an_option_of_later_versions_is_refused_and_not_ignored(option: str) -> None:
-    assert f"{option}= is not offered by this version" in refusal(takes_bytes, **{option: 1})
+def test_a_limit_of_time_is_in_seconds_and_more_than_0() -> None:
+    assert "more than 0" in refusal(takes_bytes, max_handler_time=0)
+    assert "in seconds" in refusal(takes_bytes, max_handler_time="1")
 
 
 def test_a_wrong_option_is_answered_with_the_right_one() -> None:
@@ -292,6 +299,29 @@ def test_a_dead_letter_topic_that_cannot_work_is_refused() -> None:
     assert "names of topics" in refusal(takes_bytes, dead_letter=True)
     with pytest.raises(ConfigError, match="go round"):
         Router().handler(pattern="orders.*", dead_letter="orders.dlq")
+
+
+def test_options_of_batches_are_refused_without_them() -> None:
+    assert "use batch=True" in refusal(takes_bytes, max_records=3)
+    assert "use batch=True" in refusal(takes_bytes, max_wait=3)
+    assert "True or False" in refusal(takes_bytes, batch=1)
+
+
+def test_a_batch_handler_takes_a_list() -> None:
+    async def with_record(values: list[bytes], where: Record) -> None: ...
+
+    async def with_more(values: list[bytes], database: int) -> None: ...
+
+    async def single_with_list(value: bytes, where: list[Record]) -> None: ...
+
+    async def takes_list(values: list[bytes]) -> None: ...
+
+    assert "annotate it `value: list[bytes]`" in refusal(takes_bytes, batch=True)
+    assert "list[Record]" in refusal(with_record, batch=True)
+    assert "list[Record]" in refusal(with_more, batch=True)
+    assert "batch=True" in refusal(single_with_list)
+    assert "max_records=0" in refusal(takes_list, batch=True, max_records=0)
+    assert "max_wait=-1" in refusal(takes_list, batch=True, max_wait=-1)
 
 
 def test_topics_or_a_pattern_are_needed_and_not_both() -> None:

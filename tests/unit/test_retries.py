@@ -285,19 +285,23 @@ async def test_a_record_that_fails_while_its_partition_drains_gets_no_further_at
         await run.stop()
 
 
-async def test_closing_waits_for_no_retry() -> None:
+async def test_closing_waits_for_no_retry_and_begins_none() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER) as run:
-        waits, runs = record(0, b"a"), record(1, b"b")
-        run.source.feed(waits, runs)
-        await until(lambda: len(work.running) == 2)
+        waits, fails, runs = record(0, b"a"), record(1, b"b"), record(2, b"c")
+        run.source.feed(waits, fails, runs)
+        await until(lambda: len(work.running) == 3)
         work.end(waits, error=BOOM)
         await until(lambda: run.clock.timers)
         run.source.stop()
         await until(lambda: run.source.parked_now)
-        work.end(runs, error=BOOM)
+        work.end(fails, error=BOOM)
+        await until(lambda: run.source.fate(fails) is Fate.ABANDONED)
+        assert run.clock.timers == []
+        work.end(runs)
         await run.stop()
-        assert run.source.fate(waits) is run.source.fate(runs) is Fate.ABANDONED
+        assert run.source.fate(waits) is Fate.ABANDONED
+        assert run.source.fate(runs) is Fate.DONE
 
 
 async def test_a_lost_partition_s_waiting_records_are_forgotten() -> None:

@@ -36,7 +36,6 @@ from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
-
     from asyncrevoke.config import OrderBy
 
 

@@ -23,7 +23,7 @@ from asyncrevoke.handlers.task_group import TrackedTaskGroup
 
 if TYPE_CHECKING:
     from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.registry import OnError
+    from asyncrevoke.handlers.task_group import OnTaskError
     from asyncrevoke.model import Record
 
 
@@ -41,7 +41,7 @@ class Setting:
         concurrency: int = 8,
         max_in_flight: int = 100,
         order_by: OrderBy | None = "key",
-        on_error: OnError = "stop",
+        on_error: OnTaskError = "stop",
     ) -> TrackedTaskGroup:
         return TrackedTaskGroup(
             self.source,
