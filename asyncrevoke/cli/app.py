@@ -6,6 +6,7 @@ import typer
 
 from asyncrevoke.cli.broker import broker
 from asyncrevoke.cli.demo.command import demo
+from asyncrevoke.cli.run import run
 
 app = typer.Typer(
     help="A Kafka consumer that keeps flowing while the group rebalances.",
@@ -14,5 +15,6 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     rich_markup_mode="markdown",
 )
+app.command()(run)
 app.command()(demo)
 app.command()(broker)

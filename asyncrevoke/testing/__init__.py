@@ -1,0 +1,33 @@
+"""For tests of applications: a consumer without a broker, and pytest fixtures with a real one.
+
+Names are loaded when they are first used: pytest imports this package in every run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.testing.cluster import Published
+    from asyncrevoke.testing.harness import TestConsumer
+
+__all__ = ["Published", "TestConsumer"]
+
+_MODULES = {
+    "Published": "asyncrevoke.testing.cluster",
+    "TestConsumer": "asyncrevoke.testing.harness",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+
+    value: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,97 @@
+"""Logging as a command sets it up: ``logging`` and structlog into one stream."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
+
+
+class LogLevel(StrEnum):
+    """The least severe lines that are shown."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """``console`` for people, ``json`` for machines: one object a line."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogOutput:
+    """Writes all of ``logging`` and of structlog to stderr, and knows which errors were shown."""
+
+    def __init__(self, level: LogLevel, log_format: LogFormat) -> None:
+        self._level = level
+        self._format = log_format
+        self._shown: list[BaseException] = []
+
+    def install(self) -> None:
+        """Before the application is imported: what it sets up itself replaces this."""
+        both: list[Processor] = [
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ]
+        structlog.configure(
+            processors=[
+                structlog.stdlib.filter_by_level,
+                *both,
+                structlog.stdlib.PositionalArgumentsFormatter(),
+                structlog.processors.StackInfoRenderer(),
+                structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            ],
+            wrapper_class=structlog.stdlib.BoundLogger,
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            cache_logger_on_first_use=True,
+        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                foreign_pre_chain=[*both, structlog.stdlib.ExtraAdder()],
+                processors=[
+                    self._remember,
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    *self._renderers(),
+                ],
+            )
+        )
+        logging.basicConfig(level=self._level.upper(), handlers=[handler])
+        logging.captureWarnings(capture=True)
+
+    def has_shown(self, error: BaseException) -> bool:
+        """Whether a line had this error's traceback."""
+        return any(error is shown for shown in self._shown)
+
+    def _renderers(self) -> list[Processor]:
+        # No locals in tracebacks: they hold records, and secrets.
+        if self._format is LogFormat.JSON:
+            return [
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(ensure_ascii=False),
+            ]
+        return [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
+
+    def _remember(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:
+        told = cast("object", event_dict.get("exc_info"))
+        if isinstance(told, tuple):  # as of sys.exc_info()
+            told = cast("tuple[object, ...]", told)[1]
+        if isinstance(told, BaseException):
+            self._shown = [*self._shown[-7:], told]
+        return event_dict

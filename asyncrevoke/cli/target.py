@@ -1,0 +1,98 @@
+"""``app:consumer``: which Consumer a command is about."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType, TracebackType
+from typing import cast
+
+from asyncrevoke.consumer import Consumer
+from asyncrevoke.handlers.registry import Router
+
+_COMMANDS = str(Path(__file__).parent)
+
+
+class TargetError(Exception):
+    """The argument names no Consumer; the message says what to write instead."""
+
+
+def find_consumer(target: str) -> Consumer:
+    """Import ``MODULE:ATTRIBUTE``, with the current folder first on the Python path.
+
+    Raises TargetError, and what the module itself fails with, as it is.
+    """
+    module_name, attribute = _parts(target)
+    here = str(Path.cwd())
+    if here not in sys.path[:1]:
+        sys.path.insert(0, here)
+    module = _imported(module_name, here)
+    if not hasattr(module, attribute):
+        raise TargetError(f"{module_name} has no attribute {attribute!r}: {_offer(module)}")
+    return _checked(target, attribute, getattr(module, attribute))
+
+
+def from_the_module(error: Exception) -> Exception:
+    """Such an error without the frames that lead to the module, which tell the user nothing."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and _leads_to_the_module(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
+def _leads_to_the_module(file: str) -> bool:
+    return file.startswith((_COMMANDS, "<frozen importlib")) or file == importlib.__file__
+
+
+def _parts(target: str) -> tuple[str, str]:
+    module, colon, attribute = target.rpartition(":") if ":" in target else (target, "", "")
+    dotted = module.removesuffix(".py").replace("\\", ".").replace("/", ".").strip(".")
+    example = f"{dotted or 'app'}:{attribute or 'consumer'}"
+    if not colon or not attribute:
+        raise TargetError(f"{target!r} names no attribute: write MODULE:ATTRIBUTE, as {example}")
+    if not module or dotted != module:
+        raise TargetError(
+            f"{module!r} is no name of a module: write it as in an import statement, as {example}"
+        )
+    return module, attribute
+
+
+def _imported(name: str, here: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name != missing and not name.startswith(f"{missing}."):
+            raise
+        raise TargetError(
+            f"there is no module {missing!r} in {here}, nor is one installed: run the command in "
+            f"the folder that {missing.partition('.')[0]!r} is imported from, or install its "
+            "package"
+        ) from error
+
+
+def _offer(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Consumer)]
+    if names:
+        return "write " + " or ".join(f"{module.__name__}:{name}" for name in names)
+    return f"make one there, as {module.__name__}.consumer = Consumer(group_id=...)"
+
+
+def _checked(target: str, attribute: str, found: object) -> Consumer:
+    if isinstance(found, Consumer):
+        return found
+    if isinstance(found, Router):
+        raise TargetError(
+            f"{target} is a Router, whose handlers run in a Consumer: make one, call "
+            f"consumer.include_router({attribute}), and name that one"
+        )
+    if isinstance(found, FunctionType) or found is Consumer:
+        call = f"{cast('FunctionType', found).__name__}()"
+        raise TargetError(
+            f"{target} has to be a Consumer, not what makes one: assign it in the module, as "
+            f"consumer = {call}, and name that"
+        )
+    raise TargetError(
+        f"{target} is of the type {type(found).__name__}: name a Consumer that has handlers"
+    )

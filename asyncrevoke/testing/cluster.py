@@ -1,0 +1,294 @@
+"""A simulated Kafka for one consumer group, with records that have values."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import msgspec
+from aiokafka.partitioner import DefaultPartitioner
+
+from asyncrevoke.core.effects import Failed, FailureKind, Replied
+from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
+from asyncrevoke.testing.scripted_group import ScriptedGroup
+from asyncrevoke.testing.simulation.brokers import Brokers
+from asyncrevoke.testing.simulation.log import PartitionLog, SimulatedBatch, decode_simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.core.effects import Channel, Node, Send
+    from asyncrevoke.protocol.messages import FetchedPartition, OffsetQuery, Response
+    from asyncrevoke.protocol.records import RecordBatch
+    from asyncrevoke.runtime.session import Letter
+    from asyncrevoke.testing.simulation.clock import Clock
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Published(NamedTuple):
+    """Where a record went."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class WrittenLog(PartitionLog):
+    """A partition whose records were written by somebody; ``records[n]`` has offset ``n``."""
+
+    def __init__(self, leader_id: int) -> None:
+        super().__init__(leader_id)
+        self.records: list[Record] = []
+
+    def write(self, record: Record) -> None:
+        """Append one record, which has the next offset."""
+        self.records.append(record)
+        self.append(1)
+
+
+class _WrittenBatch(SimulatedBatch):
+    __slots__ = ("_log",)
+
+    def __init__(self, simulated: RecordBatch, log: WrittenLog) -> None:
+        super().__init__(
+            simulated.base_offset, simulated.next_offset, simulated.count, simulated.leader_epoch
+        )
+        self._log = log
+
+    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+        del topic, partition
+        first = max(self.base_offset, from_offset)
+        written = self._log.records[first : self.base_offset + self.count]
+        return [msgspec.structs.replace(record, ledger_id=ledger_id) for record in written]
+
+
+class Cluster(Brokers):
+    """One broker. ``wall_clock_offset`` makes timestamps (ms) of the clock's seconds.
+
+    Topics have ``partitions`` partitions if ``topics``, which are created at once, do not say more.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        wall_clock_offset: float,
+        partitions: int,
+        topics: Mapping[str, int],
+    ) -> None:
+        self.scripted = ScriptedGroup(clock, append_delay=0.0)
+        super().__init__(clock, Random(0), 1, self.scripted)  # noqa: S311 - reproducible
+        self.scripted.topics = self.topics
+        self._wall_clock_offset = wall_clock_offset
+        self._next: dict[str, int] = {}
+        self._partitions = partitions
+        for name, count in topics.items():
+            self.create_topic(name, count)
+
+    def have(self, topic: str) -> None:
+        """Create a topic unless there is one."""
+        if topic not in self.topics:
+            self.create_topic(topic, self._partitions)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Create a topic, or add partitions so that it has so many."""
+        logs = self.topics.setdefault(name, [])
+        if len(logs) < partitions:
+            logs.extend(WrittenLog(0) for _ in range(partitions - len(logs)))
+            self.scripted.rebalance()
+
+    def written(self, partition: TopicPartition) -> WrittenLog | None:
+        """The log of a partition, None if there is no such partition."""
+        log = self.log(partition)
+        return log if isinstance(log, WrittenLog) else None
+
+    def records(self, topic: str) -> list[Record]:
+        """All that was written to a topic, by partition and offset."""
+        logs = self.topics.get(topic, [])
+        return [record for log in logs if isinstance(log, WrittenLog) for record in log.records]
+
+    def write(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None = None,
+    ) -> Published:
+        """Append a record to a topic that exists, to the partition that Kafka's producer takes.
+
+        Records without a key go round the partitions.
+        """
+        count = len(self.topics[topic])
+        if partition is None:
+            if key is None:
+                partition = self._next.get(topic, 0) % count
+                self._next[topic] = partition + 1
+            else:
+                everywhere = list(range(count))
+                partition = cast("int", DefaultPartitioner()(key, everywhere, everywhere))
+        log = self.written(TopicPartition(topic, partition))
+        if log is None:
+            raise ValueError(f"{topic} has partitions 0 to {count - 1}, and no {partition}")
+        if timestamp is None:
+            timestamp = int((self._clock.now + self._wall_clock_offset) * 1000)
+        log.write(Record(topic, partition, log.end, timestamp, 0, key, value, headers))
+        return Published(topic, partition, log.end - 1)
+
+    def decode(self, fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
+        """The decoder of what this cluster answers to a Fetch."""
+        log = self.written(fetched.partition)
+        assert log is not None
+        return [_WrittenBatch(batch, log) for batch in decode_simulated(fetched, read_committed)]
+
+    def _list_offset(self, broker: int, query: OffsetQuery) -> ListedOffset:
+        listed = super()._list_offset(broker, query)
+        log = self.written(query.partition)
+        if log is None or query.timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+            return listed
+        found = next((r for r in log.records if r.timestamp >= query.timestamp), None)
+        return msgspec.structs.replace(
+            listed,
+            offset=-1 if found is None else found.offset,
+            timestamp=-1 if found is None else found.timestamp,
+        )
+
+
+class LetterBox:
+    """Dead letters go to topics of the cluster, and are acknowledged at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def send(self, topic: str, letter: Letter) -> None:
+        """Write one to a topic, which is created if need be."""
+        self._cluster.have(topic)
+        headers = tuple(letter.headers)
+        self._cluster.write(
+            topic, letter.key, letter.value, headers, partition=None, timestamp=letter.timestamp
+        )
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def encode(value: object) -> bytes | None:
+    """The bytes of a value: text as UTF-8, and what is neither text nor bytes as JSON."""
+    match value:
+        case None | bytes():
+            return value
+        case bytearray():
+            return bytes(value)
+        case str():
+            return value.encode()
+        case _:
+            pass
+    to_json = getattr(value, "model_dump_json", None)
+    if callable(to_json):  # a pydantic model
+        return str(to_json()).encode()
+    try:
+        return msgspec.json.encode(value)
+    except TypeError as error:
+        raise TypeError(
+            f"a {type(value).__name__} cannot be published: give bytes, str, None, or what is "
+            "written as JSON (dict, list, dataclass, msgspec.Struct, pydantic model)"
+        ) from error
+
+
+def encode_headers(headers: Mapping[str, str | bytes | None]) -> Headers:
+    """Headers as records have them."""
+    return tuple((name, encode(value)) for name, value in headers.items())
+
+
+class _Channel:
+    __slots__ = ("alive", "pending", "turn")
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.turn = asyncio.Lock()
+        self.pending: set[asyncio.Future[Response | None]] = set()
+
+
+class Connections:
+    """One client's connections to a cluster, which take no time.
+
+    As on the wire, a broker answers one request at a time per connection: what stands behind a
+    parked JoinGroup waits.
+    """
+
+    def __init__(self, cluster: Cluster, client: int) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._channels: dict[tuple[int, Channel], _Channel] = {}
+        self._cut = False
+
+    async def request(self, send: Send) -> Replied | Failed:
+        """Send one request and wait for its answer."""
+        broker = self._cluster.resolve(send.node)
+        if broker is None or self._cut:
+            return Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
+        channel = self._channels.setdefault((broker, send.channel), _Channel())
+        try:
+            async with asyncio.timeout(send.timeout), channel.turn:
+                response = await self._ask(broker, channel, send)
+        except TimeoutError:
+            self.reset(send.node, send.channel)
+            return Failed(send.request_id, FailureKind.TIMEOUT, "no answer in time")
+        if response is None:
+            return Failed(send.request_id, FailureKind.DISCONNECTED, "the connection broke")
+        return Replied(send.request_id, response)
+
+    async def _ask(self, broker: int, channel: _Channel, send: Send) -> Response | None:
+        if not channel.alive:
+            return None
+        answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+
+        def reply(response: Response) -> None:
+            if not answer.done():
+                answer.set_result(response)
+
+        channel.pending.add(answer)
+        try:
+            self._cluster.handle(broker, self._client, send.message, reply)
+            return await answer
+        finally:
+            channel.pending.discard(answer)
+
+    def reset(self, node: Node, channel: Channel) -> None:
+        """Drop one connection; requests in flight on it fail."""
+        broker = self._cluster.resolve(node)
+        found = None if broker is None else self._channels.pop((broker, channel), None)
+        if found is not None:
+            _break(found)
+
+    def cut(self) -> None:
+        """From now on nothing reaches a broker, and nothing comes back."""
+        self._cut = True
+        for channel in self._channels.values():
+            _break(channel)
+        self._channels.clear()
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        self.cut()
+
+
+def _break(channel: _Channel) -> None:
+    channel.alive = False
+    for answer in channel.pending:
+        if not answer.done():
+            answer.set_result(None)
+
+
+def to_partitions(given: Sequence[tuple[str, int]]) -> list[TopicPartition]:
+    """Partitions as users write them: pairs of topic and number."""
+    for item in cast("Sequence[object]", given):
+        match item:
+            case (str(), int()):
+                pass
+            case _:
+                raise TypeError(f'{item!r} is no partition: write ("orders", 0)')
+    return [TopicPartition(topic, number) for topic, number in given]

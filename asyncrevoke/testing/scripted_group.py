@@ -1,0 +1,108 @@
+"""A group in which another member leads, and hands out partitions as the test says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
+from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
+from asyncrevoke.testing.simulation.group import GroupMember, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from asyncrevoke.protocol.messages import JoinGroupRequest, Response
+    from asyncrevoke.testing.simulation.group import Reply
+
+_OTHER = "other-member"
+_OTHER_CLIENT = -1
+_FOR_EVER = float("inf")
+
+
+@dataclass
+class ScriptedGroup(GroupCoordinator):
+    """The other member is there before anybody else, answers at once, and never fails.
+
+    It keeps ``taken`` for itself and gives the rest to who else is there. It offers the protocols
+    of whoever joins, so that any assignors will do.
+    """
+
+    topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
+    taken: set[TopicPartition] = field(default_factory=set[TopicPartition])
+
+    def rebalance(self) -> None:
+        """The other member wants partitions to be handed out anew."""
+        if self.state in (GroupState.STABLE, GroupState.COMPLETING):
+            self._prepare()
+
+    def evict(self) -> None:
+        """Put everybody else out, as if their sessions had expired."""
+        for member in self.others():
+            self._answer_sync(member, SyncGroupResponse(error=ErrorCode.unknown_member_id))
+            self._remove(member)
+        self.rebalance()
+        self._maybe_complete_join()
+
+    def others(self) -> list[GroupMember]:
+        """The members that are not the scripted one."""
+        return [member for member in self.members.values() if member.member_id != _OTHER]
+
+    def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
+        """Answer a JoinGroup; the first one of all finds the other member there."""
+        other = self.members.get(_OTHER)
+        if other is None:
+            self._group.add(
+                GroupMember(
+                    _OTHER,
+                    _OTHER_CLIENT,
+                    None,
+                    _FOR_EVER,
+                    0.0,
+                    request.protocols,
+                    join=self._other_joined,
+                    is_new=False,
+                )
+            )
+        elif not self.others():
+            other.protocols = request.protocols
+        super().join_group(client, request, reply)
+
+    def _enter(self, state: GroupState) -> None:
+        super()._enter(state)
+        other = self.members.get(_OTHER)
+        if state is GroupState.PREPARING and other is not None:
+            other.join = self._other_joined
+
+    def _other_joined(self, response: Response) -> None:
+        assert isinstance(response, JoinGroupResponse)
+        assignments = tuple(
+            (member.member_id, encode_assignment(self._share(member.metadata)))
+            for member in response.members
+            if member.member_id != _OTHER
+        )
+        request = SyncGroupRequest(
+            group_id="",
+            generation=response.generation,
+            member_id=_OTHER,
+            group_instance_id=None,
+            protocol_name=response.protocol_name or "",
+            assignments=assignments,
+        )
+        self.clock.after(0.0, lambda: self.sync_group(request, lambda _response: None))
+
+    def _share(self, metadata: bytes) -> Iterable[TopicPartition]:
+        """Of what a member has subscribed to, all that is not taken."""
+        return [
+            partition
+            for topic in decode_subscription(metadata).topics
+            for number in range(len(self.topics.get(topic, ())))
+            if (partition := TopicPartition(topic, number)) not in self.taken
+        ]

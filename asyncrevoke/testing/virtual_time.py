@@ -1,0 +1,219 @@
+"""An event loop whose time stands still until it is told to pass.
+
+Theory of operation. The running asyncio loop gets another ``time`` and ``call_at`` for a while, and
+keeps everything else: callbacks, sockets and threads run as ever. All that waits for time in
+asyncio (``sleep``, ``timeout``, ``call_later``, ``wait``) goes through those two, whoever calls
+it. Timers are alarms of the simulation's :class:`~asyncrevoke.testing.simulation.clock.Clock`,
+which the simulated brokers share: one queue, one order.
+
+Time passes in two ways. A *call* (``async with time.call()``) lets it jump from alarm to alarm,
+and lets the loop run dry between any two. While no call is under way, the loop can only be idle
+because the test waits for something else: then time passes as it does on the wall, by the ticks of
+a thread, so that a test that sleeps by itself does not sleep for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+from weakref import WeakKeyDictionary
+
+from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.testing.simulation.clock import Clock
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import AsyncGenerator, Callable
+    from contextvars import Context
+
+    from asyncrevoke.testing.simulation.clock import Alarm
+
+# Seconds on the wall: how often time passes by itself, and how long the loop may take to run dry.
+_TICK = 0.01
+_PATIENCE = 10.0
+# What floating point may lose when seconds are added up.
+_ROUNDING = 1e-9
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ("alarm", "timers")
+
+    alarm: Alarm
+    # All that are waiting, by identity: equal timers are not the same.
+    timers: dict[int, _Timer]
+
+    def cancel(self) -> None:
+        self.alarm.cancel()
+        self.timers.pop(id(self), None)
+        super().cancel()
+
+
+class VirtualTime:
+    """The virtual time of one event loop, shared by all who :meth:`enter` it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.clock = Clock()
+        self._loop = loop
+        self._users = 0
+        self._calls = 0
+        self._turn = asyncio.Lock()
+        self._timers: dict[int, _Timer] = {}
+        self._ready: deque[object] = cast("deque[object]", getattr(loop, "_ready", None))
+        self._ticks: asyncio.Future[None] | None = None
+        self._last_tick = 0.0
+        self._ended = threading.Event()
+
+    # --- entering and leaving --------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """From now on the loop's time is this one."""
+        loop = self._loop
+        if self._users:
+            self._users += 1
+            return
+        if not isinstance(loop, asyncio.BaseEventLoop):
+            raise IllegalStateError(
+                f"virtual time needs asyncio's own event loop, this is {type(loop).__name__}: run "
+                "these tests with asyncio's default event loop policy"
+            )
+        self._users = 1
+        self.clock.now = loop.time()
+        vars(loop).update(time=self._now, call_at=self._call_at)
+        self._last_tick = time.monotonic()
+        thread = threading.Thread(target=self._tell_ticks, name="virtual time", daemon=True)
+        thread.start()
+
+    def leave(self) -> None:
+        """Give the loop its own time back, unless another still uses this one.
+
+        Timers that are still waiting wait for the rest of their time on the wall.
+        """
+        self._users -= 1
+        if self._users:
+            return
+        self._ended.set()
+        loop, now = self._loop, self.clock.now
+        del vars(loop)["time"], vars(loop)["call_at"]
+        for timer in list(self._timers.values()):
+            if (action := timer.alarm.action) is not None:
+                loop.call_later(timer.when() - now, action)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the loop has this time at present."""
+        return self._users > 0
+
+    def _now(self) -> float:
+        return self.clock.now
+
+    def _call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self._loop, context)
+
+        def run() -> None:
+            if not timer.cancelled():
+                callback(*args)
+
+        def due() -> None:
+            self._timers.pop(id(timer), None)
+            self._loop.call_soon(run, context=context)
+
+        timer.alarm = self.clock.at(when, due)
+        timer.timers = self._timers
+        self._timers[id(timer)] = timer
+        return timer
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def call(self) -> AsyncGenerator[None]:
+        """Inside, time passes only by :meth:`pass_until`. One task at a time."""
+        async with self._turn:
+            self._calls += 1
+            try:
+                yield
+            finally:
+                self._calls -= 1
+
+    async def settle(self) -> None:
+        """Return when nothing can run without time passing or something coming from outside."""
+        deadline = time.monotonic() + _PATIENCE
+        quiet = 0
+        # Twice: in between, the loop looks for what comes from sockets and threads.
+        while quiet < 2:
+            await asyncio.sleep(0)
+            quiet = 0 if self._ready or self.clock.step(self.clock.now) else quiet + 1
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"the event loop has not run dry for {_PATIENCE:g} s: some task never waits "
+                    "for anything but the next turn, as `while True: await asyncio.sleep(0)` does"
+                )
+
+    async def pass_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
+        """Let time pass until ``end``, or until ``done()`` holds with nothing left to run."""
+        while True:
+            await self.settle()
+            if done is not None and done():
+                return True
+            before = self.clock.now
+            if not self.clock.step(end + _ROUNDING):
+                self.clock.now = max(before, end)
+                return done is not None and done()
+
+    async def pass_while(self, waiting: asyncio.Future[None]) -> None:
+        """Let time pass until the future is done, but not faster than what comes from outside."""
+        while not waiting.done():
+            async with self.call():
+                await self.settle()
+            if not waiting.done():
+                await self.tick()
+                async with self.call():
+                    await self.settle()
+                    if not waiting.done():
+                        self.clock.step(self.clock.now + 1.0)
+
+    async def tick(self) -> None:
+        """Wait for about 10 ms on the wall."""
+        if self._ticks is None:
+            self._ticks = self._loop.create_future()
+        await asyncio.shield(self._ticks)
+
+    def _tell_ticks(self) -> None:
+        while not self._ended.wait(_TICK):
+            try:
+                self._loop.call_soon_threadsafe(self._tick)
+            except RuntimeError:  # the loop was closed
+                return
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        # A test that was stopped in a debugger finds the time that it left.
+        passed = min(now - self._last_tick, 2 * _TICK)
+        self._last_tick = now
+        if self._users and not self._calls:
+            end = self.clock.now + passed
+            while self.clock.step(end):
+                pass
+        ticks, self._ticks = self._ticks, None
+        if ticks is not None and not ticks.done():
+            ticks.set_result(None)
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, VirtualTime] = WeakKeyDictionary()
+
+
+def virtual_time() -> VirtualTime:
+    """That of the running event loop."""
+    loop = asyncio.get_running_loop()
+    known = _of_loops.get(loop)
+    if known is None or not known.in_use:
+        known = _of_loops[loop] = VirtualTime(loop)
+    return known

@@ -1,0 +1,146 @@
+"""``asyncrevoke run`` finds the Consumer, or says what to write instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from asyncrevoke.cli.target import TargetError, find_consumer
+
+ROOT = Path(__file__).parents[2]
+APP = """
+from asyncrevoke import Consumer, Router
+
+consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing")
+without_handlers = Consumer(bootstrap_servers="localhost:1", group_id="billing")
+router = Router()
+number = 3
+
+
+@consumer.handler("orders")
+async def bill(order: bytes) -> None: ...
+
+
+def make_consumer():
+    return consumer
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module with APP in it, in the current folder."""
+    name = f"app_{uuid.uuid4().hex}"
+    (tmp_path / f"{name}.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    return name
+
+
+def test_the_consumer_is_found_in_the_current_folder(app: str) -> None:
+    found = find_consumer(f"{app}:consumer")
+    assert found is sys.modules[app].consumer
+
+
+def test_a_module_in_a_package_is_named_with_dots(app: str, tmp_path: Path) -> None:
+    package = tmp_path / f"{app}_package"
+    package.mkdir()
+    (package / "main.py").write_text(f"from {app} import consumer as found\n")
+    assert find_consumer(f"{package.name}.main:found") is sys.modules[app].consumer
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("APP", r"names no attribute: write MODULE:ATTRIBUTE, as APP:consumer$"),
+        ("APP:", r"names no attribute: write MODULE:ATTRIBUTE, as APP:consumer$"),
+        (":consumer", r"is no name of a module: .*, as app:consumer$"),
+        ("APP.py:bill", r"is no name of a module: .*, as APP:bill$"),
+        ("./src/APP.py:bill", r"is no name of a module: .*, as src\.APP:bill$"),
+        ("no_such:consumer", r"no module 'no_such' in .*: run the command in the folder that"),
+        ("no.such:consumer", r"no module 'no' in .*: run the command in the folder that 'no' is"),
+        ("APP.main:consumer", r"no module 'APP.main' in .*"),
+        ("APP:consumr", r"no attribute 'consumr': write APP:consumer or APP:without_handlers$"),
+        ("APP:router", r"is a Router.*: make one, call consumer.include_router\(router\)"),
+        ("APP:make_consumer", r"not what makes one: .*consumer = make_consumer\(\)"),
+        ("APP:Consumer", r"not what makes one: .*consumer = Consumer\(\)"),
+        ("APP:number", r"is of the type int: name a Consumer that has handlers"),
+    ],
+)
+def test_what_names_no_consumer_gets_a_sentence_naming_the_fix(
+    target: str, sentence: str, app: str
+) -> None:
+    with pytest.raises(TargetError, match=sentence.replace("APP", app)):
+        find_consumer(target.replace("APP", app))
+
+
+def test_a_module_without_any_consumer_is_told_to_make_one(app: str, tmp_path: Path) -> None:
+    (tmp_path / f"{app}_empty.py").touch()
+    with pytest.raises(TargetError, match="no attribute 'consumer': make one there"):
+        find_consumer(f"{app}_empty:consumer")
+
+
+def test_a_module_that_the_app_misses_is_the_apps_error(app: str, tmp_path: Path) -> None:
+    (tmp_path / f"{app}_broken.py").write_text("import no_such_module\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        find_consumer(f"{app}_broken:consumer")
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "asyncrevoke.cli", "run", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("attribute", "sentence"),
+    [
+        ("nothing", "error: APP has no attribute 'nothing': write APP:consumer"),
+        ("without_handlers", "error: run() needs handlers: register one with @consumer.handler"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_and_the_exit_code_is_two(
+    attribute: str, sentence: str, app: str, tmp_path: Path
+) -> None:
+    result = run(tmp_path, f"{app}:{attribute}")
+    assert result.returncode == 2
+    assert result.stderr.startswith(sentence.replace("APP", app))
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_an_error_in_the_app_is_shown_with_the_apps_frames_only(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def load():\n    return {}['secret']\n\n\nload()\n")
+    result = run(tmp_path, "broken:consumer")
+    assert result.returncode == 1
+    assert "broken:consumer could not be imported" in result.stderr
+    assert result.stderr.count("  File ") == 2
+    assert result.stderr.count(str(tmp_path / "broken.py")) == 2
+    assert result.stderr.endswith("KeyError: 'secret'\n")
+
+
+def test_as_json_an_error_in_the_app_is_one_object(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    result = run(tmp_path, "broken:consumer", "--log-format", "json")
+    line = json.loads(result.stderr)
+    assert line["event"] == "broken:consumer could not be imported"
+    assert line["level"] == "error"
+    assert line["exception"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_what_is_not_there_yet_is_not_accepted(app: str, tmp_path: Path) -> None:
+    for option in ("--workers=2", "--reload", "--health-port=8000"):
+        result = run(tmp_path, f"{app}:consumer", option)
+        assert result.returncode == 2, option
+        assert "No such option" in result.stderr
