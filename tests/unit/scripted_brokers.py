@@ -23,6 +23,7 @@ from asyncrevoke.core.effects import (
     Node,
     Notify,
     Replied,
+    Reset,
     Send,
     SetTimer,
     TimerFired,
@@ -133,6 +134,11 @@ class ScriptedBrokers:
                     self.timers[key] = max(at, self.now)
                 case CancelTimer(key):
                     self.timers.pop(key, None)
+                case Reset(node, channel):
+                    for send in self.open.values():
+                        if send.node == node and send.channel is channel:
+                            kind = FailureKind.DISCONNECTED
+                            self._answers.append(Failed(send.request_id, kind, "reset"))
                 case Notify():
                     self.notices.append(effect)
                 case Emit():

@@ -291,20 +291,20 @@ def test_only_a_leader_joins_again_when_partitions_are_added(eager: bool, leads:
 
 
 def test_partitions_added_while_the_leader_syncs_are_assigned_by_the_next_join() -> None:
-    group = ScriptedGroup(metadata_max_age=10.0)
+    group = ScriptedGroup(metadata_max_age=3.0)
     group.start()
     group.give_id()
     group.answer_join(leads=True)
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
-    group.advance(12.0)
+    group.advance(4.0)
     assert group.phase() is Phase.AWAIT_SYNC
     group.answer_sync(*orders(0, 1, 2, 3))
     assert owned(group.joining()) == orders(0, 1, 2, 3)
 
 
 def test_partitions_added_while_the_leader_joins_need_no_further_join() -> None:
-    group = ScriptedGroup(metadata_max_age=10.0)
+    group = ScriptedGroup(metadata_max_age=3.0)
     group.start()
     group.give_id()
     group.answer_join(leads=True)

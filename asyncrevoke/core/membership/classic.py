@@ -498,7 +498,7 @@ class ClassicMembership:
                 ) as error:
                     if self.is_verdict(sent):
                         self.refused(now, error)
-                    elif self._phase is Phase.AWAIT_JOIN and sent == self.stamp:
+                    elif sent == self.stamp and self._phase in (Phase.AWAIT_JOIN, Phase.AWAIT_SYNC):
                         self._exchange.doubt(now)
                 case ErrorCode.group_authorization_failed:
                     self.fail(now, self._refusal(ErrorCode.group_authorization_failed))
