@@ -566,7 +566,8 @@ class ClassicMembership:
     def _group_deadline(self, now: float) -> float:
         confirmed = self._heartbeat.confirmed_at
         latest = (now if confirmed is None else confirmed) + self._config.rebalance_timeout
-        return min(latest, self._own_deadline(now))
+        # Leaving has a limit of its own, close_timeout.
+        return latest if self._leaving else min(latest, self._own_deadline(now))
 
     # --- leaving and failing ---------------------------------------------------------------------
 
