@@ -24,12 +24,14 @@ class Node(NamedTuple):
 
 class Channel(enum.Enum):
     """A connection with a purpose. A broker answers one request at a time per connection, so a
-    parked JoinGroup or a long-polling Fetch must not stand before a heartbeat or a commit."""
+    parked JoinGroup or a long-polling Fetch must not stand before a heartbeat or a commit, nor a
+    Fetch that waits for quiet partitions before one for busy ones."""
 
     JOIN = "join"
     HEARTBEAT = "heartbeat"
     COMMIT = "commit"
     FETCH = "fetch"
+    FETCH_BUSY = "fetch busy"
     METADATA = "metadata"
 
 

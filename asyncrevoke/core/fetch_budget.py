@@ -34,7 +34,8 @@ class FetchBudget:
         # leave us waiting for the broker at each round.
         self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
         self._most_bytes = max(memory, 1)
-        self._node_share = max(config.buffer_memory // max(nodes, 1), self._smallest)
+        # Two fetches may be under way at each node.
+        self._node_share = max(config.buffer_memory // (2 * max(nodes, 1)), self._smallest)
 
     def is_hungry(self, source: FetchSource, buffer: RecordBuffer) -> bool:
         """Whether to fetch for it: from below the low mark until above the high one, twice that."""
@@ -73,14 +74,17 @@ class FetchBudget:
     def _room(self) -> int:
         return self._config.buffer_memory - self.used - self._reserved
 
-    def reserve(self, partitions: int) -> int:
-        """Bytes that one fetch for so many partitions may bring, taken from the budget.
+    def reserve(self, partitions: int, widest: int | None = None) -> int:
+        """Bytes that one fetch for so many partitions may bring, ``widest`` at most, taken from
+        the budget.
 
         With the memory used up it is what one partition may bring, because those that have nothing
         must go on.
         """
         config = self._config
         wanted = min(config.fetch_max_bytes, partitions * config.max_partition_fetch_bytes)
+        if widest is not None:
+            wanted = min(wanted, widest)
         if self.is_scarce:
             allowed = min(wanted, config.max_partition_fetch_bytes)
         else:

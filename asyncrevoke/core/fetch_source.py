@@ -40,6 +40,7 @@ class FetchSource:
         "_left",
         "_request",
         "backoff",
+        "busy",
         "complained",
         "corrupt",
         "counted",
@@ -64,6 +65,8 @@ class FetchSource:
         # The one collection that holds it now, None while it is in flight or out of range.
         self.home: dict[FetchSource, None] | None = None
         self.in_flight = False
+        # Whether the last answer brought anything.
+        self.busy = False
         self.removed = False
         # Bytes of its buffer that the memory budget has counted.
         self.counted = 0
@@ -123,6 +126,7 @@ class FetchSource:
         if (
             asked is None
             or asked.offset != buffer.fetch_position
+            or asked.max_bytes != max_bytes
             or asked.leader_epoch != leader_epoch
         ):
             asked = self._request = FetchPartition(

@@ -5,15 +5,15 @@ lane, in the flight of that lane, *parked* while it may not flow (paused, blocke
 or *delayed* after an error. So neither a poll nor an event costs a step per partition, but only
 one per partition that moved.
 
-A lane has one fetch in flight. While it waits at the broker for partitions without new data,
-others of that lane may run dry; so while some are full, the broker waits shorter, and adapts.
+While a lane's long poll waits at the broker for partitions without new data, others of that lane
+may run dry, and go by a fetch of their own: see :class:`Lane`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.effects import Failed, FailureKind
 from asyncrevoke.core.fair_share import FairShare
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
@@ -73,7 +73,7 @@ class Fetching:
         self._sources: dict[TopicPartition, FetchSource] = {}
         self._ring: FairShare[TopicPartition, Record] = FairShare()
         self._lanes: dict[int, Lane] = {}
-        self._flights = 0
+        self._scarce_flights = 0
         self._parked: dict[FetchSource, None] = {}
         self._delayed: dict[FetchSource, None] = {}
         self._look_at = 0.0
@@ -140,8 +140,8 @@ class Fetching:
             self._look_at = now + _LOOK_EVERY
             self._place_all(now, [source for source in self._parked if source.may_flow])
         for lane in self._lanes.values():
-            if lane.is_due(now):
-                self._send(now, lane)
+            while lane.is_due(now) and self._send(now, lane):
+                pass
         self._set_timer(now, look=bool(self._parked) and not looks)
 
     def _share(self, now: float) -> None:
@@ -156,8 +156,8 @@ class Fetching:
     def _set_timer(self, now: float, *, look: bool) -> None:
         at = min((source.not_before for source in self._delayed), default=_NEVER)
         for lane in self._lanes.values():
-            if lane.hungry and lane.flight is None and lane.not_before > now:
-                at = min(at, lane.not_before)
+            if lane.hungry and (due_at := lane.due_at(now)) > now:
+                at = min(at, due_at)
         if look:
             at = min(at, self._look_at)
         if at == self._timer_at and (at == _NEVER or self._outbox.has_timer(_TIMER)):
@@ -200,7 +200,6 @@ class Fetching:
         elif self._budget.is_hungry(source, buffer):
             if source.home is not lane.hungry:
                 source.move_to(lane.hungry)
-            lane.starved |= lane.flight is not None and not buffer.buffered
         else:
             source.move_to(lane.full)
 
@@ -230,36 +229,37 @@ class Fetching:
 
     # --- requests ----------------------------------------------------------------------------
 
-    def _send(self, now: float, lane: Lane) -> None:
+    def _send(self, now: float, lane: Lane) -> bool:
+        """Send one fetch; whether another may follow."""
         config = self._config
         node = self._cluster.node(lane.node_id)
         if node is None:
             self._place_all(now, list(lane.hungry))
-            return
+            return False
         # With the memory used up, one fetch for those that have nothing is still allowed.
         scarce = self._budget.is_scarce
-        if scarce and self._flights:
-            return
+        if scarce and self._scarce_flights:
+            return False
+        channel, max_wait, sources = lane.next_fetch(now, config.fetch_max_wait)
+        most = min(config.max_partition_fetch_bytes, lane.widest or _UNLIMITED)
         asked: dict[TopicPartition, Asked] = {}
         partitions: list[FetchPartition] = []
-        for source in list(lane.hungry):
+        for source in sources:
             buffer = source.instance.buffer
             if buffer is None or not source.may_flow:
                 source.move_to(self._parked)
             elif not (scarce and buffer.buffered):
-                partition = source.request(buffer, config.max_partition_fetch_bytes)
+                partition = source.request(buffer, most)
                 partitions.append(partition)
                 asked[partition.partition] = Asked(source, buffer, partition.offset)
                 source.move_to(None)
                 source.in_flight = True
         if not asked:
-            return
-        max_bytes = self._budget.reserve(len(asked))
-        max_wait = lane.max_wait(config.fetch_max_wait)
-        flight = Flight(node, now, max_wait, max_bytes, bool(lane.full), asked)
-        lane.flight = flight
-        lane.starved = False
-        self._flights += 1
+            return False
+        max_bytes = self._budget.reserve(len(asked), lane.widest)
+        flight = Flight(node, channel, now, max_wait, max_bytes, scarce, asked)
+        lane.flights[channel] = flight
+        self._scarce_flights += scarce
         self._outbox.send(
             FetchRequest(
                 partitions=tuple(partitions),
@@ -270,15 +270,16 @@ class Fetching:
                 rack=config.client_rack or "",
             ),
             node,
-            Channel.FETCH,
+            channel,
             config.fetch_max_wait + config.request_timeout,
             lambda later, reply: self._answered(later, lane, flight, reply),
         )
+        return True
 
     def _answered(self, now: float, lane: Lane, flight: Flight, reply: Reply) -> None:
-        lane.landed(flight, self._config.fetch_max_wait)
+        del lane.flights[flight.channel]
         self._budget.give_back(flight.reserved)
-        self._flights -= 1
+        self._scarce_flights -= flight.scarce
         for asked in flight.asked.values():
             asked.source.in_flight = False
         served: dict[FetchSource, None] = {}
@@ -300,12 +301,15 @@ class Fetching:
                 self.on_error(now, UnsupportedVersionError(detail or "no common version of Fetch"))
             case Failed(kind=kind, detail=detail):
                 self._cluster.note_failure(flight.node)
+                if kind is FailureKind.TIMEOUT:
+                    lane.narrow(flight)
                 self._lane_failed(now, lane, flight, detail or kind.value)
             case _:
                 self._lane_failed(now, lane, flight, f"unexpected {type(reply).__name__}")
         # Those that got something go behind those that did not.
         for asked in flight.asked.values():
-            if asked.source not in served:
+            asked.source.busy = asked.source in served
+            if not asked.source.busy:
                 self._place(now, asked.source)
         self._place_all(now, served)
 

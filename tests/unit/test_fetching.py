@@ -7,7 +7,7 @@ import pytest
 from unit.scripted_world import BROKERS, NODES, World, topic, tp
 
 from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.core.effects import Channel, FailureKind
 from asyncrevoke.core.fetching import Fetching
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, Step
@@ -117,22 +117,31 @@ class FetchWorld(World):
         self.fetching.plan(self.now)
         self.sync()
 
-    def fetches(self) -> dict[int, FetchRequest]:
-        """The open fetches by node."""
+    def fetches(self, channel: Channel = Channel.FETCH) -> dict[int, FetchRequest]:
+        """The open long polls by node, or the fetches for busy partitions."""
         found: dict[int, FetchRequest] = {}
         for send in self.sends(FetchRequest):
-            assert send.node.node_id not in found, "two fetches at one broker"
             assert isinstance(send.message, FetchRequest)
-            found[send.node.node_id] = send.message
+            if send.channel is channel:
+                assert send.node.node_id not in found, "two fetches on one connection"
+                found[send.node.node_id] = send.message
         return found
 
-    def fetch_of(self, node_id: int) -> Send:
-        (send,) = [send for send in self.sends(FetchRequest) if send.node.node_id == node_id]
+    def fetch_of(self, node_id: int, number: int | None = None) -> Send:
+        """The open fetch at this node that asks for this partition, or the long poll."""
+        (send,) = [
+            send
+            for send in self.sends(FetchRequest)
+            if isinstance(send.message, FetchRequest)
+            and send.node.node_id == node_id
+            and (send.channel is Channel.FETCH if number is None else number in asked(send.message))
+        ]
         return send
 
     def answer(self, node_id: int, *partitions: FetchedPartition) -> None:
         """Answer the fetch at this node; partitions not named come back empty."""
-        send = self.fetch_of(node_id)
+        first = partitions[0].partition.partition if partitions else None
+        send = self.fetch_of(node_id, first)
         assert isinstance(send.message, FetchRequest)
         named = {fetched.partition for fetched in partitions}
         rest = [p for p in send.message.partitions if p.partition not in named]
@@ -237,14 +246,26 @@ def test_with_more_partitions_each_buffers_less() -> None:
     assert 1 in world.fetches()
 
 
-def test_partitions_that_got_nothing_come_first_in_the_next_fetch() -> None:
-    world = FetchWorld(7)
-    world.assign(0, 3, 6)
-    assert list(asked(world.fetches()[1])) == [0, 3, 6]
+def test_busy_partitions_leave_the_long_poll_to_the_quiet_ones() -> None:
+    world = FetchWorld(10)
+    world.assign(0, 3, 6, 9)
+    assert list(asked(world.fetches()[1])) == [0, 3, 6, 9]
     world.answer(1, data(0, "0+1"))
-    assert list(asked(world.fetches()[1])) == [3, 6, 0]
+    assert list(asked(world.fetches()[1])) == [3, 6, 9]
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 1}
+    world.answer(1, data(0, "1+1"))
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 2}
+    assert list(asked(world.fetches()[1])) == [3, 6, 9], "it is parked all the while"
+
+
+def test_partitions_that_got_nothing_come_first_in_the_next_fetch() -> None:
+    world = FetchWorld(10)
+    world.assign(0, 3, 6, 9)
+    world.answer(1, data(0, "0+1"))
     world.answer(1, data(3, "0+1"))
-    assert list(asked(world.fetches()[1])) == [6, 0, 3]
+    assert list(asked(world.fetches()[1])) == [6, 9, 3]
+    world.answer(1, data(6, "0+1"))
+    assert list(asked(world.fetches()[1])) == [9, 3, 6]
 
 
 def test_a_stale_answer_is_discarded_after_a_seek() -> None:
@@ -394,9 +415,10 @@ def test_large_records_are_not_buffered_beyond_a_partitions_share_of_the_memory(
     world = FetchWorld(4, buffer_memory=100_000, max_partition_fetch_bytes=10_000)
     world.assign(0, 3)
     world.answer(1, data(0, "0+499"))
-    assert 0 in asked(world.fetches()[1])
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 499}
     world.answer(1, data(0, "499+2"))
-    assert 0 not in asked(world.fetches()[1])
+    assert world.fetches(Channel.FETCH_BUSY) == {}
+    assert asked(world.fetches()[1]) == {3: 0}
 
 
 def test_memory_is_given_back_by_draining_seeking_and_removing() -> None:
@@ -419,22 +441,63 @@ def test_memory_is_given_back_by_draining_seeking_and_removing() -> None:
 # --- pacing --------------------------------------------------------------------------------------
 
 
-def test_while_a_partition_is_full_the_broker_waits_shorter_for_the_others() -> None:
+def test_a_partition_that_was_drained_does_not_wait_behind_a_parked_fetch() -> None:
     world = FetchWorld(4)
     world.assign(0, 3)
-    assert world.fetches()[1].max_wait == world.config.fetch_max_wait
     world.answer(1, data(0, "0+12000"))
+    assert world.fetches(Channel.FETCH_BUSY) == {}, "it has enough"
     assert asked(world.fetches()[1]) == {3: 0}
-    first = world.fetches()[1].max_wait
-    assert first < 0.05
-    for _ in range(40):
-        world.wait_out(1)
-    assert world.fetches()[1].max_wait == world.config.fetch_max_wait
     while world.fetching.has_deliverable:
         world.drain()
-    world.wait_out(1)
-    world.answer(1, data(0, "12000+12000"))
-    assert world.fetches()[1].max_wait < world.config.fetch_max_wait / 2
+    fetch = world.fetches(Channel.FETCH_BUSY)[1]
+    assert asked(fetch) == {0: 12000}
+    assert fetch.max_wait <= 0.1
+
+
+def test_a_new_partition_is_fetched_for_at_once_and_joins_the_long_poll_at_its_next_turn() -> None:
+    world = FetchWorld(7)
+    world.assign(0, 3)
+    world.advance(0.1)
+    world.assign(6)
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {6: 0}
+    turns = 0
+    while Channel.FETCH_BUSY in {send.channel for send in world.sends(FetchRequest)}:
+        fetch = world.fetches(Channel.FETCH_BUSY)[1]
+        world.advance(fetch.max_wait)
+        world.answer(1, data(6, ""))
+        turns += 1
+        assert turns < 10
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0}
+    world.answer(1)
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0, 6: 0}
+    assert world.fetches(Channel.FETCH_BUSY) == {}
+
+
+def test_a_partition_does_not_wait_for_a_long_poll_that_never_ends() -> None:
+    world = FetchWorld(4)
+    world.assign(0)
+    world.advance(world.config.fetch_max_wait - 0.01)
+    world.assign(3)
+    assert world.fetches(Channel.FETCH_BUSY) == {}, "it joins the next one"
+    world.advance(0.2)
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {3: 0}
+
+
+def test_an_answer_that_was_too_large_for_the_link_is_asked_for_in_smaller_parts() -> None:
+    world = FetchWorld(1)
+    world.assign(0)
+    sizes = [world.fetches()[1].max_bytes]
+    for _ in range(3):
+        world.fail(world.fetch_of(1), FailureKind.TIMEOUT)
+        world.plan()
+        world.advance(3)
+        fetch = world.fetches()[1]
+        assert fetch.partitions[0].max_bytes == fetch.max_bytes
+        sizes.append(fetch.max_bytes)
+    assert sizes == [2**20, 2**19, 2**18, 2**17]
+    for offset in range(3):
+        world.answer(1, data(0, f"{offset}+1"))
+    assert world.fetches()[1].max_bytes == 2**20
 
 
 def test_a_broker_that_answers_at_once_with_nothing_is_not_asked_in_a_hot_loop() -> None:
