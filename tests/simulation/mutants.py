@@ -154,7 +154,7 @@ def no_follow_up_after_a_release_while_parked(patch: pytest.MonkeyPatch) -> None
     synced = ClassicMembership._synced
 
     def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
-        self._sent_owned &= self._assignment.partitions()
+        self._holdings._owned &= self._assignment.partitions()
         synced(self, now, data)
 
     patch.setattr(ClassicMembership, "_synced", forgetful)

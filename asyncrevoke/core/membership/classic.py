@@ -16,23 +16,22 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.registry import choose_protocol
-from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.effects import Failed
 from asyncrevoke.core.membership.assignment_note import decode_note
 from asyncrevoke.core.membership.heartbeat import Heartbeat
 from asyncrevoke.core.membership.join_exchange import JoinExchange
 from asyncrevoke.core.membership.leader import Leader
+from asyncrevoke.core.membership.leave_exchange import LeaveExchange
+from asyncrevoke.core.membership.owned_and_granted import OwnedAndGranted
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
 from asyncrevoke.core.membership.refusals import refusal, unanswerable
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import FatalError
-from asyncrevoke.model import GroupMetadata, TopicPartition
+from asyncrevoke.model import GroupMetadata
 from asyncrevoke.protocol.messages import (
     ErrorCode,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -50,15 +49,13 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.model import TopicPartition
 
-_LEAVE_TIMER = "leave"
-_LEAVE_TIMEOUT = 5.0
 _LONG_SYNC = 5.0
-_WAIT_TIMER = "group-wait"
-_SAY_AFTER = 10.0
+_GROUP = "group"
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _REFUSED = frozenset(
@@ -68,7 +65,6 @@ _REFUSED = frozenset(
         ErrorCode.group_authorization_failed,
     )
 )
-_FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
 
 class ClassicMembership:
@@ -94,14 +90,18 @@ class ClassicMembership:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.eager = choose_protocol(assignors) is RebalanceProtocol.EAGER
         self._group_id = config.group_id or ""
-        self._heartbeat = Heartbeat(
-            outbox, config, coordinator, lambda: self.stamp, self._heartbeat_answered
-        )
+        self._heartbeat = Heartbeat(outbox, config, coordinator, lambda: self.stamp)
+        self._heartbeat.on_confirmed = self._confirmed
+        self._heartbeat.on_rebalance = self._rebalance_told
+        self._heartbeat.on_verdict = self._verdict_told
+        self._heartbeat.on_refused = self._heartbeat_refused
         self._exchange = JoinExchange(outbox, config, coordinator)
         self._exchange.on_joined = self._join_answered
         self._exchange.on_synced = self._sync_answered
         self._exchange.on_unanswered = self._join_still_wanted
         self._exchange.on_refused = lambda now, failed: self.fail(now, unanswerable(failed))
+        self._leave = LeaveExchange(outbox, config, coordinator)
+        self._leave.on_ended = self._left
         self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
         self.on_ready: Callable[[float], None] = lambda _now: None
         self.on_left: Callable[[float], None] = lambda _now: None
@@ -112,18 +112,14 @@ class ClassicMembership:
         self._member_id = ""
         self._generation = -1
         self._protocol_name = ""
-        self._sent_owned: frozenset[TopicPartition] = frozenset()
-        self._sent_topics: frozenset[str] = frozenset()
         self._leader = Leader(outbox, cluster)
         self._leader.on_topics = self._group_topics_wanted
         self._leader.on_assigned = self._sync
         self._leader.on_failed = self.fail
-        # What the newest assignment gives us: a partition of it that is released comes back.
-        self._granted: frozenset[TopicPartition] = frozenset()
+        self._holdings = OwnedAndGranted(assignment)
         self._rejoin_owed: str | None = None
         self._leaving = False
         self._idle = False
-        self._leave_sent = 0
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -172,7 +168,7 @@ class ClassicMembership:
     def _drop_topics(self, now: float) -> None:
         dropped = [i for i in self._assignment.live() if i.partition.topic not in self._topics]
         if dropped:
-            self._granted -= {instance.partition for instance in dropped}
+            self._holdings.drop(instance.partition for instance in dropped)
             self._revocation.request(now, dropped, self._own_deadline(now))
 
     def rejoin(self, now: float, reason: str) -> None:
@@ -205,7 +201,7 @@ class ClassicMembership:
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
         self._leaving = True
-        self._granted = frozenset()
+        self._holdings.grant_nothing()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
         if self._phase is Phase.STABLE:
             self._move(Phase.STABLE, Move.DRAIN)
@@ -217,7 +213,7 @@ class ClassicMembership:
         self._idle = True
         self._forget_join()
         self._revocation.lose(now, self._assignment.live(), "max_poll_interval exceeded")
-        self._granted = frozenset()
+        self._holdings.grant_nothing()
         self._send_leave(now)
 
     def wake(self, now: float) -> None:
@@ -229,7 +225,7 @@ class ClassicMembership:
     def released(self, now: float, instance: PartitionInstance) -> None:
         """An instance has ended. If the group has given its partition back meanwhile, it is a
         new assignment to us."""
-        if instance.partition in self._granted and not self._leaving:
+        if instance.partition in self._holdings.granted and not self._leaving:
             self.on_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
@@ -262,8 +258,7 @@ class ClassicMembership:
     def _start_join(self, now: float, reason: str) -> None:
         owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
         topics = tuple(sorted(self._topics))
-        self._sent_owned = frozenset(owned)
-        self._sent_topics = self._topics
+        self._holdings.told(owned, self._topics)
         self._rejoin_owed = None
         request = JoinGroupRequest(
             group_id=self._group_id,
@@ -279,7 +274,13 @@ class ClassicMembership:
         )
         self._move(self._phase, Move.JOIN if self._member_id else Move.ASK_ID)
         self._outbox.emit("info", "joining", group=self._group_id, reason=reason)
-        self._outbox.set_timer(_WAIT_TIMER, now + _SAY_AFTER, lambda at: self._say_waiting(at, now))
+        self._log.watch(
+            now,
+            _GROUP,
+            "waiting for the group: its other members have to rejoin, or one that has vanished "
+            "to time out",
+            lambda: {"group": self._group_id, "phase": self._phase.value},
+        )
         self._exchange.join(now, request, known=self._generation >= 0)
 
     def _subscription(
@@ -397,7 +398,7 @@ class ClassicMembership:
             self.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
             return
         self._move(Phase.AWAIT_SYNC, Move.SYNCED)
-        self._outbox.cancel_timer(_WAIT_TIMER)
+        self._log.forget(_GROUP)
         if self._leaving:
             # Added partitions are released unseen; what we held is on its way out already.
             self._move(Phase.STABLE, Move.DRAIN)
@@ -407,41 +408,31 @@ class ClassicMembership:
         note = decode_note(user_data)
         if self._leader.has_missed(note):
             self._rejoin_owed = "the partitions of the group's topics have changed"
-        given = frozenset(assigned)
-        stray = sorted({tp.topic for tp in given} - self._sent_topics)
-        if stray:
-            self._rejoin_owed = f"assigned topics that we did not subscribe to: {', '.join(stray)}"
-        self._granted = frozenset(tp for tp in given if tp.topic in self._topics)
-        must_go = self._sent_owned - given
-        for instance in self._assignment.revoking():
-            if instance.partition in self._granted:
-                self._revocation.withdraw(instance)
-        going = [
-            instance
-            for instance in self._assignment.live()
-            if instance.partition in must_go or instance.partition.topic not in self._topics
-        ]
-        added = self._assignment.add(
-            tp for tp in sorted(self._granted) if tp not in self._assignment
-        )
+        change = self._holdings.assigned(assigned, self._topics)
+        if change.stray:
+            topics = ", ".join(change.stray)
+            self._rejoin_owed = f"assigned topics that we did not subscribe to: {topics}"
+        for instance in change.withdrawn:
+            self._revocation.withdraw(instance)
+        added = self._holdings.add_granted()
         self._outbox.emit(
             "info",
             "assigned",
             group=self._group_id,
             generation=self._generation,
-            partitions=[f"{tp.topic}-{tp.partition}" for tp in sorted(self._granted)],
+            partitions=[f"{tp.topic}-{tp.partition}" for tp in sorted(self._holdings.granted)],
             added=len(added),
-            to_go=len(must_go),
+            to_go=len(change.must_go),
         )
-        if must_go or self._rejoin_owed or (self.eager and going):
+        if change.must_go or self._rejoin_owed or (self.eager and change.going):
             # Owed even if all of it was released while the JoinGroup was parked: until we join
             # again the group believes that we hold it, and nobody gets it.
             self._move(Phase.STABLE, Move.DRAIN)
             self._revocation.barrier_due = True
         if self.eager and self._rejoin_owed:
             self._revoke_all(now, self._own_deadline(now))
-        self._revocation.request(now, going, self._own_deadline(now))
-        awaits_more = not self._granted or (note is not None and note.withheld)
+        self._revocation.request(now, change.going, self._own_deadline(now))
+        awaits_more = not self._holdings.granted or (note is not None and note.withheld)
         self._heartbeat.often = awaits_more or self._phase is Phase.DRAIN
         self._heartbeat.rebalanced(now)
         if added:
@@ -477,70 +468,23 @@ class ClassicMembership:
                 keep_id=error is ErrorCode.illegal_generation,
             )
 
-    def _heartbeat_answered(
-        self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply
-    ) -> None:
-        if isinstance(reply, HeartbeatResponse):
-            match reply.error:
-                case ErrorCode.none:
-                    self._heartbeat.confirm(sent_at)
-                    self._log.over(now, "membership", "membership is confirmed again")
-                    if self._phase is Phase.AWAIT_SYNC and sent == self.stamp:
-                        # The others may be at work long ago, with our assignment lost on its way.
-                        self._exchange.doubt(now, _LONG_SYNC)
-                case ErrorCode.rebalance_in_progress:
-                    if sent == self.stamp:
-                        self.rebalance_seen(now)
-                case (
-                    ErrorCode.unknown_member_id
-                    | ErrorCode.illegal_generation
-                    | ErrorCode.fenced_instance_id
-                ) as error:
-                    if self.is_verdict(sent):
-                        self.refused(now, error)
-                    elif sent == self.stamp and self._phase in (Phase.AWAIT_JOIN, Phase.AWAIT_SYNC):
-                        self._exchange.doubt(now)
-                case ErrorCode.group_authorization_failed:
-                    self.fail(now, self._refusal(ErrorCode.group_authorization_failed))
-                case error if error in _MOVED:
-                    self._suspect(now)
-                    self._coordinator.unknown(now, f"Heartbeat: {error.name}")
-                    self._coordinator.call_when_known("beat", self._heartbeat.soon, now)
-                case error:
-                    self._outbox.emit("debug", "heartbeat answered", answer=error.name)
-        elif isinstance(reply, Failed) and reply.kind in _FINAL:
-            self.fail(now, unanswerable(reply))
-        else:
-            detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
-            self._suspect(now)
-            self._coordinator.unknown(now, f"Heartbeat: {detail}")
-            self._coordinator.call_when_known("beat", self._heartbeat.soon, now)
+    def _confirmed(self, now: float, sent: GroupMetadata) -> None:
+        if self._phase is Phase.AWAIT_SYNC and sent == self.stamp:
+            # The others may be at work long ago, with our assignment lost on its way.
+            self._exchange.doubt(now, _LONG_SYNC)
 
-    def _suspect(self, now: float) -> None:
-        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
-        has moved grants a new session, but worth a line."""
-        confirmed = self._heartbeat.confirmed_at
-        if confirmed is not None and now - confirmed > self._config.session_timeout:
-            self._log.waiting(
-                now,
-                "membership",
-                "membership is suspect: no heartbeat was confirmed for longer than the session",
-                group=self._group_id,
-                last_confirmed=round(now - confirmed, 1),
-            )
+    def _rebalance_told(self, now: float, sent: GroupMetadata) -> None:
+        if sent == self.stamp:
+            self.rebalance_seen(now)
 
-    def _say_waiting(self, now: float, since: float) -> None:
-        self._outbox.emit(
-            "warning",
-            "waiting for the group: its other members have to rejoin, or one that has vanished "
-            "to time out",
-            group=self._group_id,
-            phase=self._phase.value,
-            seconds=round(now - since, 1),
-        )
-        self._outbox.set_timer(
-            _WAIT_TIMER, now + _SAY_AFTER, lambda at: self._say_waiting(at, since)
-        )
+    def _verdict_told(self, now: float, sent: GroupMetadata, error: ErrorCode) -> None:
+        if self.is_verdict(sent):
+            self.refused(now, error)
+        elif sent == self.stamp and self._phase in (Phase.AWAIT_JOIN, Phase.AWAIT_SYNC):
+            self._exchange.doubt(now)
+
+    def _heartbeat_refused(self, now: float, why: ErrorCode | Failed) -> None:
+        self.fail(now, unanswerable(why) if isinstance(why, Failed) else self._refusal(why))
 
     def _evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
@@ -548,7 +492,7 @@ class ClassicMembership:
         self._generation = -1
         if not keep_id:
             self._member_id = ""
-        self._granted = frozenset()
+        self._holdings.grant_nothing()
         self._phase = MOVES[self._phase, Move.RESET]
         self._revocation.lose(now, self._assignment.live(), reason)
         if self._leaving:
@@ -557,7 +501,7 @@ class ClassicMembership:
             self._start_join(now, reason)
 
     def _revoke_all(self, now: float, deadline: float) -> None:
-        self._granted = frozenset()
+        self._holdings.grant_nothing()
         self._revocation.request(now, self._assignment.live(), deadline)
 
     def _own_deadline(self, now: float) -> float:
@@ -573,9 +517,9 @@ class ClassicMembership:
 
     def _forget_join(self) -> None:
         self._exchange.cancel()
-        self._outbox.cancel_timer(_WAIT_TIMER)
+        self._log.forget(_GROUP)
         self._heartbeat.stop()
-        self._outbox.cancel_timer(_LEAVE_TIMER)
+        self._leave.cancel()
         self._leader.resign()
 
     def _send_leave(self, now: float) -> None:
@@ -585,45 +529,14 @@ class ClassicMembership:
             self._left(now)
             return
         self._phase = MOVES[self._phase, Move.LEAVE]
-        self._outbox.set_timer(_LEAVE_TIMER, now + self._leave_timeout, self._leave_overdue)
-        self._coordinator.call_when_known("leave", self._send_leave_request, now)
-
-    def _send_leave_request(self, _now: float) -> None:
-        node = self._coordinator.node
-        if node is None or self._phase is not Phase.LEAVING:
-            return
-        self._leave_sent = self._outbox.send(
-            LeaveGroupRequest(
-                group_id=self._group_id,
-                member_id=self._member_id,
-                group_instance_id=None,
-                reason="the consumer is idle" if self._idle else "the consumer is closing",
-            ),
-            node,
-            Channel.HEARTBEAT,
-            self._leave_timeout,
-            self._leave_answered,
+        self._leave.leave(
+            now,
+            self._member_id,
+            "the consumer is idle" if self._idle else "the consumer is closing",
         )
-
-    @property
-    def _leave_timeout(self) -> float:
-        return min(self._config.request_timeout, _LEAVE_TIMEOUT)
-
-    def _leave_answered(self, now: float, reply: Reply) -> None:
-        answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
-        self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
-        if self._phase is Phase.LEAVING:
-            self._left(now)
-
-    def _leave_overdue(self, now: float) -> None:
-        """Nobody to tell that we leave: the session timeout will."""
-        self._outbox.forget(self._leave_sent)
-        self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
-        self._left(now)
 
     def _left(self, now: float) -> None:
         self._phase = MOVES[self._phase, Move.LEFT]
-        self._outbox.cancel_timer(_LEAVE_TIMER)
         self._member_id = ""
         self._generation = -1
         was_leaving, self._leaving = self._leaving, False
@@ -641,7 +554,7 @@ class ClassicMembership:
         """The consumer cannot go on: everything is lost, and nothing is sent any more."""
         self._forget_join()
         self._phase = MOVES[self._phase, Move.FAIL]
-        self._granted = frozenset()
+        self._holdings.grant_nothing()
         self._revocation.lose(now, self._assignment.live(), str(error))
         self._revocation.barrier_due = self._revocation.barrier_due or self._leaving
         self.on_fatal(now, error)

@@ -1,11 +1,13 @@
-"""Heartbeats of a classic member: when the next is due, and when the last one was confirmed."""
+"""Heartbeats of a classic member: when the next is due, when the last one was confirmed, and what
+the answers say."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel
-from asyncrevoke.protocol.messages import HeartbeatRequest
+from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.waiting import WaitLog
+from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,16 @@ _TIMER = "heartbeat"
 # Members learn of a rebalance only by their heartbeats: joins are as slow as these.
 _EAGER_INTERVAL = 0.3
 _EAGER_SECONDS = 5.0
+_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
+_VERDICTS = frozenset(
+    (
+        ErrorCode.unknown_member_id,
+        ErrorCode.illegal_generation,
+        ErrorCode.fenced_instance_id,
+    )
+)
+_FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
+_MEMBERSHIP = "membership"
 
 
 class Heartbeat:
@@ -26,6 +38,11 @@ class Heartbeat:
 
     ``confirmed_at`` is the send time of the last request that the coordinator confirmed: the
     group cannot have begun a rebalance that we do not know of before that time.
+
+    Answers are told with the identity that was sent, because ours may be another one by then:
+    ``on_confirmed``, ``on_rebalance``, ``on_verdict`` (the membership is refused) and
+    ``on_refused`` (for good, whatever the membership). A coordinator that does not answer is
+    looked for again here.
     """
 
     def __init__(
@@ -34,13 +51,18 @@ class Heartbeat:
         config: ConsumerConfig,
         coordinator: Coordinator,
         stamp: Callable[[], GroupMetadata],
-        on_answer: Callable[[float, GroupMetadata, float, Reply], None],
     ) -> None:
         self._outbox = outbox
+        self._log = WaitLog(outbox)
         self._config = config
         self._coordinator = coordinator
         self._stamp = stamp
-        self._on_answer = on_answer
+        self.on_confirmed: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
+        self.on_rebalance: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
+        self.on_verdict: Callable[[float, GroupMetadata, ErrorCode], None] = (
+            lambda _now, _sent, _error: None
+        )
+        self.on_refused: Callable[[float, ErrorCode | Failed], None] = lambda _now, _why: None
         self._running = False
         self._in_flight = False
         self._often_until = float("-inf")
@@ -107,4 +129,42 @@ class Heartbeat:
         self._in_flight = False
         if self._running:
             self._schedule(now)
-        self._on_answer(now, sent, sent_at, reply)
+        if isinstance(reply, HeartbeatResponse):
+            match reply.error:
+                case ErrorCode.none:
+                    self.confirm(sent_at)
+                    self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
+                    self.on_confirmed(now, sent)
+                case ErrorCode.rebalance_in_progress:
+                    self.on_rebalance(now, sent)
+                case ErrorCode.group_authorization_failed as error:
+                    self.on_refused(now, error)
+                case error if error in _VERDICTS:
+                    self.on_verdict(now, sent, error)
+                case error if error in _MOVED:
+                    self._unanswered(now, error.name)
+                case error:
+                    self._outbox.emit("debug", "heartbeat answered", answer=error.name)
+        elif isinstance(reply, Failed) and reply.kind in _FINAL:
+            self.on_refused(now, reply)
+        else:
+            detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
+            self._unanswered(now, detail)
+
+    def _unanswered(self, now: float, why: str) -> None:
+        self._suspect(now)
+        self._coordinator.unknown(now, f"Heartbeat: {why}")
+        self._coordinator.call_when_known("beat", self.soon, now)
+
+    def _suspect(self, now: float) -> None:
+        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
+        has moved grants a new session, but worth a line."""
+        confirmed = self.confirmed_at
+        if confirmed is not None and now - confirmed > self._config.session_timeout:
+            self._log.waiting(
+                now,
+                _MEMBERSHIP,
+                "membership is suspect: no heartbeat was confirmed for longer than the session",
+                group=self._config.group_id,
+                last_confirmed=round(now - confirmed, 1),
+            )
