@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, OrderBy
+    from asyncrevoke.handlers.decoding import Decoder
     from asyncrevoke.handlers.registry import F, OnError, Router
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.task_group import OnTaskError, TrackedTaskGroup
@@ -62,7 +63,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     Topics are given by name or by one ``pattern``, which must match a whole name. ``listener``
     hears of rebalances. ``resources`` is an async context manager that is entered before the first
     handler runs and left after the last one has ended; handlers have what it gives as
-    ``HandlerContext.state``. All options are described at
+    ``HandlerContext.state``. ``decoder`` makes the values of those handlers that have none of their
+    own, see :meth:`handler`. All options are described at
     :class:`~asyncrevoke.config.ConsumerConfig`.
     Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
     """
@@ -73,6 +75,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
         resources: AbstractAsyncContextManager[object] | None = None,
+        decoder: Decoder | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
@@ -80,6 +83,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._check_assignors()
         self._listener = listener
         self._resources = _check_resources(resources)
+        self._decoder = _check_decoder(decoder)
         self._router: Router | None = None
         self._handlers: asyncio.Task[None] | None = None
 
@@ -292,6 +296,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         max_records: int | None = None,
         max_wait: float | None = None,
         max_handler_time: float | None = None,
+        decoder: Decoder | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         """Register an async function for topics; see ``Router.handler``.
@@ -308,6 +313,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             max_records=max_records,
             max_wait=max_wait,
             max_handler_time=max_handler_time,
+            decoder=decoder,
             **options,
         )
 
@@ -398,7 +404,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 "pattern, and the consumer none"
             )
         if self._router is None:
-            self._router = Router()
+            self._router = Router(decoder=self._decoder)
         return self._router
 
     def _handled_topics(self) -> tuple[str, ...]:
@@ -422,6 +428,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             raise ConfigError(
                 "resources= is for handlers, and this consumer has none: in a loop of your own, "
                 "open what it needs with `async with` around it"
+            )
+        elif self._decoder is not None:
+            raise ConfigError(
+                "decoder= is for handlers, and this consumer has none: in a loop of your own, "
+                "call it with each record"
             )
 
     async def _run_handlers(self, session: Session, router: Router) -> None:
@@ -505,6 +516,14 @@ def _check_resources(resources: object) -> AbstractAsyncContextManager[object] |
     call = f"{getattr(resources, '__name__', 'it')}()"
     hint = f"call it: resources={call}" if callable(resources) else "use @asynccontextmanager"
     raise ConfigError(f"resources={resources!r} is no async context manager: {hint}")
+
+
+def _check_decoder(decoder: Decoder | None) -> Decoder | None:
+    if decoder is not None:
+        from asyncrevoke.handlers.decoding import check_decoder  # noqa: PLC0415 - if used
+
+        check_decoder(decoder)
+    return decoder
 
 
 def _terminate_if_failed(handlers: asyncio.Task[None]) -> None:

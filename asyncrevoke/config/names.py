@@ -20,7 +20,7 @@ _SENTENCES = {
     ),
     "value_deserializer": (
         "values arrive as bytes: annotate the first parameter of a handler with the type "
-        "wanted, or decode record.value yourself"
+        "wanted, or use decoder=, a function of the record; in a loop, decode record.value yourself"
     ),
     "key_deserializer": "keys arrive as bytes: decode record.key yourself",
     "consumer_timeout_ms": "use `await consumer.poll(timeout=...)`, in seconds",

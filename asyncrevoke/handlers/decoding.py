@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
@@ -41,6 +42,85 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     else:
         decode = _json_decoder(annotation, whose)
     return _guarded(decode, annotation, optional=optional)
+
+
+def custom_decoder(decode: Decoder) -> Decoder:
+    """Wrap a user's decoder, which :func:`check_decoder` has passed: what it raises, it raises as
+    DecodeError. A tombstone reaches it like any other record."""
+    name = decoder_name(decode)
+
+    def decode_record(record: Record) -> object:
+        try:
+            value = decode(record)
+        except DecodeError:
+            raise
+        except Exception as error:
+            raise DecodeError(
+                record.topic_partition,
+                record.offset,
+                f"the decoder {name} failed: {type(error).__name__}: {error}",
+            ) from error
+        if isinstance(value, Coroutine):
+            value.close()
+            raise DecodeError(
+                record.topic_partition,
+                record.offset,
+                f"the decoder {name} returned a coroutine: a decoder is sync; annotate the "
+                "handler's first parameter Record, and await what decodes in the handler",
+            )
+        return value
+
+    return decode_record
+
+
+def check_decoder(decoder: object) -> None:
+    """ConfigError, with the fix, for what cannot decode a record."""
+    if not callable(decoder):
+        raise ConfigError(
+            f"decoder={decoder!r} cannot be called: use a function of the record, as in "
+            "decoder=lambda record: parse(record.value)"
+        )
+    name = decoder_name(decoder)
+    method: object = getattr(decoder, "__call__", None)  # noqa: B004 - the method itself
+    for function in (decoder, method):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"the decoder {name} is async, and a decoder is sync: annotate the handler's "
+                "first parameter Record, and await what decodes in the handler"
+            )
+    _check_parameters(decoder, name)
+
+
+def decoder_name(decoder: object) -> str:
+    """How errors name a decoder."""
+    return getattr(decoder, "__qualname__", None) or type(decoder).__qualname__
+
+
+def _check_parameters(decoder: Callable[..., object], name: str) -> None:
+    try:
+        signature = _signature(decoder)
+    except (TypeError, ValueError):  # some that are written in C have none
+        return
+    fix = f"wrap it, as in decoder=lambda record: {name}(record.value, ...)"
+    try:
+        bound = signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"a decoder is called with the Record alone, and {name}{signature} takes something "
+            f"else: {fix}"
+        ) from error
+    hint: object = signature.parameters[next(iter(bound.arguments))].annotation
+    if bytes in (hint, *get_args(hint)):
+        raise ConfigError(
+            f"a decoder is called with the whole Record, and {name}{signature} takes bytes: {fix}"
+        )
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(function, eval_str=True)
+    except (NameError, AttributeError, SyntaxError):  # names for type checkers only
+        return inspect.signature(function)
 
 
 def name_of(annotation: object) -> str:
@@ -124,7 +204,7 @@ def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
         raise ConfigError(
             f"{whose} is annotated {name_of(annotation)}, and {name_of(foreign)} cannot be decoded "
             "from JSON: use bytes, str, dict, a dataclass, a msgspec.Struct or a pydantic model, "
-            "or Record and decode it yourself"
+            "or give the handler, its Router or the Consumer a decoder="
         )
     return decoder.decode
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast,
 from asyncrevoke.config import checks
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.decoding import Decoder
+from asyncrevoke.handlers.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.signature import (
     BatchCall,
@@ -18,6 +18,7 @@ from asyncrevoke.handlers.signature import (
     compile_batch_call,
     compile_call,
     handler_name,
+    takes_records,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _OPTIONS = (
     "max_records",
     "max_wait",
     "max_handler_time",
+    "decoder",
 )
 _MAX_RECORDS = 500
 _MAX_WAIT = 0.2
@@ -55,7 +57,7 @@ class Handler(NamedTuple):
     """A registered function. ``call`` decodes a record's value and calls the function with it.
 
     Exactly one of ``topics`` (not empty) and ``pattern`` is given, and one of ``call`` and
-    ``batch``.
+    ``batch``. ``decoder`` is None if values are decoded by annotation.
     """
 
     name: str
@@ -69,12 +71,19 @@ class Handler(NamedTuple):
     wants_context: bool
     batch: BatchHandling | None
     max_handler_time: float | None
+    decoder: Decoder | None
 
 
 class Router:
-    """Collects handlers, in a module of their own if you like; a consumer includes it."""
+    """Collects handlers, in a module of their own if you like; a consumer includes it.
 
-    def __init__(self) -> None:
+    ``decoder`` decodes the records of those handlers that have none of their own.
+    """
+
+    def __init__(self, *, decoder: Decoder | None = None) -> None:
+        if decoder is not None:
+            check_decoder(decoder)
+        self._decoder = decoder
         self._handlers: list[Handler] = []
         self._by_topic: dict[str, Handler] = {}
 
@@ -111,6 +120,7 @@ class Router:
         max_records: int | None = None,
         max_wait: float | None = None,
         max_handler_time: float | None = None,
+        decoder: Decoder | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         r"""Register an async function for topics, or for every topic that fully matches a pattern.
@@ -119,6 +129,10 @@ class Router:
         dataclass, ``msgspec.Struct``, pydantic model; ``T | None`` for tombstones), or the whole
         ``Record``. Further parameters annotated ``Record`` and ``HandlerContext`` receive the
         record and what is known of the call.
+
+        ``decoder`` makes the value instead, whatever the annotation: a sync function of the whole
+        ``Record`` (so that topic and headers are there), also of one whose value is null. It runs
+        in the event loop, so it must not block. Whatever it raises is a value that does not decode.
 
         ``retry`` calls the function again if it raises. A record that has failed for good, or
         does not decode, is written to the topic ``dead_letter``, and is done when the broker has
@@ -147,6 +161,8 @@ class Router:
         """
         _check_options(topics, pattern, options)
         _check_policy(retry, dead_letter, on_error)
+        if decoder is not None:
+            check_decoder(decoder)
         longest = cast(
             "float | None", checks.optional(checks.seconds())("max_handler_time", max_handler_time)
         )
@@ -163,10 +179,16 @@ class Router:
         def register(function: F) -> F:
             name = handler_name(function)
             call, wants_context, batches = None, False, None
+            decode = decoder or self._decoder
             if batch:
-                batches = BatchHandling(*limits, *compile_batch_call(function, name))
+                batches = BatchHandling(*limits, *compile_batch_call(function, name, decode))
             else:
-                call, wants_context = compile_call(function, name)
+                call, wants_context = compile_call(function, name, decode)
+            if decoder is not None and takes_records(function):
+                raise ConfigError(
+                    f"the first parameter of {name} is annotated Record, which receives the record "
+                    "as it is: leave out decoder=, or annotate what the decoder returns"
+                )
             self._add(
                 Handler(
                     name=name,
@@ -180,6 +202,7 @@ class Router:
                     wants_context=wants_context,
                     batch=batches,
                     max_handler_time=longest,
+                    decoder=decode,
                 )
             )
             return function
@@ -187,11 +210,14 @@ class Router:
         return register
 
     def include_router(self, router: Router) -> None:
-        """Take over the handlers of another router; a topic handled by both is a ConfigError."""
+        """Take over the handlers of another router; a topic handled by both is a ConfigError.
+
+        Those without a decoder, of their own or of that router, get the decoder of this one.
+        """
         for handler in router.handlers:
             self._refuse_twice(handler)
         for handler in router.handlers:
-            self._add(handler)
+            self._add(_with_decoder(handler, self._decoder))
 
     def find(self, topic: str) -> Handler:
         """The handler of a topic; ConfigError if there is none."""
@@ -220,6 +246,17 @@ class Router:
                     f"{handler.name} would handle it too: a topic has one handler, which may call "
                     "several functions"
                 )
+
+
+def _with_decoder(handler: Handler, decoder: Decoder | None) -> Handler:
+    if decoder is None or handler.decoder is not None:
+        return handler
+    if handler.batch is None:
+        call, _ = compile_call(handler.function, handler.name, decoder)
+        return handler._replace(call=call, decoder=decoder)
+    decode, batch_call = compile_batch_call(handler.function, handler.name, decoder)
+    batch = handler.batch._replace(decode=decode, call=batch_call)
+    return handler._replace(batch=batch, decoder=decoder)
 
 
 # -- the options ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.context import HandlerContext
-from asyncrevoke.handlers.decoding import Decoder, decoder_for, name_of
+from asyncrevoke.handlers.decoding import Decoder, custom_decoder, decoder_for, name_of
 from asyncrevoke.model import Record
 
 HandlerFunction: TypeAlias = Callable[..., Awaitable[object]]
@@ -80,30 +80,45 @@ class Gets(NamedTuple):
         return "context" in self.positional or any(given == "context" for _, given in self.named)
 
 
-def compile_call(function: HandlerFunction, name: str) -> tuple[Call, bool]:
+def compile_call(
+    function: HandlerFunction, name: str, decoder: Decoder | None = None
+) -> tuple[Call, bool]:
     """Check a function, and return its call and whether that needs a context.
+
+    With a ``decoder``, the first parameter may have any annotation, or none; one annotated
+    ``Record`` receives the record all the same.
 
     ConfigError, in a sentence that names ``name`` and the fix, for what cannot be a handler.
     """
-    first, annotation, others = _checked(function, name)
-    decode = decoder_for(annotation, f"parameter {first.name} of {name}")
+    first, annotation, others = _checked(function, name, decoder)
+    if decoder is None or annotation is Record:
+        decode = decoder_for(annotation, f"parameter {first.name} of {name}")
+    else:
+        decode = custom_decoder(decoder)
     gets = _parameters(function, others, name, batch=False)
     return _bind(function, decode, gets), gets.context
 
 
-def compile_batch_call(function: HandlerFunction, name: str) -> tuple[Decoder, BatchCall]:
+def compile_batch_call(
+    function: HandlerFunction, name: str, decoder: Decoder | None = None
+) -> tuple[Decoder, BatchCall]:
     """Check a batch handler, and return the decoder of one value, and the call.
 
-    ConfigError as from :func:`compile_call`.
+    ``decoder`` and ConfigError as for :func:`compile_call`.
     """
-    first, annotation, others = _checked(function, name)
+    first, annotation, others = _checked(function, name, decoder)
     inside = typing.get_args(annotation)
-    if typing.get_origin(annotation) not in (list, Sequence) or len(inside) != 1:
+    is_list = annotation is list or typing.get_origin(annotation) in (list, Sequence)
+    unknown = decoder is not None and annotation in (None, typing.Any)
+    if not unknown and (not is_list or (len(inside) != 1 and decoder is None)):
         raise ConfigError(
             f"{name} handles batches, and its first parameter is annotated {name_of(annotation)}: "
             f"it receives a list, so annotate it `{first.name}: list[bytes]`, list[Order], ..."
         )
-    decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
+    if decoder is None or inside == (Record,):
+        decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
+    else:
+        decode = custom_decoder(decoder)
     gets = _parameters(function, others, name, batch=True)
 
     def call(
@@ -116,10 +131,22 @@ def compile_batch_call(function: HandlerFunction, name: str) -> tuple[Decoder, B
     return decode, call
 
 
+def takes_records(function: HandlerFunction) -> bool:
+    """Whether a handler's first parameter receives records as they are, or a list of them."""
+    first = next(iter(inspect.signature(function).parameters.values()))
+    try:
+        return _given(_annotation(function, first, "")) in ("record", "records")
+    except ConfigError:
+        return False
+
+
 def _checked(
-    function: HandlerFunction, name: str
+    function: HandlerFunction, name: str, decoder: Decoder | None
 ) -> tuple[inspect.Parameter, object, list[inspect.Parameter]]:
-    """The first parameter, its annotation, and the other parameters."""
+    """The first parameter, its annotation, and the other parameters.
+
+    With a decoder, an annotation that is missing or unknown at run time is None.
+    """
     _refuse_sync(function, name)
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
@@ -130,7 +157,12 @@ def _checked(
             f"the first parameter of {name} receives the value: make it a plain parameter, "
             f"not *{first.name}"
         )
-    annotation = _annotation(function, first, name)
+    try:
+        annotation = _annotation(function, first, name)
+    except ConfigError:
+        if decoder is None:
+            raise
+        annotation = None
     if _given(annotation) == "context":
         raise ConfigError(
             f"the first parameter of {name} receives the value, and {first.name} is annotated "

@@ -51,9 +51,14 @@ def check_command(words: list[str], folder: Path) -> None:
 def _check_pip(arguments: list[str]) -> None:
     assert arguments[0] == "install", arguments
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # What pages ask to install beside us is what runs their blocks.
+    others = [
+        "tox",
+        *(re.split("[>=~;]", each)[0] for each in project["optional-dependencies"]["dev"]),
+    ]
     for requirement in arguments[1:]:
         match = re.fullmatch(r"(?:\.|asyncrevoke)(?:\[(.*)\])?", requirement)
-        assert match or requirement == "tox", f"what is {requirement}?"
+        assert match or requirement in others, f"what is {requirement}?"
         for extra in (match[1] or "").split(",") if match else []:
             assert not extra or extra in project["optional-dependencies"], f"no extra {extra}"
 
