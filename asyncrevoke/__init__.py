@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.batch import BatchError
     from asyncrevoke.handlers.context import HandlerContext
+    from asyncrevoke.handlers.rate_limit import RateLimit
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.model import (
@@ -79,6 +80,7 @@ __all__ = [
     "PartitionLostError",
     "PartitionsError",
     "PollResult",
+    "RateLimit",
     "RebalanceListener",
     "Record",
     "RequestTimeoutError",
@@ -101,6 +103,7 @@ _MODULES = {
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
+    "RateLimit": "asyncrevoke.handlers.rate_limit",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
     "Retry": "asyncrevoke.handlers.retry",

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions, OrderBy
     from asyncrevoke.handlers.decoding import Decoder
-    from asyncrevoke.handlers.registry import F, OnError, Router
+    from asyncrevoke.handlers.rate_limit import RateLimit
+    from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.task_group import OnTaskError, TrackedTaskGroup
     from asyncrevoke.model import (
@@ -297,6 +298,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         max_wait: float | None = None,
         max_handler_time: float | None = None,
         decoder: Decoder | None = None,
+        order_by: OrderBy | AsConfigured | None = "as configured",
+        concurrency: int | None = None,
+        rate_limit: RateLimit | None = None,
+        max_in_flight: int | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         """Register an async function for topics; see ``Router.handler``.
@@ -314,6 +319,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             max_wait=max_wait,
             max_handler_time=max_handler_time,
             decoder=decoder,
+            order_by=order_by,
+            concurrency=concurrency,
+            rate_limit=rate_limit,
+            max_in_flight=max_in_flight,
             **options,
         )
 
@@ -415,15 +424,12 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
     def _check_subscription(self) -> None:
         if self._router is not None:
+            from asyncrevoke.handlers.limits import check_limits_of  # noqa: PLC0415 - if used
+
             for topic in self._topics:
                 self._router.find(topic)
             for handler in self._router.handlers:
-                if handler.batch and handler.batch.max_records > self._config.max_in_flight:
-                    raise ConfigError(
-                        f"{handler.name} has max_records={handler.batch.max_records}, and "
-                        f"max_in_flight={self._config.max_in_flight} are all that is ever taken: "
-                        "raise max_in_flight, or lower max_records"
-                    )
+                check_limits_of(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._resources is not None:
             raise ConfigError(
                 "resources= is for handlers, and this consumer has none: in a loop of your own, "
@@ -451,6 +457,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                     log=session.log,
                     order_by=self._config.order_by,
                     null_keys=self._config.null_keys,
+                    max_in_flight=self._config.max_in_flight,
                     state=state,
                     dead_letters=dead_letters,
                 )

@@ -113,7 +113,8 @@ class CorruptRecordError(PartitionsError):
 
 
 class DecodeError(AsyncRevokeError):
-    """A record's value is not what its handler's annotation says, or its decoder has failed."""
+    """A record's value is not what its handler's annotation says, or its decoder or ``order_by``
+    has failed."""
 
     def __init__(self, partition: TopicPartition, offset: int, detail: str) -> None:
         self.partition = partition

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TypeAlias, cast
 
 from asyncrevoke.config.names import explain_unknown
+from asyncrevoke.config.record_function import check_record_function
 from asyncrevoke.errors import ConfigError
 
 Check: TypeAlias = Callable[[str, object], object]
@@ -124,6 +125,14 @@ def choice(*values: str, extra: str = "") -> Check:
         raise ConfigError(f"{name} is {wanted}, not {_describe(value)}")
 
     return check
+
+
+def order(name: str, value: object) -> object:
+    """What lanes are made by: a word, or a function of the record."""
+    if callable(value):
+        check_record_function(name, value, "key", "take what orders records from the record itself")
+        return value
+    return choice("key", "partition", extra="None or a function of the record")(name, value)
 
 
 def optional(check: Check) -> Check:

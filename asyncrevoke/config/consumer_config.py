@@ -7,13 +7,14 @@ constructed, by a :class:`~asyncrevoke.errors.ConfigError` whose sentence names 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence  # noqa: TC003 - the hints can be resolved
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.config.names import explain_unknown, old_name
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     import ssl
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
 
 CommitMode: TypeAlias = Literal["processed", "ack", "manual"]
-OrderBy: TypeAlias = Literal["key", "partition"]
+OrderBy: TypeAlias = Literal["key", "partition"] | Callable[[Record], Hashable]
 NullKeys: TypeAlias = Literal["ordered", "unordered"]
 OffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
@@ -108,7 +109,9 @@ class ConsumerConfig:
 
     order_by: OrderBy | None = "key"
     """Which handlers wait for each other: those of one ``"key"``, of one ``"partition"``, or none
-    (None). Hazard of None: two records of one key may be handled in either order."""
+    (None); or a sync function of the record, for those of one result (any hashable value, None
+    like a null key). Order holds within a partition, so records with one result must be in one
+    partition. Hazard of None: two records of one key may be handled in either order."""
 
     null_keys: NullKeys = "ordered"
     """Records without a key share one lane per partition (``"ordered"``) or are handled in any
@@ -341,7 +344,7 @@ _CHECKS: dict[str, checks.Check] = {
     "commit_mode": checks.choice("processed", "ack", "manual"),
     "auto_delay": checks.flag,
     "concurrency": checks.count(),
-    "order_by": checks.optional(checks.choice("key", "partition", extra="None")),
+    "order_by": checks.optional(checks.order),
     "null_keys": checks.choice("ordered", "unordered"),
     "max_in_flight": checks.count(),
     "commit_interval": checks.seconds(),

@@ -41,7 +41,7 @@ from asyncrevoke.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.partition import PartitionInstance
@@ -236,6 +236,13 @@ class ConsumerCore:
     def in_flight(self) -> int:
         """Records that were returned and are not done."""
         return self._assignment.in_flight
+
+    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        """See :meth:`Tracking.limit`."""
+        self._tracking.limit(limit_of)
+        self._fetching.room = lambda instance: self._tracking.room_of(
+            instance, self._fetching.round
+        )
 
     def owns(self, record: Record) -> bool:
         """Whether its partition has been ours ever since it was returned. Raises ValueError for a

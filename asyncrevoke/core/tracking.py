@@ -22,6 +22,7 @@ _ROOM_TIMER = "room"
 _ROOM_DELAY = 0.002
 _FULL_TIMER = "in-flight-full"
 _FULL_AFTER = 5.0
+_UNLIMITED = 2**31
 
 
 class Tracking:
@@ -54,6 +55,12 @@ class Tracking:
         self._returned: list[PartitionInstance] = []
         # A poll found no room: whoever makes some must wake it.
         self._starved = False
+        # Only topics with a limit of their own were without room: some of it is worth no haste.
+        self._limited = False
+        self._limit_of: Callable[[str], tuple[str, int] | None] = lambda _topic: None
+        # What each partition of a name may get in one round of polling.
+        self._shares: dict[str, int] = {}
+        self._round = -1
         self.after: Callable[[float], None] = lambda _now: None
 
     def track(self, *, one_by_one: bool, settle: bool) -> None:
@@ -66,9 +73,43 @@ class Tracking:
         if self._one_by_one:
             limit = min(limit, self._max_in_flight - self._assignment.in_flight)
         self._starved = limit <= 0
+        self._limited = False
         if self._starved and not self._outbox.has_timer(_FULL_TIMER):
             self._outbox.set_timer(_FULL_TIMER, now + _FULL_AFTER, self._say_full)
         return limit
+
+    def limit(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        """From now on, for each topic, a name and how many records of that name may be in flight.
+
+        None for a topic without a limit of its own.
+        """
+        self._limit_of = limit_of
+
+    def room_of(self, instance: PartitionInstance, round_number: int) -> int:
+        """How many records of one partition may be returned in this round of polling.
+
+        What its name has left is shared between the partitions of that name, rounded up, so that
+        none is forgotten.
+        """
+        limit = self._limit_of(instance.partition.topic)
+        if limit is None:
+            return _UNLIMITED
+        name, most = limit
+        if round_number != self._round:
+            self._round = round_number
+            self._shares.clear()
+        share = self._shares.get(name)
+        if share is None:
+            known = [i for i in self._assignment.live() if self._is_named(i, name)]
+            left = max(0, most - sum(i.in_flight for i in known))
+            share = self._shares[name] = -(-left // max(1, len(known)))
+        if not share and not self._starved:
+            self._limited = self._starved = True
+        return share
+
+    def _is_named(self, instance: PartitionInstance, name: str) -> bool:
+        limit = self._limit_of(instance.partition.topic)
+        return limit is not None and limit[0] == name
 
     def _say_full(self, now: float) -> None:
         """Delivery has stood still for a while: name what it waits for."""
@@ -162,7 +203,11 @@ class Tracking:
             self.after(now)
 
     def _room_made(self, now: float) -> None:
-        if self._max_in_flight - self._assignment.in_flight >= self._enough_room:
+        if self._limited:
+            enough = False
+        else:
+            enough = self._max_in_flight - self._assignment.in_flight >= self._enough_room
+        if enough:
             self._wake(now)
         elif not self._outbox.has_timer(_ROOM_TIMER):
             # What is in flight may take long: then even a little room is better than none.

@@ -11,6 +11,8 @@ from asyncrevoke.handlers.waiting import Clock, Waiting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from asyncrevoke.handlers.flow import Flow
+    from asyncrevoke.handlers.gate import Gate
     from asyncrevoke.handlers.lanes import Entry, LaneQueue
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import Record, TopicPartition
@@ -20,13 +22,15 @@ class Trial:
     """A record or batch that has failed. ``calls`` counts the calls that were made for it.
 
     ``failure`` is set when a record has no further ones: it goes to the dead letter topic.
+    ``refused`` is set before the first one, of a record whose lane cannot be known: it fails by it.
     """
 
-    __slots__ = ("calls", "failure")
+    __slots__ = ("calls", "failure", "refused")
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
         self.failure: BaseException | None = None
+        self.refused: BaseException | None = None
 
 
 class Backlog:
@@ -40,21 +44,21 @@ class Backlog:
         source: RecordSource,
         lanes: LaneQueue[Item],
         clock: Clock,
-        *,
-        batches_alone: bool = True,
     ) -> None:
         self._source = source
         self._lanes = lanes
-        self._collector = Collector(clock, self._batch_formed, alone=batches_alone)
+        self._collector = Collector(clock, self._batch_formed)
         self.waiting: Waiting[Item] = Waiting(lanes, clock)
         self.trials: dict[Item, Trial] = {}
         # The partitions that a failure has halted, and the ledger of that time.
         self._halted: dict[TopicPartition, int] = {}
         self._stopping = False
+        # How the batches of a partition flow.
+        self._batches: dict[TopicPartition, Flow] = {}
 
-    def put(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+    def put(self, partition: TopicPartition, records: Sequence[Record], flow: Flow) -> None:
         """Queue records of one partition."""
-        self._lanes.put(partition, records)
+        self._lanes.put(partition, records, flow.order, flow.gate)
 
     def collect(
         self,
@@ -62,12 +66,25 @@ class Backlog:
         records: Sequence[Record],
         max_records: int,
         max_wait: float,
+        flow: Flow,
     ) -> None:
         """Queue records of one partition as batches."""
-        self._collector.put(partition, records, max_records, max_wait)
+        self._batches[partition] = flow
+        self._collector.put(partition, records, max_records, max_wait, alone=flow.alone)
 
     def _batch_formed(self, partition: TopicPartition, batch: Batch) -> None:
-        self._lanes.put(partition, [batch])
+        flow = self._batches[partition]
+        self._lanes.put(partition, [batch], flow.order, flow.gate)
+        self.waiting.notify()
+
+    def refuse(self, record: Record, error: BaseException) -> None:
+        """This record is about to be put, and fails when it is taken."""
+        trial = self.trials[record] = Trial(0)
+        trial.refused = error
+
+    def admit(self, gate: Gate[Item]) -> None:
+        """This gate may have opened."""
+        self._lanes.admit(gate)
         self.waiting.notify()
 
     def batch_ended(self, batch: Batch) -> None:
@@ -91,7 +108,7 @@ class Backlog:
 
     def bury(self, entry: Entry[Item]) -> None:
         """This entry goes to the dead letter topic next, also while its partition drains."""
-        self._lanes.again(entry)
+        self._lanes.again(entry, limited=False)
 
     def abandon(self, item: Item) -> None:
         """It has ended and is not done."""
@@ -126,6 +143,8 @@ class Backlog:
             self._forget(current)
             self._abandon_all(item for item in dropped if item.ledger_id != ledger_id)
             self._source.drop_after(partition, offset - 1)
+            # What was dropped may have kept others from being let through.
+            self.waiting.notify()
 
     def drain_all(self) -> None:
         """Drain every partition, those of later records too."""

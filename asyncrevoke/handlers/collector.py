@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class _Collection:
     """What one partition has collected: records with the time of their arrival."""
 
-    __slots__ = ("max_records", "max_wait", "outstanding", "queue", "timer")
+    __slots__ = ("alone", "max_records", "max_wait", "outstanding", "queue", "timer")
 
-    def __init__(self, max_records: int, max_wait: float) -> None:
+    def __init__(self, max_records: int, max_wait: float, *, alone: bool) -> None:
+        self.alone = alone
         self.max_records = max_records
         self.max_wait = max_wait
         self.queue: deque[tuple[float, Record]] = deque()
@@ -49,18 +50,15 @@ class _Collection:
 
 
 class Collector:
-    """Forms batches by number and by age; ``alone``: of a partition one at a time.
+    """Forms batches by number and by age.
 
     ``on_batch`` gets each batch when it may run. Until ``ended`` is called for it, it is
     outstanding.
     """
 
-    def __init__(
-        self, clock: Clock, on_batch: Callable[[TopicPartition, Batch], None], *, alone: bool
-    ) -> None:
+    def __init__(self, clock: Clock, on_batch: Callable[[TopicPartition, Batch], None]) -> None:
         self._clock = clock
         self._on_batch = on_batch
-        self._alone = alone
         self._collections: dict[TopicPartition, _Collection] = {}
 
     def put(
@@ -69,11 +67,15 @@ class Collector:
         records: Sequence[Record],
         max_records: int,
         max_wait: float,
+        *,
+        alone: bool,
     ) -> None:
-        """Collect these, in offset order."""
+        """Collect these, in offset order. ``alone``: one batch of the partition at a time."""
         collection = self._collections.get(partition)
         if collection is None:
-            collection = self._collections[partition] = _Collection(max_records, max_wait)
+            collection = self._collections[partition] = _Collection(
+                max_records, max_wait, alone=alone
+            )
         now = self._clock.time()
         collection.queue.extend([(now, record) for record in records])
         self._form(partition, collection)
@@ -101,7 +103,7 @@ class Collector:
 
     def _form(self, partition: TopicPartition, collection: _Collection) -> None:
         collection.stop_timer()
-        while collection.queue and not (self._alone and collection.outstanding):
+        while collection.queue and not (collection.alone and collection.outstanding):
             wait = collection.queue[0][0] + collection.max_wait - self._clock.time()
             if wait > 0 and not collection.is_full():
                 collection.timer = self._clock.call_later(

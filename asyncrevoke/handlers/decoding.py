@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 
+from asyncrevoke.config.record_function import check_record_function, function_name
 from asyncrevoke.errors import ConfigError, DecodeError
 from asyncrevoke.model import Record
 
@@ -47,7 +47,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
 def custom_decoder(decode: Decoder) -> Decoder:
     """Wrap a user's decoder, which :func:`check_decoder` has passed: what it raises, it raises as
     DecodeError. A tombstone reaches it like any other record."""
-    name = decoder_name(decode)
+    name = function_name(decode)
 
     def decode_record(record: Record) -> object:
         try:
@@ -75,52 +75,8 @@ def custom_decoder(decode: Decoder) -> Decoder:
 
 def check_decoder(decoder: object) -> None:
     """ConfigError, with the fix, for what cannot decode a record."""
-    if not callable(decoder):
-        raise ConfigError(
-            f"decoder={decoder!r} cannot be called: use a function of the record, as in "
-            "decoder=lambda record: parse(record.value)"
-        )
-    name = decoder_name(decoder)
-    method: object = getattr(decoder, "__call__", None)  # noqa: B004 - the method itself
-    for function in (decoder, method):
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(
-                f"the decoder {name} is async, and a decoder is sync: annotate the handler's "
-                "first parameter Record, and await what decodes in the handler"
-            )
-    _check_parameters(decoder, name)
-
-
-def decoder_name(decoder: object) -> str:
-    """How errors name a decoder."""
-    return getattr(decoder, "__qualname__", None) or type(decoder).__qualname__
-
-
-def _check_parameters(decoder: Callable[..., object], name: str) -> None:
-    try:
-        signature = _signature(decoder)
-    except (TypeError, ValueError):  # some that are written in C have none
-        return
-    fix = f"wrap it, as in decoder=lambda record: {name}(record.value, ...)"
-    try:
-        bound = signature.bind(None)
-    except TypeError as error:
-        raise ConfigError(
-            f"a decoder is called with the Record alone, and {name}{signature} takes something "
-            f"else: {fix}"
-        ) from error
-    hint: object = signature.parameters[next(iter(bound.arguments))].annotation
-    if bytes in (hint, *get_args(hint)):
-        raise ConfigError(
-            f"a decoder is called with the whole Record, and {name}{signature} takes bytes: {fix}"
-        )
-
-
-def _signature(function: Callable[..., object]) -> inspect.Signature:
-    try:
-        return inspect.signature(function, eval_str=True)
-    except (NameError, AttributeError, SyntaxError):  # names for type checkers only
-        return inspect.signature(function)
+    instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
+    check_record_function("decoder", decoder, "value", instead)
 
 
 def name_of(annotation: object) -> str:

@@ -138,6 +138,8 @@ class HandlerWork:
         handler = self._handlers[item.topic]
         if trial.failure is not None and not isinstance(item, Batch):
             await self.bury(item, handler, trial.failure, trial.calls)
+        elif trial.refused is not None:
+            raise trial.refused
         else:
             self._backlog.waiting.begin(item)
             trial.calls += 1

@@ -9,18 +9,28 @@ costs nothing, and the cost of a record is one tuple, a dictionary entry and a p
 
 Oldest first: the follower of a lane goes before everything that was put later, so that a hot key
 is not held up by keys that came after it, and the commit point moves on.
+
+An item whose handler has limits goes through a gate before it is ready, and waits there, in no
+worker's way, while it is closed. Without one nothing of that happens.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.config import NullKeys
+    from asyncrevoke.handlers.gate import Gate
     from asyncrevoke.model import TopicPartition
+
+# The key of an item that has no lane: it waits for nobody.
+NO_LANE: Final = object()
 
 
 class Keyed(Protocol):
@@ -44,30 +54,53 @@ class Keyed(Protocol):
 
 T = TypeVar("T", bound=Keyed)
 
+# The lane of each item, in its partition; None if they all have none.
+Order: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
+
+_KEYS = cast("Callable[[Keyed], bytes | None]", attrgetter("key"))
+
+
+def order_by_name(name: Literal["key", "partition"] | None, nulls: NullKeys) -> Order[Keyed]:
+    """The order by what an item has, or none."""
+    if name is None:
+        return lambda _items: None
+    if name == "partition":
+        return lambda _items: repeat(None)
+    if nulls == "ordered":
+        return lambda items: map(_KEYS, items)
+    return lambda items: [NO_LANE if item.key is None else item.key for item in items]
+
 
 class Slice(Generic[T]):
     """The lanes of one partition under one ledger.
 
     ``started`` is the highest offset that was taken, -1 if none. After a seek the partition has
     another ledger and another slice, yet the same ``lanes``: order holds across the seek.
+    ``usual``: in the queue's own order, and without limits; then the key is the item's own.
     """
 
-    __slots__ = ("lanes", "ledger_id", "partition", "started")
+    __slots__ = ("gate", "lanes", "ledger_id", "partition", "started", "usual")
 
     def __init__(
         self,
         partition: TopicPartition,
         ledger_id: int,
-        lanes: dict[bytes | None, deque[Entry[T]] | None],
+        lanes: dict[Hashable, deque[Entry[T]] | None],
+        gate: Gate[T] | None,
+        *,
+        usual: bool,
     ) -> None:
+        self.usual = usual
+        self.gate = gate
         self.partition = partition
         self.ledger_id = ledger_id
         self.lanes = lanes
         self.started = -1
 
 
-# The slice, the item, and its turn: how many calls of put there were before.
-Entry: TypeAlias = tuple[Slice[T], T, int]
+# The slice, the item, its turn (how many calls of put there were before), and its lane's key
+# unless the slice is usual: a longer tuple, and a look at a key that is known, cost time.
+Entry: TypeAlias = tuple[Slice[T], T, int] | tuple[Slice[T], T, int, Hashable]
 
 
 class LaneQueue(Generic[T]):
@@ -77,20 +110,32 @@ class LaneQueue(Generic[T]):
     *started*; its lane is busy until ``done``. A lane whose entry is never done stays blocked.
     """
 
-    __slots__ = ("_by_key", "_nulls_ordered", "_ordered", "_ready", "_slices", "_turn")
+    __slots__ = ("_by_key", "_gates", "_order", "_ordered", "_ready", "_slices", "_turn", "_usual")
 
-    def __init__(self, order_by: OrderBy | None = "key", null_keys: NullKeys = "ordered") -> None:
+    def __init__(
+        self,
+        order_by: Literal["key", "partition"] | None = "key",
+        null_keys: NullKeys = "ordered",
+    ) -> None:
+        self._order: Order[T] = order_by_name(order_by, null_keys)
         self._ordered = order_by is not None
         self._by_key = order_by == "key"
-        self._nulls_ordered = not (self._by_key and null_keys == "unordered")
+        # Whether an item's key is that of its lane.
+        self._usual = not (self._by_key and null_keys == "unordered")
         self._ready: deque[Entry[T]] = deque()
         self._slices: dict[TopicPartition, Slice[T]] = {}
+        self._gates: dict[Gate[T], None] = {}
         self._turn = 0
 
     @property
     def ready(self) -> int:
         """How many entries ``take`` would return now."""
         return len(self._ready)
+
+    @property
+    def held(self) -> list[tuple[TopicPartition, T]]:
+        """What would be ready if its handler's limits allowed it."""
+        return [(entry[0].partition, entry[1]) for gate in self._gates for entry in gate.held]
 
     @property
     def queued(self) -> int:
@@ -102,22 +147,39 @@ class LaneQueue(Generic[T]):
         """How many lanes exist: each has an entry that is ready, started or blocked."""
         return sum(len(lanes) for lanes in self._lanes_of_partitions())
 
-    def put(self, partition: TopicPartition, items: Sequence[T]) -> None:
-        """Queue items of one partition and one ledger, in offset order."""
+    def put(
+        self,
+        partition: TopicPartition,
+        items: Sequence[T],
+        order: Order[T] | None = None,
+        gate: Gate[T] | None = None,
+    ) -> None:
+        """Queue items of one partition and one ledger, in offset order.
+
+        ``order`` is another one than the queue's. With a ``gate``, which is the same for all items
+        of a partition, items are ready when it lets them through.
+        """
         if not items:
             return
         ledger_id = items[0].ledger_id
         part = self._slices.get(partition)
         if part is None or part.ledger_id != ledger_id:
-            part = Slice(partition, ledger_id, {} if part is None else part.lanes)
+            lanes = {} if part is None else part.lanes
+            usual = self._usual and order is None and gate is None
+            part = Slice(partition, ledger_id, lanes, gate, usual=usual)
             self._slices[partition] = part
+            if gate is not None:
+                self._gates[gate] = None
         self._turn = turn = self._turn + 1
+        if not part.usual:
+            self._put_unusual(part, items, order or self._order)
+            return
         if not self._ordered:
             self._ready.extend([(part, item, turn) for item in items])
             return
         ready = self._ready.append
         lanes = part.lanes
-        by_key, nulls_ordered = self._by_key, self._nulls_ordered
+        by_key = self._by_key
         for item in items:
             entry = (part, item, turn)
             key = item.key if by_key else None
@@ -128,9 +190,23 @@ class LaneQueue(Generic[T]):
                 else:
                     waiting.append(entry)
             else:
-                if key is not None or nulls_ordered:
-                    lanes[key] = None
+                lanes[key] = None
                 ready(entry)
+
+    def _put_unusual(self, part: Slice[T], items: Sequence[T], order: Order[T]) -> None:
+        lanes = part.lanes
+        keys = order(items)
+        for item, key in zip(items, repeat(NO_LANE) if keys is None else keys, strict=False):
+            entry = (part, item, self._turn, key)
+            if key not in lanes:
+                if key is not NO_LANE:
+                    lanes[key] = None
+                if part.gate is None or part.gate.enter(entry):
+                    self._ready.append(entry)
+            elif (waiting := lanes[key]) is None:
+                lanes[key] = deque((entry,))
+            else:
+                waiting.append(entry)
 
     def take(self) -> Entry[T] | None:
         """The next entry that may run, None if there is none: it has started now."""
@@ -141,16 +217,20 @@ class LaneQueue(Generic[T]):
         offset = entry[1].offset
         if offset > part.started:  # noqa: PLR1730 - a call of max costs as much as the rest
             part.started = offset
+        if part.gate is not None:
+            part.gate.started(entry[1])
         return entry
 
     def done(self, entry: Entry[T]) -> None:
         """A started entry has ended: its lane goes on."""
+        part = entry[0]
+        if not part.usual:
+            self._done_unusual(entry)
+            return
         if not self._ordered:
             return
         key = entry[1].key if self._by_key else None
-        if key is None and not self._nulls_ordered:
-            return
-        lanes = entry[0].lanes
+        lanes = part.lanes
         waiting = lanes[key]
         if waiting is None:
             del lanes[key]
@@ -164,20 +244,64 @@ class LaneQueue(Generic[T]):
         else:
             ready.append(follower)
 
-    def again(self, entry: Entry[T]) -> None:
-        """A started entry is to be taken once more, before all that is ready; its lane waits."""
-        self._ready.appendleft(entry)
+    def _done_unusual(self, entry: Entry[T]) -> None:
+        part, key = entry[0], self._key(entry)
+        waiting = None if key is NO_LANE else part.lanes[key]
+        if waiting is not None:
+            follower = waiting.popleft()
+            if not waiting:
+                part.lanes[key] = None
+            if part.gate is None or part.gate.enter(follower, "turn"):
+                self._let_through(follower, follower[2])
+        elif key is not NO_LANE:
+            del part.lanes[key]
+        self.leave(entry)
+
+    def _key(self, entry: Entry[T]) -> Hashable:
+        if entry[0].usual:
+            return entry[1].key if self._by_key else None if self._ordered else NO_LANE
+        return cast("tuple[Slice[T], T, int, Hashable]", entry)[3]
+
+    def leave(self, entry: Entry[T]) -> None:
+        """A started entry runs no more, whatever becomes of it: its handler's limits allow another
+        one. Idempotent."""
+        gate = entry[0].gate
+        if gate is not None:
+            gate.left(entry[1])
+            self.admit(gate)
+
+    def admit(self, gate: Gate[T]) -> None:
+        """What this gate lets through now is ready."""
+        while (entry := gate.next()) is not None:
+            self._let_through(entry, entry[2] + 1)
+
+    def _let_through(self, entry: Entry[T], turn: int) -> None:
+        """Ready, before what was put in this turn or later if that comes next."""
+        if self._ready and turn <= self._ready[0][2]:
+            self._ready.appendleft(entry)
+        else:
+            self._ready.append(entry)
+
+    def again(self, entry: Entry[T], *, limited: bool = True) -> None:
+        """A started entry is to be taken once more, before all that is ready; its lane waits.
+
+        Unless ``limited``, its handler's limits have nothing to do with it.
+        """
+        gate = entry[0].gate
+        if gate is None or not limited or gate.enter(entry, "first"):
+            self._ready.appendleft(entry)
 
     def give_up(self, entry: Entry[T]) -> list[T]:
         """A started entry ends without being done: drop what waits behind it, free its lane."""
         if entry in self._ready:
             self._ready.remove(entry)
-        if not self._ordered:
+        part, key = entry[0], self._key(entry)
+        if part.gate is not None:
+            part.gate.drop(lambda held: held is entry)
+            self.leave(entry)
+        if key is NO_LANE:
             return []
-        key = entry[1].key if self._by_key else None
-        if key is None and not self._nulls_ordered:
-            return []
-        waiting = entry[0].lanes.pop(key)
+        waiting = part.lanes.pop(key)
         return [] if waiting is None else [follower[1] for follower in waiting]
 
     def drain(self, partition: TopicPartition) -> list[T]:
@@ -213,19 +337,23 @@ class LaneQueue(Generic[T]):
                     lanes[key] = kept or None
         before = self._ready
         self._ready = deque(entry for entry in before if not unwanted(entry))
-        for entry in before:
-            if unwanted(entry):
-                dropped.append(entry[1])
-                self.done(entry)
+        gone = [entry for entry in before if unwanted(entry)]
+        for gate in self._gates:
+            gone += gate.drop(unwanted)
+        for entry in gone:
+            dropped.append(entry[1])
+            self.done(entry)
         return dropped
 
     def _queued(self) -> Iterator[Entry[T]]:
         yield from self._ready
+        for gate in self._gates:
+            yield from gate.held
         for lanes in self._lanes_of_partitions():
             for waiting in lanes.values():
                 if waiting is not None:
                     yield from waiting
 
-    def _lanes_of_partitions(self) -> Iterator[dict[bytes | None, deque[Entry[T]] | None]]:
+    def _lanes_of_partitions(self) -> Iterator[dict[Hashable, deque[Entry[T]] | None]]:
         for part in self._slices.values():
             yield part.lanes

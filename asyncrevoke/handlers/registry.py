@@ -6,10 +6,11 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
-from asyncrevoke.config import checks
+from asyncrevoke.config import OrderBy, checks
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding import Decoder, check_decoder
+from asyncrevoke.handlers.limits import Limits, check_limits
 from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.signature import (
     BatchCall,
@@ -24,7 +25,10 @@ from asyncrevoke.handlers.signature import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncrevoke.handlers.rate_limit import RateLimit
+
 OnError: TypeAlias = Literal["stop", "skip", "pause"]
+AsConfigured: TypeAlias = Literal["as configured"]
 F = TypeVar("F", bound=HandlerFunction)
 
 _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
@@ -38,6 +42,10 @@ _OPTIONS = (
     "max_wait",
     "max_handler_time",
     "decoder",
+    "order_by",
+    "concurrency",
+    "rate_limit",
+    "max_in_flight",
 )
 _MAX_RECORDS = 500
 _MAX_WAIT = 0.2
@@ -72,6 +80,8 @@ class Handler(NamedTuple):
     batch: BatchHandling | None
     max_handler_time: float | None
     decoder: Decoder | None
+    order_by: OrderBy | AsConfigured | None
+    limits: Limits
 
 
 class Router:
@@ -121,6 +131,10 @@ class Router:
         max_wait: float | None = None,
         max_handler_time: float | None = None,
         decoder: Decoder | None = None,
+        order_by: OrderBy | AsConfigured | None = "as configured",
+        concurrency: int | None = None,
+        rate_limit: RateLimit | None = None,
+        max_in_flight: int | None = None,
         **options: object,
     ) -> Callable[[F], F]:
         r"""Register an async function for topics, or for every topic that fully matches a pattern.
@@ -153,6 +167,13 @@ class Router:
         at the end the call is cancelled, which is a failure (HandlerTimeoutError). One that has
         not ended 5 s later has its partition paused.
 
+        ``order_by`` is another one than the consumer's (see its options). ``concurrency`` bounds
+        how many calls of this handler run at once, and ``rate_limit`` how many begin within a time,
+        beside the consumer's ``concurrency``; what waits for one of them takes none of the latter.
+        ``max_in_flight`` bounds its records taken and not finished (one more for each partition at
+        most), within the consumer's; with one of the other two it is by default its equal share of
+        that, so that a backlog of one handler leaves room for the others.
+
         A topic named by a handler goes to it even if it matches a pattern; of several patterns
         the first one registered counts. The function itself is returned unchanged. It may be
         cancelled when its partition is lost or the consumer ends without draining.
@@ -166,7 +187,9 @@ class Router:
         longest = cast(
             "float | None", checks.optional(checks.seconds())("max_handler_time", max_handler_time)
         )
-        limits = _batch_options(batch, max_records, max_wait)
+        batch_options = _batch_options(batch, max_records, max_wait)
+        limits = check_limits(concurrency, rate_limit, max_in_flight)
+        _check_order(order_by, batch=batch)
         compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
         if dead_letter is not None and (
             dead_letter in topics or (compiled is not None and compiled.fullmatch(dead_letter))
@@ -181,7 +204,7 @@ class Router:
             call, wants_context, batches = None, False, None
             decode = decoder or self._decoder
             if batch:
-                batches = BatchHandling(*limits, *compile_batch_call(function, name, decode))
+                batches = BatchHandling(*batch_options, *compile_batch_call(function, name, decode))
             else:
                 call, wants_context = compile_call(function, name, decode)
             if decoder is not None and takes_records(function):
@@ -203,6 +226,8 @@ class Router:
                     batch=batches,
                     max_handler_time=longest,
                     decoder=decode,
+                    order_by=order_by,
+                    limits=limits,
                 )
             )
             return function
@@ -219,14 +244,21 @@ class Router:
         for handler in router.handlers:
             self._add(_with_decoder(handler, self._decoder))
 
-    def find(self, topic: str) -> Handler:
-        """The handler of a topic; ConfigError if there is none."""
+    def get(self, topic: str) -> Handler | None:
+        """The handler of a topic, None if there is none."""
         handler = self._by_topic.get(topic)
         if handler is not None:
             return handler
         for candidate in self._handlers:
             if candidate.pattern is not None and candidate.pattern.fullmatch(topic):
                 return candidate
+        return None
+
+    def find(self, topic: str) -> Handler:
+        """The handler of a topic; ConfigError if there is none."""
+        handler = self.get(topic)
+        if handler is not None:
+            return handler
         raise ConfigError(
             f'no handler for topic "{topic}": register one with @consumer.handler("{topic}"), '
             "or do not subscribe to it"
@@ -303,6 +335,17 @@ def _check_policy(retry: object, dead_letter: object, on_error: object) -> None:
         raise ConfigError(
             "dead_letter says what happens to a record that has failed for good, and so does "
             "on_error: leave out one of them"
+        )
+
+
+def _check_order(order_by: object, *, batch: bool) -> None:
+    if order_by == "as configured":
+        return
+    checks.optional(checks.order)("order_by", order_by)
+    if batch and callable(order_by):
+        raise ConfigError(
+            "a batch holds records of many keys, so no function can say its order: use "
+            'order_by="partition" for one batch of a partition at a time, or None for several'
         )
 
 

@@ -10,8 +10,11 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.batch import Item, first_offset
 from asyncrevoke.handlers.drain_watch import DrainWatch
+from asyncrevoke.handlers.flow import flow_of
+from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
+from asyncrevoke.handlers.limits import in_flight_limits
 from asyncrevoke.handlers.workers import Workers
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import PollResult, TopicPartition
@@ -30,7 +33,8 @@ class HandlerRunner:
     """The only poller of ``source``: takes records, runs their handlers, completes them.
 
     Handlers run in lanes (``order_by``), at most ``concurrency`` at once; how many records are
-    taken ahead is the source's to bound. A partition in ``to_be_revoked`` drains: with H the
+    taken ahead is the source's to bound, which ``max_in_flight`` is for and the handlers' own
+    limits are told. A partition in ``to_be_revoked`` drains: with H the
     highest offset whose handler has started, what comes after H is dropped at once and the rest
     runs to its end, without further attempts. Stopping drains every partition in the same
     way. A lost partition's handlers are cancelled.
@@ -49,6 +53,7 @@ class HandlerRunner:
         log: Log,
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
+        max_in_flight: int = 2000,
         state: object = None,
         clock: Clock | None = None,
         random: Callable[[], float] = any_fraction,
@@ -56,14 +61,20 @@ class HandlerRunner:
     ) -> None:
         self._source = source
         self._log = log
-        self._lanes: LaneQueue[Item] = LaneQueue(order_by, null_keys)
-        clock = clock or asyncio.get_running_loop()
-        self._backlog = Backlog(
-            source,
-            self._lanes,
-            clock,
-            batches_alone=order_by is not None,
+        self._lanes: LaneQueue[Item] = LaneQueue(
+            None if callable(order_by) else order_by, null_keys
         )
+        clock = clock or asyncio.get_running_loop()
+        self._backlog = Backlog(source, self._lanes, clock)
+        self._flows = {
+            id(handler): flow_of(
+                handler, order_by, null_keys, self._gate(handler, clock), self._backlog.refuse
+            )
+            for handler in router.handlers
+        }
+        limits = in_flight_limits(router, max_in_flight)
+        if limits is not None:
+            source.limit_in_flight(limits)
         self._work = HandlerWork(
             source,
             router,
@@ -79,7 +90,8 @@ class HandlerRunner:
         self._backlog.waiting.notify = self._workers.notify
         self._watch = DrainWatch(
             lambda: [
-                (partition, first_offset(item)) for partition, item in self._workers.running()
+                (partition, first_offset(item))
+                for partition, item in (*self._workers.running(), *self._lanes.held)
             ],
             log,
         )
@@ -144,15 +156,24 @@ class HandlerRunner:
         if batch.lost:
             self.lose(batch.lost)
         for partition, records in batch.by_partition().items():
-            batches = self._work.prepare(partition.topic).batch
+            handler = self._work.prepare(partition.topic)
+            flow, batches = self._flows[id(handler)], handler.batch
             if batches is None:
-                self._backlog.put(partition, records)
+                self._backlog.put(partition, records, flow)
             else:
-                self._backlog.collect(partition, records, batches.max_records, batches.max_wait)
+                self._backlog.collect(
+                    partition, records, batches.max_records, batches.max_wait, flow
+                )
         self._workers.notify()
         self._watch.watch(sorted(batch.to_be_revoked))
         for partition in sorted(batch.to_be_revoked):
             self._backlog.drain(partition)
+
+    def _gate(self, handler: Handler, clock: Clock) -> Gate[Item] | None:
+        limits = handler.limits
+        if not limits.needs_gate:
+            return None
+        return Gate(clock, limits.concurrency, limits.rate, self._backlog.admit)
 
     def _drain_all(self) -> None:
         self._watch.watch(self._backlog.partitions())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
@@ -85,6 +86,12 @@ class RecordSource(Protocol):
         None of them was started. They are no longer in flight and the position goes back before
         them: the next owner gets them (we ourselves, if the revoke is withdrawn). Concerns the
         partition's current ledger; nothing happens if it is lost or released.
+        """
+        ...
+
+    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        """For each topic, a name and how many records of all topics of that name may be in flight
+        (one more for each partition at most). None for a topic that only ``max_in_flight`` bounds.
         """
         ...
 

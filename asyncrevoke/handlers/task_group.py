@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVarTuple
 
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.handlers.drain_watch import DrainWatch
+from asyncrevoke.handlers.flow import lane_key
 from asyncrevoke.handlers.lanes import LaneQueue
 from asyncrevoke.handlers.workers import Workers
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.lanes import Entry
+    from asyncrevoke.handlers.lanes import Entry, Order
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
@@ -72,7 +73,11 @@ class TrackedTaskGroup:
     ) -> None:
         self._source = source
         self._log = log
-        self._lanes: LaneQueue[_Job] = LaneQueue(order_by, null_keys)
+        self._order_by = order_by
+        self._nulls: NullKeys = null_keys
+        self._lanes: LaneQueue[_Job] = LaneQueue(
+            None if callable(order_by) else order_by, null_keys
+        )
         self._work = JobWork(source, on_error, log, self._stop, self._ended)
         self._workers: Workers[_Job] = Workers(self._lanes, self._work, concurrency, log)
         self._watch = DrainWatch(
@@ -129,11 +134,12 @@ class TrackedTaskGroup:
         returns True, and before anything of the task runs. False, and nothing is run, if the
         record's partition is lost or released, or the record is done or submitted already.
 
-        Raises the error of a failed task, and IllegalStateError outside ``async with``. If
-        cancelled, nothing was registered. From inside a task of this group it may wait for ever
-        if ``max_in_flight`` tasks do the same.
+        Raises the error of a failed task, DecodeError if ``order_by`` is a function and fails, and
+        IllegalStateError outside ``async with``. If cancelled, nothing was registered. From inside
+        a task of this group it may wait for ever if ``max_in_flight`` tasks do the same.
         """
         self._check_open()
+        order = self._order(record)
         if self._room.locked():
             with self._source.parked():
                 await self._room.acquire()
@@ -149,7 +155,8 @@ class TrackedTaskGroup:
         if not taken:
             return False
         self._in_flight += 1
-        self._lanes.put(record.topic_partition, (_Job(record, lambda: function(record, *args)),))
+        job = _Job(record, lambda: function(record, *args))
+        self._lanes.put(record.topic_partition, (job,), order)
         self._workers.notify()
         # No await from the registration on: a cancellation could hide it from the caller.
         return True
@@ -176,6 +183,12 @@ class TrackedTaskGroup:
             raise self._failure
         if self._state != "entered":
             raise IllegalStateError("submit works inside `async with consumer.task_group(...)`")
+
+    def _order(self, record: Record) -> Order[_Job] | None:
+        if not callable(self._order_by):
+            return None
+        key = lane_key(self._order_by, self._nulls, record)
+        return lambda _jobs: (key,)
 
     def _ended(self) -> None:
         self._in_flight -= 1

@@ -145,7 +145,9 @@ class Workers(Generic[T]):
     # -- the workers -----------------------------------------------------------------------------
 
     def _is_idle(self) -> bool:
-        nothing_left = not self._lanes.ready and len(self._parked) == len(self._workers)
+        nothing_left = not (self._lanes.ready or self._lanes.held) and len(self._parked) == len(
+            self._workers
+        )
         return nothing_left or self._crashed
 
     def _wake_one(self) -> None:
@@ -247,6 +249,7 @@ class Workers(Generic[T]):
                 if by_others
                 else "the handler raised CancelledError, and nobody had cancelled it"
             )
+        self._lanes.leave(entry)
         if self._work.failed(entry, error):
             self._lanes.done(entry)
         if by_others:

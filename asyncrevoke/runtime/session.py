@@ -302,6 +302,10 @@ class Session:
         self.core.drop_after(self._driver.now(), partition, offset)
         self._driver.flush()
 
+    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        """For each topic, a name and how many records of that name may be in flight."""
+        self.core.limit_in_flight(limit_of)
+
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether this partition is on its way to be given up."""
         return self.core.is_revoking(partition)

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin
@@ -69,6 +69,10 @@ def values_of(meaning: object) -> Iterator[str]:
     for part in get_args(meaning):
         if get_origin(part) is Literal:
             yield from values_of(part)
+        elif get_origin(part) is Callable:
+            parameters, result = get_args(part)
+            names = ", ".join(each.__name__ for each in parameters)
+            yield f"Callable[[{names}], {result.__name__}]"
         else:
             yield part.__name__ if isinstance(part, type) else f'"{part}"'
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letter import DeadLetters
+    from asyncrevoke.handlers.registry import AsConfigured
     from asyncrevoke.handlers.signature import HandlerFunction
 
 
@@ -79,6 +80,8 @@ class Running:
         null_keys: NullKeys = "ordered",
         state: object = None,
         dead_letters: DeadLetters | None = None,
+        handler_concurrency: int | None = None,
+        handler_order_by: OrderBy | AsConfigured | None = "as configured",
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:
@@ -89,7 +92,9 @@ class Running:
         self.log = LogLines()
         self.clock = ScriptedClock()
         router = Router()
-        router.handler("orders", **options)(registered)
+        router.handler(
+            "orders", concurrency=handler_concurrency, order_by=handler_order_by, **options
+        )(registered)
         self.runner = HandlerRunner(
             self.source,
             router,

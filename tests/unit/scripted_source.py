@@ -50,6 +50,7 @@ class ScriptedSource:
         self.stopped = False
         self.paused: list[TopicPartition] = []
         self.revoking: set[TopicPartition] = set()
+        self.limit_of: Callable[[str], tuple[str, int] | None] = lambda _topic: None
         self.parks = 0
         self.parked_now = 0
         self._ledgers: dict[TopicPartition, int] = {}
@@ -148,6 +149,9 @@ class ScriptedSource:
             if known[:2] == (partition, self._ledgers[partition]) and known[2] > offset:
                 assert fate is Fate.PENDING, f"{known} is dropped, and it is {fate}"
                 self.fates[known] = Fate.DROPPED
+
+    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        self.limit_of = limit_of
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         return partition in self.revoking

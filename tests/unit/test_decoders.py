@@ -329,8 +329,8 @@ def test_what_cannot_decode_a_record_is_refused_with_the_fix() -> None:
     def of_bytes(value: bytes) -> object: ...
 
     assert "decoder=lambda record: parse(record.value)" in refusal("avro")
-    assert "and a decoder is sync" in refusal(asynchronous)
-    assert "and a decoder is sync" in refusal(Asynchronous())
+    assert "and decoder is sync" in refusal(asynchronous)
+    assert "and decoder is sync" in refusal(Asynchronous())
     assert "takes something else: wrap it" in refusal(Order)
     assert "takes something else: wrap it" in refusal(two)
     assert "takes something else: wrap it" in refusal(nothing)
