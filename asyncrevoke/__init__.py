@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.rate_limit import RateLimit
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.retry import Retry
+    from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.model import (
         GroupMetadata,
         Health,
@@ -85,6 +86,7 @@ __all__ = [
     "Record",
     "RequestTimeoutError",
     "Retry",
+    "RetryTopic",
     "Router",
     "TopicAuthorizationError",
     "TopicPartition",
@@ -107,6 +109,7 @@ _MODULES = {
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
     "Retry": "asyncrevoke.handlers.retry",
+    "RetryTopic": "asyncrevoke.handlers.retry_topic",
     "Router": "asyncrevoke.handlers.registry",
     "TopicPartition": _MODEL,
 }

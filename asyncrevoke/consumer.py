@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, OrderBy
+    from asyncrevoke.core.delay import Delay
     from asyncrevoke.handlers.decoding import Decoder
     from asyncrevoke.handlers.rate_limit import RateLimit
     from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
     from asyncrevoke.handlers.retry import Retry
+    from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.handlers.task_group import OnTaskError, TrackedTaskGroup
     from asyncrevoke.model import (
         GroupMetadata,
@@ -117,6 +119,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._check_subscription()
         session = self._session = self._open()
         if self._router is not None:
+            session.delay(self._delays(self._router))
             session.core.subscribe(session.now(), self._handled_topics(), self._router.pattern)
         elif self._topics or self._pattern is not None:
             session.core.subscribe(session.now(), self._topics, self._pattern)
@@ -291,6 +294,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
         retry: Retry | None = None,
+        retry_topic: RetryTopic | None = None,
         dead_letter: str | None = None,
         on_error: OnError | None = None,
         batch: bool = False,
@@ -312,6 +316,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             *topics,
             pattern=pattern,
             retry=retry,
+            retry_topic=retry_topic,
             dead_letter=dead_letter,
             on_error=on_error,
             batch=batch,
@@ -422,6 +427,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             return ()
         return tuple(sorted(router.topics))
 
+    @staticmethod
+    def _delays(router: Router) -> dict[str, Delay]:
+        from asyncrevoke.core.delay import Delay  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.postponed import due_of  # noqa: PLC0415
+
+        topics = [handler.retry_topic for handler in router.handlers if handler.retry_topic]
+        return {each.topic: Delay(each.delay, due_of) for each in topics}
+
     def _check_subscription(self) -> None:
         if self._router is not None:
             from asyncrevoke.handlers.limits import check_limits_of  # noqa: PLC0415 - if used
@@ -460,6 +473,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                     max_in_flight=self._config.max_in_flight,
                     state=state,
                     dead_letters=dead_letters,
+                    wall_clock=session.wall_clock,
                 )
                 session.watch(runner)
                 await runner.run()

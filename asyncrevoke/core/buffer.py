@@ -9,7 +9,7 @@ from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.model import Record, TopicPartition
 
@@ -75,11 +75,15 @@ class RecordBuffer:
         if self._decoded is None:
             self._skip_empty()
 
-    def take(self, limit: int) -> list[Record]:
+    def take(
+        self, limit: int, due_to: Callable[[Sequence[Record], int, int], int] | None = None
+    ) -> list[Record]:
         """Up to ``limit`` records in offset order; empty if the batches turn out to hold none.
 
         Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded;
         records before it are returned first. :meth:`discard` allows it to be fetched again.
+
+        ``due_to(records, first, end)`` may end it earlier: at the index that it returns.
         """
         taken: list[Record] = []
         while limit > 0 and self._batches:
@@ -96,6 +100,8 @@ class RecordBuffer:
                     raise CorruptRecordError(self.partition, self.position, detail) from error
             cursor = self._cursor
             end = min(cursor + limit, len(decoded))
+            if due_to is not None:
+                end = due_to(decoded, cursor, end)
             if end > cursor:
                 part = decoded if end - cursor == len(decoded) else decoded[cursor:end]
                 if taken:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.protocol.records import RecordDecoder
 
@@ -71,9 +72,10 @@ class ConsumerCore:
             config,
             self._cluster,
             self._coordinator,
-            lambda now: int((now + wall_clock_offset) * 1000),
+            lambda now: int((now + self._fetching.wall_clock_offset) * 1000),
         )
         self._fetching = Fetching(outbox, config, self._cluster, decode)
+        self._fetching.wall_clock_offset = wall_clock_offset
         self._lookups = Lookups(outbox, config, self._cluster, self._coordinator)
         self._tracking = Tracking(outbox, config, self._assignment, self._revocation, self._commits)
         self._seeking = Seeking(
@@ -291,6 +293,16 @@ class ConsumerCore:
         self._want_topics(now)
         self._manual.assign(now, wanted)
         self._after(now)
+
+    def delay(self, delays: Mapping[str, Delay]) -> None:
+        """Deliver the records of these topics when they are due; nothing of them is ever skipped,
+        whatever ``auto_offset_reset`` says. To be called before they are subscribed to."""
+        self._fetching.delays = delays
+        self._positions.whole_topics = delays.keys()
+
+    def set_wall_clock(self, offset: float) -> None:
+        """The wall clock minus ``now`` in seconds, from now on."""
+        self._fetching.wall_clock_offset = offset
 
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Answers a ticket."""

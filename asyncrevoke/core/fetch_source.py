@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.core.delay import DelayedHead
 from asyncrevoke.core.partition import State
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import FetchPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.core.buffer import RecordBuffer
+    from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.effects import Node
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import Record
@@ -29,6 +31,10 @@ class Gate(Protocol):
     round: int
     # Sources whose next batch cannot be decoded.
     spoiled: list[FetchSource]
+    # The wall clock in the drain that is under way, in seconds since the epoch.
+    wall_time: float
+    # Sources whose next record is not due.
+    early: list[FetchSource]
 
 
 class FetchSource:
@@ -36,7 +42,9 @@ class FetchSource:
 
     __slots__ = (
         "_asked_in",
+        "_due_to",
         "_gate",
+        "_head",
         "_left",
         "_request",
         "backoff",
@@ -54,9 +62,10 @@ class FetchSource:
         "preferred",
         "preferred_until",
         "removed",
+        "too_early",
     )
 
-    def __init__(self, gate: Gate, instance: PartitionInstance) -> None:
+    def __init__(self, gate: Gate, instance: PartitionInstance, delay: Delay | None = None) -> None:
         self._gate = gate
         self.instance = instance
         self._asked_in = -1
@@ -81,6 +90,10 @@ class FetchSource:
         self.corrupt: CorruptRecordError | None = None
         # The buffer whose end is out of range; fetched no further until it is drained.
         self.out_of_range: RecordBuffer | None = None
+        # Its topic's records are delivered when they are due; whether the next one is not.
+        self._head = None if delay is None else DelayedHead(delay)
+        self._due_to = None if delay is None else self._find_due
+        self.too_early = False
 
     @property
     def name(self) -> str:
@@ -94,6 +107,7 @@ class FetchSource:
         return (
             instance.state is State.ACTIVE
             and not instance.paused
+            and not self.too_early
             and not self._gate.blocked(instance)
         )
 
@@ -105,6 +119,7 @@ class FetchSource:
         self.corrupt = None
         self.out_of_range = None
         self.filling = True
+        self.too_early = False
 
     def delay(self, now: float) -> None:
         """Nothing is fetched for it for a while, longer each time."""
@@ -163,7 +178,7 @@ class FetchSource:
         if buffer is None:
             return []
         try:
-            records = buffer.take(min(limit, self._left))
+            records = buffer.take(min(limit, self._left), self._due_to)
         except CorruptRecordError as error:
             self.corrupt = error
             self._gate.spoiled.append(self)
@@ -171,3 +186,17 @@ class FetchSource:
             return []
         self._left -= len(records)
         return records
+
+    def _find_due(self, records: Sequence[Record], first: int, end: int) -> int:
+        assert self._head is not None
+        due_to = self._head.due_to(records, first, end, self._gate.wall_time)
+        if due_to < end:
+            self.too_early = True
+            self._left = 0
+            self._gate.early.append(self)
+        return due_to
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until its next record is due, as of the last drain; None if it was."""
+        return None if self._head is None else self._head.wait

@@ -11,6 +11,7 @@ may run dry, and go by a fetch of their own: see :class:`Lane`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Failed, FailureKind
@@ -24,10 +25,11 @@ from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
@@ -70,6 +72,12 @@ class Fetching:
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         self.round = 0
         self.spoiled: list[FetchSource] = []
+        # By topic; to be set before any of its partitions is added.
+        self.delays: Mapping[str, Delay] = {}
+        # The wall clock minus ``now``, in seconds.
+        self.wall_clock_offset = 0.0
+        self.wall_time = 0.0
+        self.early: list[FetchSource] = []
         self._sources: dict[TopicPartition, FetchSource] = {}
         self._ring: FairShare[TopicPartition, Record] = FairShare()
         self._lanes: dict[int, Lane] = {}
@@ -99,7 +107,8 @@ class Fetching:
         if source is None or source.instance is not instance:
             if source is not None:
                 self.remove(source.instance)
-            source = self._sources[instance.partition] = FetchSource(self, instance)
+            delay = self.delays.get(instance.partition.topic)
+            source = self._sources[instance.partition] = FetchSource(self, instance, delay)
             self._shares_changed = True
         source.reset()
         self._appended(source)
@@ -115,6 +124,8 @@ class Fetching:
         del self._sources[instance.partition]
         self._budget.forget(source)
         source.removed = True
+        if source.too_early:
+            self._outbox.cancel_timer(f"due {source.name}")
         source.move_to(None)
         self._ring.withdraw(instance.partition)
         self._shares_changed = True
@@ -341,7 +352,10 @@ class Fetching:
         """Take up to ``limit`` records, fairly shared (KIP-41); moves the buffers, nothing else."""
         self._answers.polled()
         self.round += 1
+        self.wall_time = now + self.wall_clock_offset
         taken = self._ring.drain(limit)
+        if self.early:
+            self._wait_until_due(now)
         spoiled, self.spoiled = self.spoiled, []
         for source in spoiled:
             buffer, error = source.instance.buffer, source.corrupt
@@ -357,6 +371,20 @@ class Fetching:
         for source in spoiled:
             self._drained(now, source)
         return taken
+
+    def _wait_until_due(self, now: float) -> None:
+        early, self.early = self.early, []
+        for source in early:
+            if source.due_in is not None:
+                self._outbox.set_timer(
+                    f"due {source.name}", now + source.due_in, partial(self._due, source)
+                )
+
+    def _due(self, source: FetchSource, _now: float) -> None:
+        if source.too_early and not source.removed:
+            # Anew: a seek may have put something else there.
+            self.add(source.instance)
+            self._outbox.wake()
 
     def _drained(self, now: float, source: FetchSource) -> None:
         self._budget.recount(source)

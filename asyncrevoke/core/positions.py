@@ -36,9 +36,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.config import ConsumerConfig, OffsetReset
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.effects import Node
@@ -96,6 +96,8 @@ class Positions:
             lambda _now, _instance, _offset, _epoch, _from_reset: None
         )
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        # Topics of which nothing may be skipped, whatever the configuration says.
+        self.whole_topics: Collection[str] = ()
         self._searches: _Searches = {}
         self._fetching_offsets = False
         self._due = float("inf")
@@ -118,6 +120,12 @@ class Positions:
         else:
             self._search_by_time(search, timestamp)
         self._run(now)
+
+    def policy(self, instance: PartitionInstance) -> OffsetReset:
+        """Where it begins if nothing is committed, or the position is outside the log."""
+        if instance.partition.topic in self.whole_topics:
+            return "earliest"
+        return self._config.auto_offset_reset
 
     def leaders_known(self, now: float) -> None:
         """The metadata is fresh: ask those again that waited for a leader."""
@@ -317,7 +325,7 @@ class Positions:
     # --- reset -------------------------------------------------------------------------------
 
     def _apply_policy(self, now: float, instance: PartitionInstance, why: str) -> None:
-        policy = self._config.auto_offset_reset
+        policy = self.policy(instance)
         out_of_range = instance.state is not State.INIT
         if policy == "error":
             del self._searches[instance]

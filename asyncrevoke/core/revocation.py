@@ -100,6 +100,8 @@ class Revocation:
         self._outbox.emit("info", "revoke withdrawn", partition=_name(instance))
         self._assignment.read_abandoned_again(instance)
         self._assignment.on_positioned(instance)
+        # What was fetched before and not delivered flows again.
+        self._outbox.wake()
         self.barrier_due = True
         return True
 

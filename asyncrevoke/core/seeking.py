@@ -34,7 +34,6 @@ class Seeking:
         commits: Commits,
     ) -> None:
         self._outbox = outbox
-        self._config = config
         self._commits_by_itself = config.commit_mode != "manual"
         self._assignment = assignment
         self._positions = positions
@@ -155,7 +154,7 @@ class Seeking:
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log."""
-        if self._config.auto_offset_reset == "error":
+        if self._positions.policy(instance) == "error":
             self.on_error(now, OffsetOutOfRangeError([instance.partition]))
         else:
             self._positions.reset(now, instance, None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Trial:
     """A record or batch that has failed. ``calls`` counts the calls that were made for it.
 
-    ``failure`` is set when a record has no further ones: it goes to the dead letter topic.
+    ``failure`` is set when a record has no further ones here: it goes to another topic.
     ``refused`` is set before the first one, of a record whose lane cannot be known: it fails by it.
     """
 
@@ -106,8 +106,8 @@ class Backlog:
         """This entry is tried again after ``delay`` seconds; its lane waits."""
         self.waiting.put(entry, delay)
 
-    def bury(self, entry: Entry[Item]) -> None:
-        """This entry goes to the dead letter topic next, also while its partition drains."""
+    def send_on(self, entry: Entry[Item]) -> None:
+        """This entry goes to another topic next, also while its partition drains."""
         self._lanes.again(entry, limited=False)
 
     def abandon(self, item: Item) -> None:

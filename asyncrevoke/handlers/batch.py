@@ -32,8 +32,8 @@ class BatchError(Exception):
 class Batch:
     """``records`` are those that are not done, in offset order; ``offset`` is the last one's.
 
-    ``letters`` of it have failed for good and go to the dead letter topic. A batch has a key, as
-    whatever lanes hold has one: batches of a partition share a lane.
+    ``letters`` of it have failed, and go to the dead letter topic or the retry topic. A batch has a
+    key, as whatever lanes hold has one: batches of a partition share a lane.
     """
 
     __slots__ = (

@@ -26,10 +26,10 @@ class Settling(Protocol):
         """It has failed, and counts as done."""
         ...
 
-    def bury(
+    def send_on(
         self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> Awaitable[None]:
-        """It goes to the dead letter topic; returns when that has it."""
+        """It goes to another topic; returns when that has it."""
         ...
 
 
@@ -52,7 +52,7 @@ async def run_batch(
     assert handler.batch is not None
     while batch.letters:
         record, error = batch.letters[0]
-        await settling.bury(record, handler, error, calls - 1)
+        await settling.send_on(record, handler, error, calls - 1)
         settling.complete(record)
         del batch.letters[0]
     values, stopped_by = await _decode(batch, handler, settling)
@@ -84,7 +84,7 @@ async def _decode(
             values.append(handler.batch.decode(record))
         except DecodeError as error:
             if handler.dead_letter is not None:
-                await settling.bury(record, handler, error, 0)
+                await settling.send_on(record, handler, error, 0)
                 settling.complete(record)
             elif handler.on_error == "skip":
                 settling.skip(record, handler, error)

@@ -12,6 +12,7 @@ from asyncrevoke.handlers.batch import Batch, Item, first_offset
 from asyncrevoke.handlers.batch_work import run_batch
 from asyncrevoke.handlers.context import HandlerContext
 from asyncrevoke.handlers.dead_letter import DeadLetter
+from asyncrevoke.handlers.postponed import Past, Postponed, past_of
 from asyncrevoke.handlers.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class HandlerWork:
         clock: Clock,
         random: Callable[[], float],
         dead_letters: DeadLetters | None,
+        wall_clock: Callable[[], float],
     ) -> None:
         self._source = source
         self._router = router
@@ -53,6 +55,10 @@ class HandlerWork:
         self._clock = clock
         self._random = random
         self._dead_letters = dead_letters
+        self._wall_clock = wall_clock
+        self._retry_topics = {
+            handler.retry_topic.topic for handler in router.handlers if handler.retry_topic
+        }
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
         self.complete = source.complete
@@ -71,10 +77,18 @@ class HandlerWork:
         if known is not None:
             return known
         handler = self._router.find(topic)
-        if handler.dead_letter is not None and self._dead_letters is None:
-            raise ConfigError(f"{handler.name} has a dead letter topic, and nothing sends it")
+        sends = handler.dead_letter is not None or handler.retry_topic is not None
+        if sends and self._dead_letters is None:
+            raise ConfigError(
+                f"{handler.name} has a dead letter topic or a retry topic, and nothing sends to it"
+            )
         self._handlers[topic] = handler
-        if handler.call is None or handler.wants_context or handler.max_handler_time is not None:
+        if (
+            handler.call is None
+            or handler.wants_context
+            or handler.max_handler_time is not None
+            or topic in self._retry_topics
+        ):
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
         else:
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", handler.call)
@@ -95,15 +109,18 @@ class HandlerWork:
         if isinstance(item, Batch):
             return self._call_batch(item, handler, calls)
         assert handler.call is not None
-        context = HandlerContext(item, calls, self._state, self._log)
+        past = self._past(item)
+        context = HandlerContext(past.record, past.calls + calls, self._state, self._log)
         if handler.max_handler_time is None:
-            return handler.call(item, context)
-        call = partial(handler.call, item, context)
+            return handler.call(past.record, context)
+        call = partial(handler.call, past.record, context)
         return self._limit(item, handler, handler.max_handler_time).run(call)
 
     def _call_batch(self, batch: Batch, handler: Handler, calls: int) -> Awaitable[None]:
         async def call(function: BatchCall, values: list[object], records: list[Record]) -> None:
-            context = HandlerContext(records[0], calls, self._state, self._log)
+            pasts = [self._past(record) for record in records]
+            records = [past.record for past in pasts]
+            context = HandlerContext(records[0], pasts[0].calls + calls, self._state, self._log)
             if handler.max_handler_time is None:
                 await function(values, records, context)
             else:
@@ -137,7 +154,7 @@ class HandlerWork:
     async def _call_again(self, item: Item, trial: Trial) -> None:
         handler = self._handlers[item.topic]
         if trial.failure is not None and not isinstance(item, Batch):
-            await self.bury(item, handler, trial.failure, trial.calls)
+            await self.send_on(item, handler, trial.failure, trial.calls)
         elif trial.refused is not None:
             raise trial.refused
         else:
@@ -154,25 +171,53 @@ class HandlerWork:
 
     # -- single records --------------------------------------------------------------------------
 
-    async def bury(
+    def _past(self, record: Record) -> Past:
+        """What was before a record was read, which for most is nothing."""
+        if record.topic in self._retry_topics and (past := past_of(record)) is not None:
+            return past
+        return Past(record, 0, 0)
+
+    def _may_call_again(
+        self, record: Record, handler: Handler, error: BaseException, calls: int
+    ) -> bool:
+        """Whether it is tried again where it is: not if it has come back from a retry topic."""
+        retry = handler.retry
+        if retry is None or not retry.allows(error, calls):
+            return False
+        return not self._past(record).returns
+
+    def _goes_to(self, record: Record, handler: Handler, error: BaseException) -> str | None:
+        """The topic that a record goes to which has failed; None if ``on_error`` decides."""
+        later = handler.retry_topic
+        if later and later.takes(error, handler.retry, self._past(record).returns):
+            return later.topic
+        return handler.dead_letter
+
+    async def send_on(
         self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> None:
-        """Send a record to the dead letter topic."""
-        assert handler.dead_letter is not None
+        """Send a record to the retry topic or to the dead letter topic."""
+        topic = self._goes_to(record, handler, error)
+        assert topic is not None
         assert self._dead_letters is not None
-        attempts = 0 if isinstance(error, DecodeError) else calls
+        past = self._past(record)
+        past = past._replace(calls=past.calls + (0 if isinstance(error, DecodeError) else calls))
+        what, fields = "the dead letter topic", {"dead_letter": topic}
         try:
-            letter = DeadLetter(record, error, attempts)
-            await self._dead_letters.send(handler.dead_letter, letter)
+            letter = DeadLetter(past.record, error, past.calls)
+            if (later := handler.retry_topic) is not None and later.topic == topic:
+                what, fields = "the retry topic", {"retry_topic": topic}
+                letter = Postponed(past, error, self._wall_clock() + later.delay)
+            await self._dead_letters.send(topic, letter)
         except Exception as unsent:
-            raise _UnsentError from unsent
+            raise _UnsentError(topic) from unsent
         self._say(
-            "a handler failed: its record went to the dead letter topic",
+            f"a handler failed: its record went to {what}",
             record,
             handler,
             error,
-            dead_letter=handler.dead_letter,
-            attempts=attempts,
+            **fields,
+            attempts=past.calls,
         )
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
@@ -196,17 +241,18 @@ class HandlerWork:
             self._backlog.give_up(entry)
             return False
         if isinstance(error, _UnsentError):
-            self._halt(entry, error.__cause__ or error, handler, "a dead letter cannot be sent")
+            what = f"a record cannot be sent to {error}"
+            self._halt(entry, error.__cause__ or error, handler, what)
             return False
         if isinstance(item, Batch):
             return self._batch_failed(entry, item, error, handler, calls)
-        if handler.retry is not None and handler.retry.allows(error, calls):
+        if self._may_call_again(item, handler, error, calls):
             self._try_again(entry, error, handler, calls)
-        elif handler.dead_letter is not None:
+        elif self._goes_to(item, handler, error) is not None:
             if trial is None:
                 trial = self._trials[item] = Trial(calls)
             trial.failure = error
-            self._backlog.bury(entry)
+            self._backlog.send_on(entry)
         elif handler.on_error == "skip":
             self._trials.pop(item, None)
             self.skip(item, handler, error)
@@ -218,13 +264,12 @@ class HandlerWork:
     def _batch_failed(
         self, entry: Entry[Item], batch: Batch, error: BaseException, handler: Handler, calls: int
     ) -> bool:
-        retry = handler.retry
         again: dict[Record, BaseException] = {}
         errors = batch.errors or dict.fromkeys(batch.called, error)
         for record, its_error in errors.items():
-            if retry is not None and retry.allows(its_error, calls):
+            if self._may_call_again(record, handler, its_error, calls):
                 again[record] = its_error
-            elif handler.dead_letter is not None:
+            elif self._goes_to(record, handler, its_error) is not None:
                 batch.letters.append((record, its_error))
                 batch.records.remove(record)
             elif handler.on_error == "skip":
@@ -238,7 +283,7 @@ class HandlerWork:
         elif batch.letters:
             if batch not in self._trials:
                 self._trials[batch] = Trial(calls)
-            self._backlog.bury(entry)
+            self._backlog.send_on(entry)
         elif batch.records:
             # What was called is done: the next value does not decode.
             self._give_in(entry, error, handler)
@@ -324,4 +369,4 @@ class HandlerWork:
 
 
 class _UnsentError(Exception):
-    """A dead letter could not be sent; the cause says why."""
+    """A record could not be sent to a topic, which is named; the cause says why."""

@@ -12,6 +12,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.limits import Limits, check_limits
 from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.retry_topic import RetryTopic
 from asyncrevoke.handlers.signature import (
     BatchCall,
     Call,
@@ -35,6 +36,7 @@ _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
 _OPTIONS = (
     "pattern",
     "retry",
+    "retry_topic",
     "dead_letter",
     "on_error",
     "batch",
@@ -73,6 +75,7 @@ class Handler(NamedTuple):
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
     retry: Retry | None
+    retry_topic: RetryTopic | None
     dead_letter: str | None
     on_error: OnError
     call: Call | None
@@ -82,6 +85,11 @@ class Handler(NamedTuple):
     decoder: Decoder | None
     order_by: OrderBy | AsConfigured | None
     limits: Limits
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics whose records it handles by name, its retry topic included."""
+        return self.topics if self.retry_topic is None else (*self.topics, self.retry_topic.topic)
 
 
 class Router:
@@ -104,7 +112,7 @@ class Router:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are handled by name."""
+        """The topics that are handled by name, retry topics included."""
         return frozenset(self._by_topic)
 
     @property
@@ -124,6 +132,7 @@ class Router:
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
         retry: Retry | None = None,
+        retry_topic: RetryTopic | None = None,
         dead_letter: str | None = None,
         on_error: OnError | None = None,
         batch: bool = False,
@@ -148,7 +157,9 @@ class Router:
         ``Record`` (so that topic and headers are there), also of one whose value is null. It runs
         in the event loop, so it must not block. Whatever it raises is a value that does not decode.
 
-        ``retry`` calls the function again if it raises. A record that has failed for good, or
+        ``retry`` calls the function again if it raises. After its last attempt the record goes to
+        ``retry_topic``, which the consumer reads as well, and comes back when its delay has
+        passed; its partition goes on meanwhile. A record that has failed for good, or
         does not decode, is written to the topic ``dead_letter``, and is done when the broker has
         acknowledged that; if it cannot be written, its partition pauses. Without such a topic it
         goes by ``on_error``. ``"stop"`` (the default): no partition
@@ -184,6 +195,7 @@ class Router:
         _check_policy(retry, dead_letter, on_error)
         if decoder is not None:
             check_decoder(decoder)
+        _check_retry_topic(retry_topic, retry, topics, dead_letter)
         longest = cast(
             "float | None", checks.optional(checks.seconds())("max_handler_time", max_handler_time)
         )
@@ -219,6 +231,7 @@ class Router:
                     topics=topics,
                     pattern=compiled,
                     retry=retry,
+                    retry_topic=retry_topic,
                     dead_letter=dead_letter,
                     on_error=on_error or "stop",
                     call=call,
@@ -267,16 +280,16 @@ class Router:
     def _add(self, handler: Handler) -> None:
         self._refuse_twice(handler)
         self._handlers.append(handler)
-        for topic in handler.topics:
+        for topic in handler.names:
             self._by_topic[topic] = handler
 
     def _refuse_twice(self, handler: Handler) -> None:
-        for topic in handler.topics:
+        for topic in handler.names:
             if topic in self._by_topic:
                 raise ConfigError(
                     f'topic "{topic}" is handled by {self._by_topic[topic].name} already, and '
                     f"{handler.name} would handle it too: a topic has one handler, which may call "
-                    "several functions"
+                    "several functions, and a retry topic belongs to one handler"
                 )
 
 
@@ -346,6 +359,33 @@ def _check_order(order_by: object, *, batch: bool) -> None:
         raise ConfigError(
             "a batch holds records of many keys, so no function can say its order: use "
             'order_by="partition" for one batch of a partition at a time, or None for several'
+        )
+
+
+def _check_retry_topic(
+    retry_topic: object, retry: Retry | None, topics: tuple[str, ...], dead_letter: str | None
+) -> None:
+    if retry_topic is None:
+        return
+    if not isinstance(retry_topic, RetryTopic):
+        raise ConfigError(
+            f'retry_topic={retry_topic!r}: use retry_topic=RetryTopic("orders.retry", delay=60)'
+        )
+    name = retry_topic.topic
+    if name in topics:
+        raise ConfigError(
+            f'RetryTopic("{name}") is a topic that the handler handles anyway, so that nothing '
+            "would say which of its records wait: use another topic, and leave it out of topics"
+        )
+    if name == dead_letter:
+        raise ConfigError(
+            f'"{name}" is both retry_topic and dead_letter: what has failed for good would come '
+            "back, so use another topic for one of them"
+        )
+    if retry is not None and retry.attempts is None:
+        raise ConfigError(
+            "Retry(attempts=None) goes on for ever, so that nothing would go to retry_topic: say "
+            "after how many attempts, or leave out retry_topic"
         )
 
 

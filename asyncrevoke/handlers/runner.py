@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from random import random as any_fraction
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,8 @@ class HandlerRunner:
 
     ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
     retries, batches and handlers, and ``random`` (from 0 to 1) varies the waits of retries.
-    ``dead_letters`` is needed if a handler has a dead letter topic.
+    ``dead_letters`` is needed if a handler has a dead letter topic or a retry topic, and
+    ``wall_clock`` (seconds since the epoch) says until when records wait there.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class HandlerRunner:
         clock: Clock | None = None,
         random: Callable[[], float] = any_fraction,
         dead_letters: DeadLetters | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
         self._log = log
@@ -85,6 +88,7 @@ class HandlerRunner:
             clock=clock,
             random=random,
             dead_letters=dead_letters,
+            wall_clock=wall_clock,
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class World:
     """What a consumer is opened in instead of sockets and brokers; ``opened`` is told its session.
 
-    ``jitter`` spreads timers, and ``letters`` takes what would go to dead letter topics.
+    ``jitter`` spreads timers, ``letters`` takes what would go to dead letter topics, and
+    ``wall_clock`` tells the seconds since the epoch.
     """
 
     bootstrap: Sequence[Node]
@@ -40,6 +41,7 @@ class World:
     decode: RecordDecoder
     letters: LetterWriter
     jitter: Random
+    wall_clock: Callable[[], float]
     opened: Callable[[Session], None]
 
 
@@ -64,7 +66,8 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
     worlds = _worlds.get()
     world = worlds.pop() if worlds else None
     # Timestamps that lie back from now need the wall clock; the core has the loop's.
-    wall_clock_offset = time.time() - asyncio.get_running_loop().time()
+    wall_clock = time.time if world is None else world.wall_clock
+    wall_clock_offset = wall_clock() - asyncio.get_running_loop().time()
     bootstrap: Sequence[Node] = (
         [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
         if world is None
@@ -89,5 +92,6 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
     session = Session(config, core, driver, calls, log)
     if world is not None:
         session.letters = world.letters
+        session.wall_clock = world.wall_clock
         world.opened(session)
     return session

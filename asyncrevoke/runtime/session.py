@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 from weakref import WeakSet
@@ -14,10 +15,11 @@ from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.core.delay import Delay
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
@@ -116,11 +118,19 @@ class Session:
         self._groups: WeakSet[Observer] = WeakSet()
         # None: the real ones.
         self.letters: LetterWriter | None = None
+        # Seconds since the epoch.
+        self.wall_clock: Callable[[], float] = time.time
+        self._delays = False
 
     def start(self) -> None:
         """Begin to connect."""
         self._driver.on_lost = self._lost
         self._driver.start()
+
+    def delay(self, delays: Mapping[str, Delay]) -> None:
+        """Return the records of these topics when they are due; see ``ConsumerCore.delay``."""
+        self._delays = bool(delays)
+        self.core.delay(delays)
 
     # --- calls of the core -----------------------------------------------------------------------
 
@@ -242,8 +252,12 @@ class Session:
             self._turn_since = driver.now()
 
     def _poll(self, max_records: int | None, *, expired: bool) -> PollResult | None:
+        now = self._driver.now()
+        if self._delays:
+            # The loop's clock stands still while the machine is suspended.
+            self.core.set_wall_clock(self.wall_clock() - now)
         try:
-            return self.core.poll(self._driver.now(), max_records, expired=expired)
+            return self.core.poll(now, max_records, expired=expired)
         except AsyncRevokeError:
             raise
         except Exception as error:

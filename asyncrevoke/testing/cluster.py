@@ -87,6 +87,10 @@ class Cluster(Brokers):
         for name, count in topics.items():
             self.create_topic(name, count)
 
+    def wall_time(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.now + self._wall_clock_offset
+
     def have(self, topic: str) -> None:
         """Create a topic unless there is one."""
         if topic not in self.topics:
@@ -134,7 +138,7 @@ class Cluster(Brokers):
         if log is None:
             raise ValueError(f"{topic} has partitions 0 to {count - 1}, and no {partition}")
         if timestamp is None:
-            timestamp = int((self._clock.now + self._wall_clock_offset) * 1000)
+            timestamp = int(self.wall_time() * 1000)
         log.write(Record(topic, partition, log.end, timestamp, 0, key, value, headers))
         return Published(topic, partition, log.end - 1)
 
@@ -158,7 +162,7 @@ class Cluster(Brokers):
 
 
 class LetterBox:
-    """Dead letters go to topics of the cluster, and are acknowledged at once."""
+    """What is sent goes to topics of the cluster, and is acknowledged at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -167,8 +171,9 @@ class LetterBox:
         """Write one to a topic, which is created if need be."""
         self._cluster.have(topic)
         headers = tuple(letter.headers)
+        timestamp = letter.timestamp if letter.timestamp >= 0 else None
         self._cluster.write(
-            topic, letter.key, letter.value, headers, partition=None, timestamp=letter.timestamp
+            topic, letter.key, letter.value, headers, partition=None, timestamp=timestamp
         )
 
     async def aclose(self) -> None:

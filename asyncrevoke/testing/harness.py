@@ -138,6 +138,7 @@ class TestConsumer:
             decode=cluster.decode,
             letters=LetterBox(cluster),
             jitter=Random(0),  # noqa: S311 - reproducible
+            wall_clock=cluster.wall_time,
             opened=opened,
         )
         with opened_in(world):

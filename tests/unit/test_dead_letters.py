@@ -172,7 +172,7 @@ async def test_a_letter_that_cannot_be_sent_halts_the_partition_and_drops_nothin
         assert run.source.fate(fails) is Fate.ABANDONED
         assert run.source.commit_point([fails, behind]) == 0
         ((_, event, fields),) = (line for line in run.log.lines if line[0] == "error")
-        assert event.startswith("a dead letter cannot be sent: its partition is paused")
+        assert event.startswith("a record cannot be sent to dlq: its partition is paused")
         assert str(fields["exc_info"]) == "no broker"
         work.end()
         await run.stop()
@@ -239,5 +239,5 @@ async def test_a_dead_letter_topic_without_anybody_who_sends_is_an_error() -> No
         run.source.feed(record(0))
         error = await run.failure()
         assert isinstance(error, ConfigError)
-        with pytest.raises(ConfigError, match="nothing sends it"):
+        with pytest.raises(ConfigError, match="nothing sends to it"):
             raise error

@@ -1,0 +1,466 @@
+"""Records that wait in a topic of their own for a further attempt, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from asyncrevoke import (
+    BatchError,
+    ConfigError,
+    Consumer,
+    HandlerContext,
+    Record,
+    Retry,
+    RetryTopic,
+    Router,
+    TopicPartition,
+)
+from asyncrevoke.model import OffsetAndMetadata
+from asyncrevoke.testing import TestConsumer
+
+LATER = RetryTopic("orders.retry", delay=60, attempts=2)
+
+
+class Failing:
+    """A handler whose records fail as often as ``failures`` says; each call is written down."""
+
+    def __init__(self, failures: int, **options: Any) -> None:
+        self.consumer = Consumer(group_id="billing", **options.pop("consumer", {}))
+        self.calls: list[tuple[float, int, Record]] = []
+        self.keys: list[tuple[str, int, int]] = []
+        self.failures = failures
+        self.test: TestConsumer | None = None
+
+        @self.consumer.handler("orders", **options)
+        async def handle(record: Record, context: HandlerContext) -> None:
+            assert self.test is not None
+            self.calls.append((round(self.test.time, 2), context.attempt, record))
+            self.keys.append(context.idempotency_key)
+            if context.attempt <= self.failures and record.value != b"good":
+                raise ConnectionError(f"no {context.attempt}")
+
+    def running(self, **options: Any) -> TestConsumer:
+        self.test = TestConsumer(self.consumer, partitions=1, **options)
+        return self.test
+
+    @property
+    def attempts(self) -> list[tuple[float, int]]:
+        return [(at, attempt) for at, attempt, _ in self.calls]
+
+
+# -- the way of a record --------------------------------------------------------------------------
+
+
+async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_has_passed() -> None:
+    failing = Failing(2, retry=Retry(attempts=2, backoff=1, jitter=0), retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad", key="a")
+        await t.advance(1)
+        assert failing.attempts == [(0, 1), (1, 2)]
+        await t.advance(59.9)
+        assert len(failing.calls) == 2, "it is not due"
+        await t.advance(0.1)
+        assert failing.attempts == [(0, 1), (1, 2), (61, 3)]
+        await t.advance(2)
+        assert t.committed("orders", 0) == 1
+        assert t.committed("orders.retry", 0) == 1
+
+
+async def test_the_origin_counts_as_done_at_once_and_its_partition_flows() -> None:
+    failing = Failing(9, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad", key="a")
+        await t.publish("orders", "good", key="a")
+        await t.advance(2)
+        assert [record.value for _, _, record in failing.calls] == [b"bad", b"good"]
+        assert t.committed("orders", 0) == 2
+        assert t.in_flight == 0, "what waits for its time is not taken yet"
+
+
+async def test_the_handler_gets_the_record_as_it_was_at_first() -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
+        await t.advance(60)
+        first, again = (record for _, _, record in failing.calls)
+        for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
+            assert getattr(again, name) == getattr(first, name), name
+        assert failing.keys == [("orders", 0, 0)] * 2
+
+
+async def test_what_is_written_says_where_it_comes_from_why_and_when_it_is_due() -> None:
+    failing = Failing(9, retry=Retry(attempts=1), retry_topic=LATER)
+    async with failing.running() as t:
+        before = time.time()
+        await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
+        await t.advance(60)
+        first, second = t.records("orders.retry")
+        assert (first.key, first.value, second.value) == (b"a", b"bad", b"bad")
+        assert abs(first.timestamp / 1000 - before) < 10, "not 1234: brokers delete by it"
+        named = dict(first.headers)
+        due = float(named.pop("asyncrevoke-due") or 0) / 1000
+        assert abs(due - (first.timestamp / 1000 + 60)) < 0.01
+        assert named == {
+            "trace": b"1",
+            "asyncrevoke-origin-topic": b"orders",
+            "asyncrevoke-origin-partition": b"0",
+            "asyncrevoke-origin-offset": b"0",
+            "asyncrevoke-origin-timestamp": b"1234",
+            "asyncrevoke-error-type": b"ConnectionError",
+            "asyncrevoke-error-message": b"no 1",
+            "asyncrevoke-attempts": b"1",
+            "asyncrevoke-delayed-attempt": b"1",
+        }
+        again = dict(second.headers)
+        assert again["asyncrevoke-origin-topic"] == b"orders"
+        assert again["asyncrevoke-attempts"] == b"2"
+        assert again["asyncrevoke-delayed-attempt"] == b"2"
+        assert len(second.headers) == len(first.headers), "they do not pile up"
+
+
+async def test_after_the_delayed_attempts_it_goes_to_the_dead_letter_topic() -> None:
+    retry = Retry(attempts=2, backoff=1, jitter=0)
+    failing = Failing(9, retry=retry, retry_topic=LATER, dead_letter="dlq")
+    async with failing.running() as t:
+        await t.publish("orders", "bad", key="a", headers={"trace": "1"}, timestamp=1234)
+        await t.advance(200)
+        # One call each time that it comes back.
+        assert failing.attempts == [(0, 1), (1, 2), (61, 3), (121, 4)]
+        (letter,) = t.dead_letters("dlq")
+        assert letter.timestamp == 1234
+        assert dict(letter.headers) == {
+            "trace": b"1",
+            "asyncrevoke-origin-topic": b"orders",
+            "asyncrevoke-origin-partition": b"0",
+            "asyncrevoke-origin-offset": b"0",
+            "asyncrevoke-origin-timestamp": b"1234",
+            "asyncrevoke-error-type": b"ConnectionError",
+            "asyncrevoke-error-message": b"no 4",
+            "asyncrevoke-attempts": b"4",
+        }
+        assert t.committed("orders.retry", 0) == 2
+
+
+async def test_after_the_delayed_attempts_without_a_dead_letter_topic_on_error_decides() -> None:
+    failing = Failing(9, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad")
+        with pytest.raises(ConnectionError, match="no 3"):
+            await t.advance(200)
+    skipping = Failing(9, retry_topic=LATER, on_error="skip")
+    async with skipping.running() as t:
+        await t.publish("orders", "bad")
+        await t.advance(200)
+        assert len(skipping.calls) == 3
+        assert t.committed("orders.retry", 0) == 2
+
+
+async def test_what_retry_on_does_not_name_does_not_go_there() -> None:
+    failing = Failing(9, retry=Retry(retry_on=TimeoutError), retry_topic=LATER, dead_letter="dlq")
+    async with failing.running() as t:
+        await t.publish("orders", "bad")
+        assert len(t.dead_letters("dlq")) == 1
+        assert not t.records("orders.retry")
+
+
+async def test_a_value_that_does_not_decode_does_not_go_there() -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", retry_topic=LATER, dead_letter="dlq")
+    async def handle(order: dict[str, int]) -> None: ...
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", "no json")
+        (letter,) = t.dead_letters("dlq")
+        assert dict(letter.headers)["asyncrevoke-attempts"] == b"0"
+        assert not t.records("orders.retry")
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+async def test_records_come_back_in_order_each_in_its_time() -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        for number in range(3):
+            await t.publish("orders", f"{number}", key="a")
+            await t.advance(10)
+        await t.advance(60)
+        again = [(at, record.value) for at, attempt, record in failing.calls if attempt == 2]
+        assert again == [(60, b"0"), (70, b"1"), (80, b"2")]
+
+
+async def test_waiting_records_take_no_room_from_those_that_flow() -> None:
+    options = {"max_in_flight": 10, "max_poll_records": 10, "concurrency": 1}
+    failing = Failing(1, retry_topic=LATER, consumer=options)
+    async with failing.running() as t:
+        for number in range(50):
+            await t.publish("orders", f"{number}")
+        await t.advance(5)
+        assert len(t.records("orders.retry")) == 50
+        for _ in range(50):
+            await t.publish("orders", "good")
+        assert len(failing.calls) == 100, "the handler and the partition are free"
+        assert t.in_flight == 0
+        await t.advance(60)
+        assert len(failing.calls) == 150
+
+
+async def test_a_retry_topic_that_waits_is_given_up_at_once_and_waits_elsewhere() -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad")
+        await t.advance(30)
+        await t.revoke(("orders.retry", 0))
+        await t.advance(2)
+        assert TopicPartition("orders.retry", 0) not in t.assignment()
+        await t.give(("orders.retry", 0))
+        began = t.time
+        assert began < 60
+        await t.advance(59.9 - began)
+        assert len(failing.calls) == 1
+        await t.advance(0.1)
+        assert len(failing.calls) == 2
+
+
+async def test_a_withdrawn_revoke_changes_nothing_for_what_waits() -> None:
+    gate = asyncio.Event()
+    consumer = Consumer(group_id="billing", concurrency=8)
+    calls: list[tuple[str, int]] = []
+
+    @consumer.handler("orders", retry_topic=LATER)
+    async def handle(value: str, context: HandlerContext) -> None:
+        calls.append((value, context.attempt))
+        if context.attempt == 1:
+            raise ConnectionError
+        if value == "slow":
+            await gate.wait()
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", "slow", key="a")
+        await t.advance(30)
+        await t.publish("orders", "later", key="b")
+        await t.advance(30)
+        assert ("slow", 2) in calls
+        await t.revoke(("orders.retry", 0))
+        await t.withdraw(("orders.retry", 0))
+        await t.advance(25)
+        assert ("later", 2) not in calls
+        await t.advance(10)
+        assert calls.count(("later", 2)) == 1
+        gate.set()
+
+
+async def test_closing_does_not_wait_for_what_is_not_due() -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad")
+        began = t.time
+        failing.consumer.stop()
+        await t.advance(0)
+        assert t.time == began
+        assert t.records("orders.retry")
+
+
+async def test_what_waits_outlives_a_crash() -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders", "bad")
+        await t.advance(30)
+        await t.crash()
+        await t.restart(failing.consumer)
+        restarted = t.time
+        await t.advance(59.9 - restarted)
+        assert len(failing.calls) == 1
+        await t.advance(0.2)
+        assert failing.attempts[-1][1] == 2
+
+
+async def test_nothing_of_a_retry_topic_is_skipped_by_the_reset_policy() -> None:
+    for policy in ("latest", "error"):
+        failing = Failing(1, retry_topic=LATER, consumer={"auto_offset_reset": policy})
+        other = Consumer(group_id="billing")
+        written: list[bytes] = []
+
+        @other.handler("orders.retry")
+        async def read(value: bytes, written: list[bytes] = written) -> None:
+            written.append(value)
+
+        failing.test = TestConsumer(other, partitions=1)
+        async with failing.test as t:
+            # Nothing is committed in the partition that comes later.
+            await t.crash()
+            await t.publish("orders.retry", "left there")
+            t._cluster.scripted.offsets.clear()
+            t._cluster.have("orders")
+            t._cluster.scripted.offsets[TopicPartition("orders", 0)] = OffsetAndMetadata(0)
+            await t.restart(failing.consumer)
+            assert [record.value for _, _, record in failing.calls] == [b"left there"]
+
+
+# -- what others write there ----------------------------------------------------------------------
+
+
+async def test_a_record_that_somebody_else_writes_there_is_handled_at_once() -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders.retry", "foreign", key="a")
+        assert failing.keys == [("orders.retry", 0, 0)]
+        await t.advance(60)
+        assert failing.keys == [("orders.retry", 0, 0)] * 2
+        assert failing.attempts[-1] == (60, 2)
+
+
+@pytest.mark.parametrize("due", ["", "soon", "-", "9" * 40, "\u0664", "1e300", None])
+async def test_a_due_time_that_is_none_stalls_nothing(due: str | None) -> None:
+    failing = Failing(0, retry_topic=LATER)
+    async with failing.running() as t:
+        await t.publish("orders.retry", "x", headers={"asyncrevoke-due": due})
+        await t.advance(0)
+        assert len(failing.calls) == 1
+
+
+async def test_a_due_time_far_ahead_holds_the_topic_up_for_one_delay_at_most() -> None:
+    failing = Failing(0, retry_topic=LATER)
+    async with failing.running() as t:
+        hour_ahead = str(int((time.time() + 3600) * 1000))
+        for _ in range(3):
+            await t.publish("orders.retry", "x", headers={"asyncrevoke-due": hour_ahead})
+        await t.publish("orders.retry", "y", headers={"asyncrevoke-due": "0"})
+        await t.advance(59.9)
+        assert not failing.calls
+        await t.advance(0.2)
+        assert len(failing.calls) == 4
+
+
+# -- what cannot be sent --------------------------------------------------------------------------
+
+
+async def test_a_retry_that_cannot_be_sent_halts_its_partition_and_drops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = Failing(1, retry_topic=LATER)
+    async with failing.running() as t:
+        letters = t._session.letters
+
+        async def refuse(topic: str, letter: object) -> None:
+            raise TimeoutError(f"{topic} is not there")
+
+        monkeypatch.setattr(letters, "send", refuse)
+        await t.publish("orders", "bad")
+        await t.advance(5)
+        assert failing.consumer.health().paused_partitions == {TopicPartition("orders", 0)}
+        assert t.committed("orders", 0) in (None, 0)
+        monkeypatch.undo()
+        failing.consumer.resume(TopicPartition("orders", 0))
+        await t.advance(1)
+        assert len(failing.calls) == 2
+        await t.advance(60)
+        assert failing.attempts[-1][1] == 2
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+async def test_the_failed_values_of_a_batch_come_back_as_a_batch() -> None:
+    consumer = Consumer(group_id="billing")
+    calls: list[tuple[float, list[int], list[str], int]] = []
+
+    @consumer.handler("orders", batch=True, max_records=4, retry_topic=LATER, dead_letter="dlq")
+    async def handle(values: list[int], records: list[Record], context: HandlerContext) -> None:
+        where = [f"{each.topic}@{each.offset}" for each in records]
+        calls.append((t.time, values, where, context.attempt))
+        bad = {n: ValueError(f"{value}") for n, value in enumerate(values) if value % 2}
+        if bad:
+            raise BatchError(bad)
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        for number in range(4):
+            await t.publish("orders", number)
+        await t.advance(1)
+        assert t.committed("orders", 0) == 4
+        await t.advance(200)
+        assert [call[1] for call in calls] == [[0, 1, 2, 3], [1, 3], [1, 3]]
+        assert calls[1][2] == ["orders@1", "orders@3"]
+        assert [call[3] for call in calls] == [1, 2, 3]
+        assert [letter.value for letter in t.dead_letters("dlq")] == [b"1", b"3"]
+        assert dict(t.dead_letters("dlq")[0].headers)["asyncrevoke-attempts"] == b"3"
+
+
+# -- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"retry_topic": "orders.retry"}, r'retry_topic=RetryTopic\("orders.retry", delay=60\)'),
+        ({"retry_topic": RetryTopic("orders")}, "leave it out of topics"),
+        (
+            {"retry_topic": RetryTopic("dlq"), "dead_letter": "dlq"},
+            "use another topic for one of them",
+        ),
+        (
+            {"retry_topic": LATER, "retry": Retry(attempts=None)},
+            "say after how many attempts, or leave out retry_topic",
+        ),
+    ],
+)
+def test_a_retry_topic_that_cannot_work_is_refused_with_the_fix(
+    options: dict[str, Any], fix: str
+) -> None:
+    async def handle(value: bytes) -> None: ...
+
+    with pytest.raises(ConfigError, match=fix):
+        Router().handler("orders", **options)(handle)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        ({"topic": "later", "delay": 0}, "must be more than 0 s"),
+        ({"topic": "later", "delay": -1}, "must be more than 0 s"),
+        ({"topic": "later", "delay": 60_000_000}, "if these were milliseconds"),
+        ({"topic": "later", "attempts": 0}, "at least 1, or None for ever"),
+        ({"topic": "later", "attempts": True}, "at least 1, or None for ever"),
+        ({"topic": ""}, "topic"),
+        ({"topic": "no topic"}, "topic"),
+    ],
+)
+def test_a_retry_topic_with_wrong_values_is_refused_when_it_is_made(
+    arguments: dict[str, Any], fix: str
+) -> None:
+    with pytest.raises(ConfigError, match=fix):
+        RetryTopic(**arguments)
+
+
+def test_a_retry_topic_belongs_to_one_handler() -> None:
+    router = Router()
+
+    async def handle(value: bytes) -> None: ...
+
+    router.handler("orders", retry_topic=LATER)(handle)
+    with pytest.raises(ConfigError, match="a retry topic belongs to one handler"):
+        router.handler("clicks", retry_topic=LATER)(handle)
+    with pytest.raises(ConfigError, match="a retry topic belongs to one handler"):
+        router.handler("orders.retry")(handle)
+
+
+async def test_a_retry_topic_goes_with_a_pattern() -> None:
+    consumer = Consumer(group_id="billing")
+    calls: list[tuple[str, int]] = []
+
+    @consumer.handler(pattern="orders.*", retry_topic=LATER)
+    async def handle(record: Record, context: HandlerContext) -> None:
+        calls.append((record.topic, context.attempt))
+        if context.attempt == 1:
+            raise ConnectionError
+
+    topics = {"orders-eu": 1, "orders.retry": 1}
+    async with TestConsumer(consumer, topics=topics) as t:
+        await t.publish("orders-eu", "x")
+        await t.advance(60)
+        assert calls == [("orders-eu", 1), ("orders-eu", 2)]
