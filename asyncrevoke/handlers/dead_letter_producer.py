@@ -1,4 +1,4 @@
-"""Writes dead letters to Kafka, by aiokafka's producer."""
+"""Writes dead letters and delayed retries to Kafka, by aiokafka's producer."""
 
 from __future__ import annotations
 
@@ -70,12 +70,19 @@ class DeadLetterProducer:
 
         Raises aiokafka's errors. If cancelled, it may be written all the same.
         """
-        async with asyncio.timeout(self._config.request_timeout):
-            try:
-                await self._send(topic, letter)
-            except _SequenceGapError:
-                # Another letter's failure has ended the producer that both used.
-                await self._send(topic, letter)
+        seconds = self._config.request_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                try:
+                    await self._send(topic, letter)
+                except _SequenceGapError:
+                    # Another letter's failure has ended the producer that both used.
+                    await self._send(topic, letter)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"{topic} has not taken it within {seconds:g} s: does the topic exist, and has it "
+                "enough replicas in sync?"
+            ) from error
 
     async def aclose(self) -> None:
         """Disconnect; takes 2 seconds at most."""
