@@ -119,7 +119,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._check_subscription()
         session = self._session = self._open()
         if self._router is not None:
-            session.delay(self._delays(self._router))
+            if delays := self._delays(self._router):
+                session.delay(delays)
             session.core.subscribe(session.now(), self._handled_topics(), self._router.pattern)
         elif self._topics or self._pattern is not None:
             session.core.subscribe(session.now(), self._topics, self._pattern)
@@ -429,10 +430,12 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
     @staticmethod
     def _delays(router: Router) -> dict[str, Delay]:
+        topics = [handler.retry_topic for handler in router.handlers if handler.retry_topic]
+        if not topics:
+            return {}
         from asyncrevoke.core.delay import Delay  # noqa: PLC0415 - if used
         from asyncrevoke.handlers.postponed import due_of  # noqa: PLC0415
 
-        topics = [handler.retry_topic for handler in router.handlers if handler.retry_topic]
         return {each.topic: Delay(each.delay, due_of) for each in topics}
 
     def _check_subscription(self) -> None:

@@ -19,7 +19,8 @@ class HandlerContext(Generic[StateT]):
     """A parameter annotated ``HandlerContext`` receives this, made anew for each call.
 
     ``record`` is the record; of a batch it is the first one. ``attempt`` counts the calls for it,
-    from 1; after a restart or a rebalance it begins again. ``state`` is what
+    from 1; after a restart or a rebalance it begins again, but not for a record that has come back
+    from a retry topic. ``state`` is what
     ``Consumer(resources=...)`` has opened, None without; ``HandlerContext[Database]`` gives it
     its type.
     """

@@ -109,18 +109,23 @@ class HandlerWork:
         if isinstance(item, Batch):
             return self._call_batch(item, handler, calls)
         assert handler.call is not None
-        past = self._past(item)
-        context = HandlerContext(past.record, past.calls + calls, self._state, self._log)
+        record = item
+        if item.topic in self._retry_topics:
+            record, before, _ = self._past(item)
+            calls += before
+        context = HandlerContext(record, calls, self._state, self._log)
         if handler.max_handler_time is None:
-            return handler.call(past.record, context)
-        call = partial(handler.call, past.record, context)
+            return handler.call(record, context)
+        call = partial(handler.call, record, context)
         return self._limit(item, handler, handler.max_handler_time).run(call)
 
     def _call_batch(self, batch: Batch, handler: Handler, calls: int) -> Awaitable[None]:
         async def call(function: BatchCall, values: list[object], records: list[Record]) -> None:
-            pasts = [self._past(record) for record in records]
-            records = [past.record for past in pasts]
-            context = HandlerContext(records[0], pasts[0].calls + calls, self._state, self._log)
+            before = 0
+            if batch.topic in self._retry_topics:
+                before = self._past(records[0]).calls
+                records = [self._past(record).record for record in records]
+            context = HandlerContext(records[0], before + calls, self._state, self._log)
             if handler.max_handler_time is None:
                 await function(values, records, context)
             else:
