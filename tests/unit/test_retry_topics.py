@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asyncrevoke import (
     BatchError,
@@ -19,10 +21,12 @@ from asyncrevoke import (
     Router,
     TopicPartition,
 )
+from asyncrevoke.handlers.postponed import Past, Postponed, due_of, past_of
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.testing import TestConsumer
 
 LATER = RetryTopic("orders.retry", delay=60, attempts=2)
+FIRST = Record("orders", 3, 42, 1234, 0, b"k", None)
 
 
 class Failing:
@@ -335,6 +339,34 @@ async def test_a_due_time_far_ahead_holds_the_topic_up_for_one_delay_at_most() -
         assert not failing.calls
         await t.advance(0.2)
         assert len(failing.calls) == 4
+
+
+NAMES = [name for name, _ in Postponed(Past(FIRST, 3, 1), ValueError("boom"), 2.0).headers]
+VALUES = st.none() | st.binary(max_size=25) | st.integers().map(lambda number: b"%d" % number)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMES), VALUES)), st.lists(VALUES, min_size=9, max_size=9)
+)
+def test_whatever_headers_say_they_are_read(
+    some: list[tuple[str, bytes | None]], values: list[bytes | None]
+) -> None:
+    for headers in (some, [*some, *zip(NAMES, values, strict=True)]):
+        record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers))
+        past = past_of(record)
+        assert past is None or (past.record.key, past.record.value) == (b"k", b"v")
+        assert due_of(record) < 1e19
+
+
+def test_what_is_written_is_read_again() -> None:
+    past = Past(FIRST, 3, 1)
+    written = Postponed(past, ValueError("boom"), 2.5)
+    record = Record("orders.retry", 0, 7, 0, 0, written.key, written.value, tuple(written.headers))
+    again = past_of(record)
+    assert again is not None
+    assert (again.calls, again.returns, due_of(record)) == (3, 2, 2500)
+    for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
+        assert getattr(again.record, name) == getattr(FIRST, name), name
 
 
 # -- what cannot be sent --------------------------------------------------------------------------
