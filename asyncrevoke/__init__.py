@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fast_depends import Depends as Depends
+
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.errors import (
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.batch import BatchError
     from asyncrevoke.handlers.context import HandlerContext
+    from asyncrevoke.handlers.middleware import CallNext
     from asyncrevoke.handlers.rate_limit import RateLimit
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.retry import Retry
@@ -57,6 +60,7 @@ __all__ = [
     "AuthenticationError",
     "BatchError",
     "BrokerError",
+    "CallNext",
     "ConfigError",
     "Consumer",
     "ConsumerClosedError",
@@ -97,6 +101,7 @@ _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
     "BatchError": "asyncrevoke.handlers.batch",
+    "CallNext": "asyncrevoke.handlers.middleware",
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
     "GroupMetadata": _MODEL,
@@ -116,6 +121,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "Depends":
+        return _depends()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - only when a name is first used
@@ -123,6 +130,18 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
     globals()[name] = value
     return value
+
+
+def _depends() -> object:
+    """Not in ``__all__``, as it is of an extra."""
+    try:
+        from fast_depends import Depends  # noqa: PLC0415 - only when it is used
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Depends needs fast-depends: pip install 'asyncrevoke[depends]'", name=error.name
+        ) from error
+    globals()["Depends"] = Depends
+    return Depends
 
 
 def __dir__() -> list[str]:

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerOptions, OrderBy
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.handlers.decoding import Decoder
+    from asyncrevoke.handlers.middleware import M
     from asyncrevoke.handlers.rate_limit import RateLimit
     from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.handlers.task_group import OnTaskError, TrackedTaskGroup
+    from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.model import (
         GroupMetadata,
         Health,
@@ -66,8 +68,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     Topics are given by name or by one ``pattern``, which must match a whole name. ``listener``
     hears of rebalances. ``resources`` is an async context manager that is entered before the first
     handler runs and left after the last one has ended; handlers have what it gives as
-    ``HandlerContext.state``. ``decoder`` makes the values of those handlers that have none of their
-    own, see :meth:`handler`. All options are described at
+    ``HandlerContext.state``. ``worker_resources`` is called with that, and returns another one:
+    each call of a handler has one as ``HandlerContext.worker_state`` that no other has at the same
+    time. It is opened when it is first needed, at most ``concurrency`` of them; one that cannot be
+    opened stops the consumer, and ``run`` raises its error. ``decoder`` makes the values of those
+    handlers that have none of their own, see :meth:`handler`. All options are described at
     :class:`~asyncrevoke.config.ConsumerConfig`.
     Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
     """
@@ -79,6 +84,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         listener: RebalanceListener | None = None,
         resources: AbstractAsyncContextManager[object] | None = None,
         decoder: Decoder | None = None,
+        worker_resources: OpenWorker | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
@@ -87,6 +93,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._listener = listener
         self._resources = _check_resources(resources)
         self._decoder = _check_decoder(decoder)
+        self._worker_resources = _check_worker_resources(worker_resources)
         self._router: Router | None = None
         self._handlers: asyncio.Task[None] | None = None
 
@@ -336,6 +343,19 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """Take over the handlers of a router."""
         self._handler_router().include_router(router)
 
+    def middleware(self, function: M) -> M:
+        """Put an async function around each call of every handler; see ``Router.middleware``.
+
+        ::
+
+            @consumer.middleware
+            async def timing(context: HandlerContext, call_next: CallNext) -> None:
+                began = time.perf_counter()
+                await call_next()
+                took.labels(context.handler).observe(time.perf_counter() - began)
+        """
+        return self._handler_router().middleware(function)
+
     async def run(self) -> None:
         """Enter, handle records until SIGINT or SIGTERM or :meth:`stop`, drain, and leave.
 
@@ -442,13 +462,19 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         if self._router is not None:
             from asyncrevoke.handlers.limits import check_limits_of  # noqa: PLC0415 - if used
 
+            if not self._router.handlers:
+                raise ConfigError(
+                    "this consumer has a router or middleware, and no handler: register one with "
+                    "@consumer.handler(topic)"
+                )
             for topic in self._topics:
                 self._router.find(topic)
             for handler in self._router.handlers:
                 check_limits_of(handler, self._config.concurrency, self._config.max_in_flight)
-        elif self._resources is not None:
+        elif self._resources is not None or self._worker_resources is not None:
+            name = "resources" if self._resources is not None else "worker_resources"
             raise ConfigError(
-                "resources= is for handlers, and this consumer has none: in a loop of your own, "
+                f"{name}= is for handlers, and this consumer has none: in a loop of your own, "
                 "open what it needs with `async with` around it"
             )
         elif self._decoder is not None:
@@ -465,7 +491,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
         dead_letters = session.letters or DeadLetterProducer(self._config, session.log)
         try:
-            async with nullcontext() if self._resources is None else self._resources as state:
+            async with (
+                nullcontext() if self._resources is None else self._resources as state,
+                self._workers(state, session) as workers,
+            ):
                 runner = HandlerRunner(
                     session,
                     router,
@@ -477,6 +506,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                     state=state,
                     dead_letters=dead_letters,
                     wall_clock=session.wall_clock,
+                    workers=workers,
                 )
                 session.watch(runner)
                 await runner.run()
@@ -486,6 +516,17 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         finally:
             session.close_soon()
             await dead_letters.aclose()
+
+    def _workers(
+        self, state: object, session: Session
+    ) -> AbstractAsyncContextManager[WorkerResources | None]:
+        if self._worker_resources is None:
+            return nullcontext()
+        from asyncrevoke.handlers.worker_resources import (  # noqa: PLC0415 - if used
+            WorkerResources,
+        )
+
+        return WorkerResources(self._worker_resources, state, session.log)
 
     def _handlers_failure(self) -> BaseException | None:
         handlers = self._handlers
@@ -548,6 +589,16 @@ def _check_decoder(decoder: Decoder | None) -> Decoder | None:
 
         check_decoder(decoder)
     return decoder
+
+
+def _check_worker_resources(given: OpenWorker | None) -> OpenWorker | None:
+    if given is not None:
+        from asyncrevoke.handlers.worker_resources import (  # noqa: PLC0415 - if used
+            check_worker_resources,
+        )
+
+        check_worker_resources(given)
+    return given
 
 
 def _terminate_if_failed(handlers: asyncio.Task[None]) -> None:

@@ -10,21 +10,22 @@ from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.backlog import Backlog, Trial
 from asyncrevoke.handlers.batch import Batch, Item, first_offset
 from asyncrevoke.handlers.batch_work import run_batch
-from asyncrevoke.handlers.context import HandlerContext
+from asyncrevoke.handlers.calls import HandlerCalls
 from asyncrevoke.handlers.dead_letter import DeadLetter
 from asyncrevoke.handlers.postponed import Past, Postponed, past_of
-from asyncrevoke.handlers.time_limit import TimeLimit
+from asyncrevoke.handlers.worker_resources import UnopenedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from asyncrevoke.handlers.calls import CallLog
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.signature import BatchCall
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.waiting import Clock
+    from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
 
 
@@ -44,6 +45,8 @@ class HandlerWork:
         random: Callable[[], float],
         dead_letters: DeadLetters | None,
         wall_clock: Callable[[], float],
+        workers: WorkerResources | None = None,
+        call_log: CallLog | None = None,
     ) -> None:
         self._source = source
         self._router = router
@@ -51,14 +54,23 @@ class HandlerWork:
         self._trials = backlog.trials
         self._log = log
         self._stop = stop
-        self._state = state
-        self._clock = clock
         self._random = random
         self._dead_letters = dead_letters
         self._wall_clock = wall_clock
         self._retry_topics = {
             handler.retry_topic.topic for handler in router.handlers if handler.retry_topic
         }
+        self._call_log = call_log
+        self._calls = HandlerCalls(
+            router,
+            log,
+            clock,
+            self._stuck,
+            state=state,
+            workers=workers,
+            call_log=call_log,
+            past=self._past if self._retry_topics else None,
+        )
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
         self.complete = source.complete
@@ -83,15 +95,11 @@ class HandlerWork:
                 f"{handler.name} has a dead letter topic or a retry topic, and nothing sends to it"
             )
         self._handlers[topic] = handler
-        if (
-            handler.call is None
-            or handler.wants_context
-            or handler.max_handler_time is not None
-            or topic in self._retry_topics
-        ):
+        first = self._calls.prepare(topic, handler)
+        if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
         else:
-            self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", handler.call)
+            self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
         return handler
 
     def _starter(self) -> Callable[[Item], Awaitable[object]]:
@@ -107,54 +115,13 @@ class HandlerWork:
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
         if isinstance(item, Batch):
-            return self._call_batch(item, handler, calls)
-        assert handler.call is not None
-        record = item
-        if item.topic in self._retry_topics:
-            record, before, _ = self._past(item)
-            calls += before
-        context = HandlerContext(record, calls, self._state, self._log)
-        if handler.max_handler_time is None:
-            return handler.call(record, context)
-        call = partial(handler.call, record, context)
-        return self._limit(item, handler, handler.max_handler_time).run(call)
+            call = partial(self._calls.batch, item, handler, calls)
+            return run_batch(item, handler, calls, self, call)
+        return self._calls.one(item, handler, calls)
 
-    def _call_batch(self, batch: Batch, handler: Handler, calls: int) -> Awaitable[None]:
-        async def call(function: BatchCall, values: list[object], records: list[Record]) -> None:
-            before = 0
-            if batch.topic in self._retry_topics:
-                before = self._past(records[0]).calls
-                records = [self._past(record).record for record in records]
-            context = HandlerContext(records[0], before + calls, self._state, self._log)
-            if handler.max_handler_time is None:
-                await function(values, records, context)
-            else:
-                limit = self._limit(batch, handler, handler.max_handler_time)
-                await limit.run(lambda: function(values, records, context))
-
-        return run_batch(batch, handler, calls, self, call)
-
-    def _limit(self, item: Item, handler: Handler, seconds: float) -> TimeLimit:
-        offset = first_offset(item)
-        what = {
-            "handler": handler.name,
-            "topic": item.topic,
-            "partition": item.partition,
-            "offset": offset,
-            "max_handler_time": seconds,
-        }
-
-        def slow() -> None:
-            self._log.warning("a handler has taken half of its max_handler_time", **what)
-
-        def stuck() -> None:
-            self._log.error(
-                "a handler goes on after it was cancelled: its partition is paused", **what
-            )
-            if not self._backlog.is_halted(item):
-                self._backlog.halt(item)
-
-        return TimeLimit(self._clock, seconds, slow, stuck)
+    def _stuck(self, item: Item) -> None:
+        if not self._backlog.is_halted(item):
+            self._backlog.halt(item)
 
     async def _call_again(self, item: Item, trial: Trial) -> None:
         handler = self._handlers[item.topic]
@@ -238,8 +205,14 @@ class HandlerWork:
         handler = self._handlers[item.topic]
         trial = self._trials.get(item)
         calls = 1 if trial is None else trial.calls
+        unopened = isinstance(error, UnopenedError)
+        if unopened and error.__cause__ is not None:
+            error = error.__cause__
+            error.add_note("worker_resources could not be opened")
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            self._fail(entry, HandlerExitError(error), handler)
+            error, unopened = HandlerExitError(error), True
+        if unopened:
+            self._fail(entry, error, handler)
             return False
         if self._backlog.is_halted(item):
             self._say("a handler failed while its partition stops", item, handler, error)

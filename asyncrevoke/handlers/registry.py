@@ -11,6 +11,7 @@ from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding import Decoder, check_decoder
 from asyncrevoke.handlers.limits import Limits, check_limits
+from asyncrevoke.handlers.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.retry_topic import RetryTopic
 from asyncrevoke.handlers.signature import (
@@ -85,6 +86,8 @@ class Handler(NamedTuple):
     decoder: Decoder | None
     order_by: OrderBy | AsConfigured | None
     limits: Limits
+    # Of the routers that it was registered with, the outermost first.
+    middleware: tuple[Middleware, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +107,7 @@ class Router:
         self._decoder = decoder
         self._handlers: list[Handler] = []
         self._by_topic: dict[str, Handler] = {}
+        self._middleware: list[Middleware] = []
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
@@ -247,15 +251,37 @@ class Router:
 
         return register
 
+    def middleware(self, function: M) -> M:
+        """Put an async function around each call of this router's handlers.
+
+        ``await call_next()`` in it calls what comes next: the middleware registered after it, at
+        last the handler. What is registered first is outermost. It runs once per call, retries
+        included, and once for a batch, inside ``max_handler_time``. If it raises, the call has
+        failed; if it does not call ``call_next``, the record counts as handled. What a value that
+        does not decode raises (DecodeError) comes out of ``call_next()`` too, but for batches.
+
+        Raises ConfigError for what is no such function.
+        """
+        check_middleware(function)
+        self._middleware.append(function)
+        return function
+
+    def middleware_of(self, handler: Handler) -> tuple[Middleware, ...]:
+        """All that goes around a handler of this router, the outermost first."""
+        return (*self._middleware, *handler.middleware)
+
     def include_router(self, router: Router) -> None:
         """Take over the handlers of another router; a topic handled by both is a ConfigError.
 
         Those without a decoder, of their own or of that router, get the decoder of this one.
+        What is there by now is taken over. Its middleware goes around its handlers alone, inside of
+        our own.
         """
         for handler in router.handlers:
             self._refuse_twice(handler)
         for handler in router.handlers:
-            self._add(_with_decoder(handler, self._decoder))
+            with_decoder = _with_decoder(handler, self._decoder)
+            self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
 
     def get(self, topic: str) -> Handler | None:
         """The handler of a topic, None if there is none."""

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.calls import CallLog
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.waiting import Clock
+    from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
 
 
@@ -43,7 +45,8 @@ class HandlerRunner:
     ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
     retries, batches and handlers, and ``random`` (from 0 to 1) varies the waits of retries.
     ``dead_letters`` is needed if a handler has a dead letter topic or a retry topic, and
-    ``wall_clock`` (seconds since the epoch) says until when records wait there.
+    ``wall_clock`` (seconds since the epoch) says until when records wait there. ``workers`` gives each
+    call its ``HandlerContext.worker_state``.
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class HandlerRunner:
         random: Callable[[], float] = any_fraction,
         dead_letters: DeadLetters | None = None,
         wall_clock: Callable[[], float] = time.time,
+        workers: WorkerResources | None = None,
+        call_log: CallLog | None = None,
     ) -> None:
         self._source = source
         self._log = log
@@ -89,6 +94,8 @@ class HandlerRunner:
             random=random,
             dead_letters=dead_letters,
             wall_clock=wall_clock,
+            workers=workers,
+            call_log=call_log,
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.context import HandlerContext
 from asyncrevoke.handlers.decoding import Decoder, custom_decoder, decoder_for, name_of
+from asyncrevoke.handlers.depends import Injected, is_dependency
 from asyncrevoke.model import Record
 
 HandlerFunction: TypeAlias = Callable[..., Awaitable[object]]
@@ -95,7 +96,7 @@ def compile_call(
         decode = decoder_for(annotation, f"parameter {first.name} of {name}")
     else:
         decode = custom_decoder(decoder)
-    gets = _parameters(function, others, name, batch=False)
+    function, gets = _parameters(function, first, others, name, batch=False)
     return _bind(function, decode, gets), gets.context
 
 
@@ -119,7 +120,7 @@ def compile_batch_call(
         decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
     else:
         decode = custom_decoder(decoder)
-    gets = _parameters(function, others, name, batch=True)
+    function, gets = _parameters(function, first, others, name, batch=True)
 
     def call(
         values: list[object], records: list[Record], context: HandlerContext, /
@@ -172,11 +173,18 @@ def _checked(
 
 
 def _parameters(
-    function: HandlerFunction, parameters: list[inspect.Parameter], name: str, *, batch: bool
-) -> Gets:
+    function: HandlerFunction,
+    first: inspect.Parameter,
+    parameters: list[inspect.Parameter],
+    name: str,
+    *,
+    batch: bool,
+) -> tuple[HandlerFunction, Gets]:
+    """What is to be called, and what it gets."""
     positional: list[Given] = []
     named: list[tuple[str, Given]] = []
-    gap = False  # a parameter left at its default: what follows goes by name
+    has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
+    gap = has_dependencies  # a parameter left at its default, too: what follows goes by name
     for parameter in parameters:
         given = _receives(function, parameter, name, batch=batch)
         if given is None:
@@ -187,7 +195,32 @@ def _parameters(
             named.append((parameter.name, given))
         else:
             positional.append(given)
-    return Gets(tuple(positional), tuple(named))
+    if has_dependencies:
+        function = injected = Injected(function, first.name, name)
+        named += _for_dependencies(injected, name, batch=batch)
+    return function, Gets(tuple(positional), tuple(named))
+
+
+def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> bool:
+    bare = parameter.annotation is parameter.empty
+    annotation = None if bare else _annotation(function, parameter, name)
+    return is_dependency(parameter, annotation, name)
+
+
+def _for_dependencies(injected: Injected, name: str, *, batch: bool) -> list[tuple[str, Given]]:
+    named: list[tuple[str, Given]] = []
+    for parameter, wanted in injected.wanted.items():
+        given = _given(wanted.annotation)
+        if given is not None and given != ("record" if batch else "records"):
+            named.append((parameter, given))
+        elif not wanted.optional:
+            record = "list[Record]" if batch else "Record"
+            raise ConfigError(
+                f"a dependency of {name} has the parameter {parameter}: it may have a name that "
+                f"{name} has too (then both receive the same), the annotation {record} or "
+                "HandlerContext, Depends or a default"
+            )
+    return named
 
 
 def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
@@ -215,6 +248,8 @@ def _receives(
     if parameter.annotation is parameter.empty and has_default:
         return None
     annotation = _annotation(function, parameter, name)
+    if is_dependency(parameter, annotation, name):
+        return None
     given = _given(annotation)
     if given == ("record" if batch else "records"):
         wanted = "list[Record], as it handles batches" if batch else "Record, or use batch=True"
