@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.retry_topic import RetryTopic
-    from asyncrevoke.handlers.task_group import OnTaskError, TrackedTaskGroup
+    from asyncrevoke.handlers.task_group import TrackedTaskGroup
     from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.model import (
         GroupMetadata,
@@ -394,29 +394,52 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self,
         *,
         concurrency: int | None = None,
+        max_in_flight: int | None = None,
         order_by: OrderBy | Literal["as configured"] | None = "as configured",
-        on_error: OnTaskError = "stop",
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        on_error: OnError | None = None,
     ) -> TrackedTaskGroup:
         """A group for ``async with``, whose tasks' records count when they end.
 
-        Defaults are those of the consumer. Needs ``commit_mode="processed"``.
+        ``concurrency``, ``max_in_flight`` and ``order_by`` are by default those of the consumer.
+        ``retry``, ``dead_letter`` and ``on_error`` say what a failure means, as for handlers.
+        Needs ``commit_mode="processed"``.
         """
-        session = self._reading()
-        if self._config.commit_mode != "processed":
+        session, config = self._reading(), self._config
+        if config.commit_mode != "processed":
             raise ConfigError(
                 'a task group counts records by itself: it needs commit_mode="processed", this '
-                f'consumer has "{self._config.commit_mode}"'
+                f'consumer has "{config.commit_mode}"'
             )
-        from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+            DeadLetterProducer,
+        )
+        from asyncrevoke.handlers.registry import check_policy  # noqa: PLC0415
+        from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415
 
+        check_policy(retry, dead_letter, on_error)
+        most = config.max_in_flight if max_in_flight is None else max_in_flight
+        running = config.concurrency if concurrency is None else concurrency
+        if not 1 <= most <= config.max_in_flight:
+            raise ConfigError(
+                f"max_in_flight={most}: from 1 to {config.max_in_flight}, which is all that the "
+                "consumer takes ahead (its own max_in_flight)"
+            )
+        if running < 1:
+            raise ConfigError(f"concurrency={running}: at least 1")
+        letters = session.letters or DeadLetterProducer(config, session.log)
         group = TrackedTaskGroup(
             session,
-            concurrency=concurrency or self._config.concurrency,
-            max_in_flight=self._config.max_in_flight,
+            concurrency=running,
+            max_in_flight=most,
             log=session.log,
-            order_by=self._config.order_by if order_by == "as configured" else order_by,
-            null_keys=self._config.null_keys,
-            on_error=on_error,
+            order_by=config.order_by if order_by == "as configured" else order_by,
+            null_keys=config.null_keys,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_error=on_error or "stop",
+            dead_letters=None if dead_letter is None else letters,
         )
         session.watch(group)
         return group

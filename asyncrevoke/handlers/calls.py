@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.batch import Batch, Item
     from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.middleware import Around, CallNext
+    from asyncrevoke.handlers.middleware import Around, CallNext, Middleware
     from asyncrevoke.handlers.postponed import Past
-    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.signature import BatchCall
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
@@ -38,6 +38,23 @@ class CallLog(Protocol):
         ...
 
 
+class Handlers(Protocol):
+    """All handlers; a router is that."""
+
+    @property
+    def handlers(self) -> tuple[Handler, ...]:
+        """Each of them."""
+        ...
+
+    def find(self, topic: str, /) -> Handler:
+        """The handler of a topic; ConfigError if there is none."""
+        ...
+
+    def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:
+        """What goes around a handler, the outermost first."""
+        ...
+
+
 class HandlerCalls:
     """Makes the calls of all handlers. What goes around a handler's is put together once.
 
@@ -47,7 +64,7 @@ class HandlerCalls:
 
     def __init__(
         self,
-        router: Router,
+        router: Handlers,
         log: Log,
         clock: Clock,
         stuck: Callable[[Item], None],

@@ -31,6 +31,14 @@ class DeadLetters(Protocol):
         ...
 
 
+class LetterSender(DeadLetters, Protocol):
+    """One that is to be closed."""
+
+    async def aclose(self) -> None:
+        """Nothing more is to be sent."""
+        ...
+
+
 class DeadLetter:
     """A record's own key, value, timestamp and headers, and headers that say why it is here.
 

@@ -18,11 +18,11 @@ from asyncrevoke.handlers.worker_resources import UnopenedError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.calls import CallLog
+    from asyncrevoke.handlers.calls import CallLog, Handlers
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
@@ -35,7 +35,7 @@ class HandlerWork:
     def __init__(
         self,
         source: RecordSource,
-        router: Router,
+        router: Handlers,
         backlog: Backlog,
         log: Log,
         stop: Callable[[BaseException], None],

@@ -196,7 +196,7 @@ class Router:
         Raises ConfigError for what cannot work, when the function is decorated.
         """
         _check_options(topics, pattern, options)
-        _check_policy(retry, dead_letter, on_error)
+        check_policy(retry, dead_letter, on_error)
         if decoder is not None:
             check_decoder(decoder)
         _check_retry_topic(retry_topic, retry, topics, dead_letter)
@@ -362,7 +362,8 @@ def _check_options(
     _check_pattern(pattern)
 
 
-def _check_policy(retry: object, dead_letter: object, on_error: object) -> None:
+def check_policy(retry: object, dead_letter: object, on_error: object) -> None:
+    """ConfigError, with the fix, for what cannot be done with failures."""
     if retry is not None and not isinstance(retry, Retry):
         raise ConfigError(f"retry={retry!r}: use retry=Retry(attempts=3), or leave it out")
     if on_error is not None and on_error not in get_args(OnError):

@@ -45,8 +45,8 @@ class HandlerRunner:
     ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
     retries, batches and handlers, and ``random`` (from 0 to 1) varies the waits of retries.
     ``dead_letters`` is needed if a handler has a dead letter topic or a retry topic, and
-    ``wall_clock`` (seconds since the epoch) says until when records wait there. ``workers`` gives each
-    call its ``HandlerContext.worker_state``.
+    ``wall_clock`` (seconds since the epoch) says until when records wait there. ``workers`` gives
+    each call its ``HandlerContext.worker_state``.
     """
 
     def __init__(

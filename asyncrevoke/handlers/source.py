@@ -54,6 +54,11 @@ class RecordSource(Protocol):
         """
         ...
 
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` was called, or the consumer is closing."""
+        ...
+
     def submit(self, record: Record) -> bool:
         """A task is about to hold this record: the next step no longer counts it as done.
 

@@ -3,61 +3,93 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVarTuple
+import time
+from collections import deque
+from functools import partial
+from random import random as any_fraction
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple
 
-from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.errors import HandlerExitError, IllegalStateError
+from asyncrevoke.handlers.backlog import Backlog
+from asyncrevoke.handlers.batch import Item, first_offset
 from asyncrevoke.handlers.drain_watch import DrainWatch
-from asyncrevoke.handlers.flow import lane_key
+from asyncrevoke.handlers.flow import Flow, lane_key
+from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
+from asyncrevoke.handlers.limits import Limits
+from asyncrevoke.handlers.registry import Handler
+from asyncrevoke.handlers.task_records import TaskRecords
 from asyncrevoke.handlers.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
     from types import TracebackType
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.lanes import Entry, Order
+    from asyncrevoke.handlers.dead_letter import LetterSender
     from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.middleware import Middleware
+    from asyncrevoke.handlers.registry import OnError
+    from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import PollResult, Record, TopicPartition
 
 Ts = TypeVarTuple("Ts")
-
-
-class _Job:
-    """A record and what is to be done with it."""
-
-    __slots__ = ("key", "ledger_id", "offset", "record", "start")
-
-    def __init__(self, record: Record, start: Callable[[], Awaitable[object]]) -> None:
-        self.record = record
-        self.start = start
-        self.key = record.key
-        self.offset = record.offset
-        self.ledger_id = record.ledger_id
-
-
-OnTaskError: TypeAlias = Literal["stop", "skip"]
+R = TypeVar("R")
 _State: TypeAlias = Literal["new", "entered", "left"]
 
 
+class _AllTopics:
+    """The tasks of a group as if they were one handler, whose failures have one policy."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handlers = (handler,)
+
+    def find(self, _topic: str) -> Handler:
+        return self.handlers[0]
+
+    def middleware_of(self, _handler: Handler) -> tuple[Middleware, ...]:
+        return ()
+
+
+class _Result(Generic[R]):
+    """What a record's task will have returned, if it ends well."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.ended = asyncio.Event()
+        self.value: tuple[R] | None = None
+
+    async def of(self, call: Awaitable[R]) -> None:
+        """Await the call and keep what it returns."""
+        self.value = (await call,)
+
+
 class TrackedTaskGroup:
-    """Runs ``submit``-ted work in ordered lanes, and counts each record as done when it ends.
+    """Runs tasks on records in ordered lanes, and counts each record as done when its task ends.
 
     ``concurrency`` tasks run at once, and those of one lane (``order_by``) one after another in
     the order of submission. At most ``max_in_flight`` records are submitted and not finished.
     Offsets are committed contiguously; a revoke is delayed by itself while tasks of its partition
     run; a lost partition's tasks are cancelled.
 
-    A task that fails, with ``on_error="stop"``: tasks that have not started are dropped (those
-    below a started one of their partition still run), the iterator ends, what runs is waited for,
-    and the error is raised by the next ``submit`` or by leaving the group. ``"skip"`` logs it and
-    counts the record as done. CancelledError that nobody here has caused is a failure, and so are
-    SystemExit and KeyboardInterrupt, always with "stop".
+    A task that fails goes the way of a handler that fails: it is called again as ``retry`` says,
+    while its lane waits; then its record goes to the topic ``dead_letter``, or by ``on_error``.
+    ``"stop"`` (the default): tasks that have not started are dropped (those below a started one of
+    their partition still run), the iterator ends, what runs is waited for, and the error is raised
+    by the next ``submit`` or ``map``, or by leaving the group. ``"skip"`` logs it and counts the
+    record as done. ``"pause"`` stops its partition, whose records ``submit`` refuses from then on,
+    until it is resumed. CancelledError that nobody here has caused is a failure; SystemExit and
+    KeyboardInterrupt always stop.
 
-    Leaving the group normally waits for all tasks. If an exception (or a cancellation) leaves the
-    body, tasks are cancelled, and their records do not count: commits do not pass them.
+    A record that waits for its next attempt gets none when its partition is to be given up, or the
+    group is left: it is not done, nor is what waits behind it.
+
+    Leaving the group normally waits for all tasks that run or are ready to. If an exception (or a
+    cancellation) leaves the body, tasks are cancelled, and their records do not count: commits do
+    not pass them.
     """
 
     def __init__(
@@ -69,29 +101,69 @@ class TrackedTaskGroup:
         log: Log,
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
-        on_error: OnTaskError = "stop",
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        on_error: OnError = "stop",
+        dead_letters: LetterSender | None = None,
+        clock: Clock | None = None,
+        random: Callable[[], float] = any_fraction,
     ) -> None:
-        self._source = source
+        clock = clock or asyncio.get_running_loop()
         self._log = log
         self._order_by = order_by
         self._nulls: NullKeys = null_keys
-        self._lanes: LaneQueue[_Job] = LaneQueue(
+        self._room = asyncio.Semaphore(max_in_flight)
+        self._records = TaskRecords(source, self._room.release)
+        self._source = source
+        self._dead_letters = dead_letters
+        self._lanes: LaneQueue[Item] = LaneQueue(
             None if callable(order_by) else order_by, null_keys
         )
-        self._work = JobWork(source, on_error, log, self._stop, self._ended)
-        self._workers: Workers[_Job] = Workers(self._lanes, self._work, concurrency, log)
-        self._watch = DrainWatch(
-            lambda: [(partition, job.offset) for partition, job in self._workers.running()], log
+        self._backlog = Backlog(self._records, self._lanes, clock)
+        handler = Handler(
+            name="a task of the task group",
+            function=self._records.call,
+            topics=(),
+            pattern=None,
+            retry=retry,
+            retry_topic=None,
+            dead_letter=dead_letter,
+            on_error=on_error,
+            call=self._records.call,
+            wants_context=False,
+            batch=None,
+            max_handler_time=None,
+            decoder=None,
+            order_by="as configured",
+            limits=Limits(),
         )
-        self._room = asyncio.Semaphore(max_in_flight)
-        self._in_flight = 0
+        self._work = HandlerWork(
+            self._records,
+            _AllTopics(handler),
+            self._backlog,
+            log,
+            self._stop,
+            state=None,
+            clock=clock,
+            random=random,
+            dead_letters=dead_letters,
+            wall_clock=time.time,
+        )
+        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
+        self._backlog.waiting.notify = self._workers.notify
+        self._watch = DrainWatch(
+            lambda: [
+                (partition, first_offset(item)) for partition, item in self._workers.running()
+            ],
+            log,
+        )
         self._state: _State = "new"
         self._failure: BaseException | None = None
 
     @property
     def in_flight(self) -> int:
-        """Records submitted whose tasks have not ended."""
-        return self._in_flight
+        """Records submitted whose tasks have not ended; those that wait for a retry included."""
+        return len(self._records)
 
     async def __aenter__(self) -> Self:
         """Enter; if cancelled, nothing has begun."""
@@ -106,11 +178,12 @@ class TrackedTaskGroup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Wait for all tasks, or cancel them if an error leaves the body.
+        """Wait for tasks, or cancel them if an error leaves the body.
 
         Raises the error of a failed task. If cancelled while waiting, tasks are cancelled as well.
         """
         self._state = "left"
+        self._records.ending = True  # no further attempts
         with self._source.parked():
             try:
                 if (error is None or error is self._failure) and not self._work.has_crashed:
@@ -132,14 +205,61 @@ class TrackedTaskGroup:
         Waits until fewer than ``max_in_flight`` records are in flight (a poll boundary: the time
         does not count towards ``max_poll_interval``). The record is registered before this
         returns True, and before anything of the task runs. False, and nothing is run, if the
-        record's partition is lost or released, or the record is done or submitted already.
+        record's partition is lost or released, or paused by a failure, or the record is done or
+        submitted already.
 
         Raises the error of a failed task, DecodeError if ``order_by`` is a function and fails, and
         IllegalStateError outside ``async with``. If cancelled, nothing was registered. From inside
         a task of this group it may wait for ever if ``max_in_flight`` tasks do the same.
         """
+        return await self._submit(record, lambda: function(record, *args), None)
+
+    async def map(
+        self,
+        function: Callable[[Record, *Ts], Awaitable[R]],
+        records: Iterable[Record],
+        *args: *Ts,
+    ) -> AsyncGenerator[tuple[Record, R]]:
+        """Submit all records, and yield ``(record, what function(record, *args) returned)``.
+
+        In the order of ``records``, however their tasks end. Records without a result are left
+        out: skipped, dead-lettered, of a lost or paused partition, or given up. A record is done
+        when its task has ended, whatever you do with its result afterwards: what must not be lost
+        belongs into the function.
+
+        Submits as far as there is room, and waits for tasks as ``submit`` waits for room. Raises
+        the error of a failed task. If cancelled, or left early, what was submitted goes on.
+        """
+        results: deque[_Result[R]] = deque()
+        for record in records:
+            while results and (results[0].ended.is_set() or self._room.locked()):
+                result = results.popleft()
+                if (value := await self._value(result)) is not None:
+                    yield result.record, value[0]
+            future: _Result[R] = _Result(record)
+            call = partial(_keep, future, partial(function, record, *args))
+            if await self._submit(record, call, future.ended.set):
+                results.append(future)
+        for result in results:
+            if (value := await self._value(result)) is not None:
+                yield result.record, value[0]
+
+    async def _value(self, result: _Result[R]) -> tuple[R] | None:
+        if not result.ended.is_set():
+            with self._source.parked():
+                await result.ended.wait()
+        if result.value is None and self._failure is not None:
+            raise self._failure
+        return result.value
+
+    async def _submit(
+        self,
+        record: Record,
+        call: Callable[[], Awaitable[object]],
+        on_end: Callable[[], None] | None,
+    ) -> bool:
         self._check_open()
-        order = self._order(record)
+        flow = self._flow(record)
         if self._room.locked():
             with self._source.parked():
                 await self._room.acquire()
@@ -148,15 +268,15 @@ class TrackedTaskGroup:
         taken = False
         try:
             self._check_open()
-            taken = self._source.submit(record)
+            self._work.prepare(record.topic)
+            taken = not self._backlog.is_halted(record) and self._source.submit(record)
         finally:
             if not taken:
                 self._room.release()
         if not taken:
             return False
-        self._in_flight += 1
-        job = _Job(record, lambda: function(record, *args))
-        self._lanes.put(record.topic_partition, (job,), order)
+        self._records.add(record, call, on_end)
+        self._backlog.put(record.topic_partition, (record,), flow)
         self._workers.notify()
         # No await from the registration on: a cancellation could hide it from the caller.
         return True
@@ -167,8 +287,9 @@ class TrackedTaskGroup:
         The consumer calls this as soon as it knows; ``observe`` does it too.
         """
         for partition in partitions:
-            for _ in self._lanes.lose(partition):
-                self._ended()
+            self._backlog.lose(partition)
+            running = [item for tp, item in self._workers.running() if tp == partition]
+            self._records.lose(partition, running)
             self._workers.cancel(partition)
         self._workers.notify()
 
@@ -176,117 +297,52 @@ class TrackedTaskGroup:
         """A step is about to return this: the consumer tells before the user sees it."""
         if batch.lost:
             self.lose(batch.lost)
+        for partition in sorted(batch.to_be_revoked):
+            for entry in self._backlog.waiting.give_up(partition):
+                self._backlog.give_up(entry)
         self._watch.watch(sorted(batch.to_be_revoked))
 
     def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._state != "entered":
-            raise IllegalStateError("submit works inside `async with consumer.task_group(...)`")
+            raise IllegalStateError(
+                "submit and map work inside `async with consumer.task_group(...)`"
+            )
 
-    def _order(self, record: Record) -> Order[_Job] | None:
+    def _flow(self, record: Record) -> Flow:
         if not callable(self._order_by):
-            return None
+            return Flow(None, None, alone=True)
         key = lane_key(self._order_by, self._nulls, record)
-        return lambda _jobs: (key,)
-
-    def _ended(self) -> None:
-        self._in_flight -= 1
-        self._room.release()
-
-    def _abandon(self, job: _Job) -> None:
-        self._source.abandon(job.record)
-        self._ended()
+        return Flow(lambda _items: (key,), None, alone=True)
 
     def _stop(self, error: BaseException) -> None:
+        if isinstance(error, HandlerExitError):
+            error = error.reason
         if self._failure is not None:
             self._log.error("a further task failed while its group stops", exc_info=error)
             return
         self._failure = error
-        for partition in self._lanes.partitions():
-            for job in self._lanes.drain(partition):
-                self._abandon(job)
+        self._backlog.drain_all()
         self._source.stop()
 
     async def _end(self) -> None:
-        left: list[_Job] = []
+        left: list[Item] = []
         try:
             left = await self._workers.close()
         finally:
-            for job in self._lanes.clear():
-                self._abandon(job)
-            for job in left:
+            self._backlog.clear()
+            for item in left:
                 self._log.error(
                     "a task was cancelled and has not ended: it is left behind",
-                    topic=job.record.topic,
-                    partition=job.record.partition,
-                    offset=job.offset,
+                    topic=item.topic,
+                    partition=item.partition,
+                    offset=first_offset(item),
                 )
-                self._abandon(job)
+                self._backlog.abandon(item)
+            if self._dead_letters is not None:
+                await self._dead_letters.aclose()
 
 
-class JobWork:
-    """One task at a time, and what its failure means."""
-
-    def __init__(
-        self,
-        source: RecordSource,
-        on_error: OnTaskError,
-        log: Log,
-        stop: Callable[[BaseException], None],
-        ended: Callable[[], None],
-    ) -> None:
-        self._source = source
-        self._on_error = on_error
-        self._log = log
-        self._stop = stop
-        self._ended = ended
-        self.has_crashed = False
-
-    def start(self, job: _Job, /) -> Awaitable[object]:
-        """Call the user's function."""
-        return job.start()
-
-    def finished(self, job: _Job, /) -> None:
-        """The record is done."""
-        self._source.complete(job.record)
-        self._ended()
-
-    def failed(self, entry: Entry[_Job], error: BaseException, /) -> bool:
-        """Apply the policy."""
-        job = entry[1]
-        record = job.record
-        if self._on_error == "skip" and not isinstance(error, (SystemExit, KeyboardInterrupt)):
-            self._log.warning(
-                "a task failed: its record is skipped",
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                exc_info=error,
-            )
-            self.finished(job)
-            return True
-        error.add_note(f"in a task for {record.topic}-{record.partition} at offset {record.offset}")
-        self._source.abandon(record)
-        self._ended()
-        self._stop(error)
-        return False
-
-    def cancelled(self, job: _Job, error: BaseException, /) -> None:
-        """The record is not done. An error raised while being cancelled is only logged."""
-        record = job.record
-        self._source.abandon(record)
-        self._ended()
-        if not isinstance(error, asyncio.CancelledError):
-            self._log.warning(
-                "a task failed while it was cancelled",
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                exc_info=error,
-            )
-
-    def crashed(self, error: BaseException, /) -> None:
-        """A worker itself has failed: stop without waiting for what runs."""
-        self.has_crashed = True
-        self._stop(error)
+async def _keep(result: _Result[R], call: Callable[[], Awaitable[R]]) -> None:
+    await result.of(call())

@@ -282,6 +282,11 @@ class Session:
         """Records delivered and neither done nor dropped nor lost."""
         return self.core.in_flight
 
+    @property
+    def stopping(self) -> bool:
+        """Whether there are no further records."""
+        return self.core.stopping or self._exit.begun
+
     async def poll(self) -> PollResult:
         """One step; StopAsyncIteration when the consumer is stopping."""
         result = await self.step()

@@ -120,6 +120,10 @@ class ScriptedSource:
             raise step
         return self.deliver(step)
 
+    @property
+    def stopping(self) -> bool:
+        return self.stopped
+
     def stop(self) -> None:
         self.stopped = True
         self._script.put_nowait(None)

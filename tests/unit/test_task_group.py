@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from unit.scripted_runner import ScriptedClock
 from unit.scripted_source import (
     ORDERS,
     OTHERS,
@@ -18,13 +19,36 @@ from unit.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import HandlerCancelledError, IllegalStateError
+from asyncrevoke import Consumer
+from asyncrevoke.errors import ConfigError, HandlerCancelledError, IllegalStateError
+from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
+from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.task_group import OnTaskError
+    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.registry import OnError
     from asyncrevoke.model import Record
+
+
+class Letters:
+    """A dead letter topic that may refuse to take any."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, DeadLetter]] = []
+        self.refuses: Exception | None = None
+        self.closed = False
+
+    async def send(self, topic: str, letter: DeadLetter) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.sent.append((topic, letter))
+
+    async def aclose(self) -> None:
+        self.closed = True
 
 
 class Setting:
@@ -34,6 +58,8 @@ class Setting:
         self.source = ScriptedSource()
         self.log = LogLines()
         self.work = HeldWork()
+        self.clock = ScriptedClock()
+        self.letters = Letters()
 
     def group(
         self,
@@ -41,7 +67,9 @@ class Setting:
         concurrency: int = 8,
         max_in_flight: int = 100,
         order_by: OrderBy | None = "key",
-        on_error: OnTaskError = "stop",
+        on_error: OnError = "stop",
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
     ) -> TrackedTaskGroup:
         return TrackedTaskGroup(
             self.source,
@@ -49,6 +77,11 @@ class Setting:
             max_in_flight=max_in_flight,
             order_by=order_by,
             on_error=on_error,
+            retry=retry,
+            dead_letter=dead_letter,
+            dead_letters=self.letters,
+            clock=self.clock,
+            random=lambda: 0.5,
             log=self.log,
         )
 
@@ -319,7 +352,7 @@ async def test_a_failure_may_be_skipped(setting: Setting) -> None:
         await until(lambda: a1 in setting.work.running)
         setting.work.end()
     assert setting.source.completions == [a0, a1]
-    assert setting.log.events("warning") == ["a task failed: its record is skipped"]
+    assert setting.log.events("warning") == ["a handler failed: its record is skipped"]
 
 
 @pytest.mark.parametrize("reason", [SystemExit(3), KeyboardInterrupt()])
@@ -398,3 +431,299 @@ async def test_submit_works_inside_the_group_only(setting: Setting) -> None:
         await group.submit(setting.work, one)
     with pytest.raises(IllegalStateError, match="once"):
         await group.__aenter__()
+
+
+# -- failures that are no end ---------------------------------------------------------------------
+
+
+async def test_a_failed_task_is_called_again_while_its_lane_waits(setting: Setting) -> None:
+    a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
+    async with setting.group(retry=Retry(attempts=2, backoff=4)) as tasks:
+        for each in (a0, a1, b):
+            await tasks.submit(setting.work, each)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        setting.work.end(b)
+        await turns()
+        assert setting.source.completions == [b]
+        assert tasks.in_flight == 2, "what waits for its next attempt is in flight"
+        setting.clock.advance(3.9)
+        await turns()
+        assert setting.work.running == []
+        setting.clock.advance(0.2)
+        await turns()
+        assert setting.work.running == [a0]
+        setting.work.end()
+        await until(lambda: a1 in setting.work.running)
+        setting.work.end()
+        await until(lambda: tasks.in_flight == 0)
+    assert setting.source.completions == [b, a0, a1]
+
+
+async def test_a_record_that_waits_for_a_retry_is_given_up_when_its_partition_is_revoked(
+    setting: Setting,
+) -> None:
+    a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
+    async with setting.group(retry=Retry(attempts=None, backoff=4)) as tasks:
+        for each in (a0, a1, b):
+            await tasks.submit(setting.work, each)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        await turns()
+        tasks.observe(setting.source.batch(revoke=[ORDERS]))
+        assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+        assert tasks.in_flight == 1
+        setting.work.end(b, error=ValueError("while it is revoked"))
+        await turns()
+        assert setting.source.fate(b) is Fate.ABANDONED
+    assert setting.clock.timers == []
+
+
+async def test_leaving_gives_up_what_waits_for_a_retry_and_finishes_the_rest(
+    setting: Setting,
+) -> None:
+    a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
+
+    async def body() -> None:
+        async with setting.group(retry=Retry(attempts=None, backoff=4)) as tasks:
+            for each in (a0, a1, b):
+                await tasks.submit(setting.work, each)
+            await turns()
+            setting.work.end(a0, error=ValueError("boom"))
+
+    leaving = asyncio.create_task(body())
+    await until(lambda: setting.work.running == [b])
+    await turns()
+    setting.work.end()
+    await leaving
+    assert setting.source.completions == [b]
+    assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+    assert setting.clock.timers == []
+
+
+async def test_a_stop_ends_retries_with_the_next_failure(setting: Setting) -> None:
+    (one,) = setting.delivered(record(0))
+    async with setting.group(retry=Retry(attempts=None, backoff=1)) as tasks:
+        await tasks.submit(setting.work, one)
+        await turns()
+        setting.source.stop()
+        setting.work.end(error=ValueError("boom"))
+        await until(lambda: tasks.in_flight == 0)
+    assert setting.source.fate(one) is Fate.ABANDONED
+
+
+async def test_what_has_failed_for_good_goes_to_the_dead_letter_topic(setting: Setting) -> None:
+    a0, a1 = setting.delivered(record(0), record(1))
+    async with setting.group(dead_letter="dlq", retry=Retry(attempts=2, backoff=1)) as tasks:
+        await tasks.submit(setting.work, a0)
+        await tasks.submit(setting.work, a1)
+        for _ in range(2):
+            await turns()
+            setting.work.end(a0, error=ValueError("boom"))
+            await turns()
+            setting.clock.advance(2)
+        await until(lambda: a1 in setting.work.running)
+        setting.work.end()
+    assert setting.source.completions == [a0, a1]
+    ((topic, letter),) = setting.letters.sent
+    assert (topic, letter.value) == ("dlq", b"v")
+    assert setting.letters.closed
+
+
+async def test_a_dead_letter_that_cannot_be_sent_pauses_its_partition(setting: Setting) -> None:
+    a0, a1, other = setting.delivered(record(0), record(1), record(0, partition=OTHERS))
+    setting.letters.refuses = ConnectionError("no broker")
+    async with setting.group(dead_letter="dlq") as tasks:
+        await tasks.submit(setting.work, a0)
+        await tasks.submit(setting.work, other)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        await turns()
+        assert setting.source.paused == [ORDERS]
+        assert not await tasks.submit(setting.work, a1), "after it in a paused partition"
+        setting.work.end(other)
+    assert setting.source.fate(a0) is Fate.ABANDONED
+    assert setting.source.completions == [other]
+
+
+async def test_a_failure_may_pause_its_partition(setting: Setting) -> None:
+    a0, b, a1 = setting.delivered(record(0), record(1, b"b"), record(2))
+    async with setting.group(on_error="pause") as tasks:
+        for each in (a0, b, a1):
+            await tasks.submit(setting.work, each)
+        await turns()
+        setting.work.end(a0, error=ValueError("boom"))
+        await turns()
+        assert setting.work.running == [b], "what runs of it goes on"
+        setting.work.end()
+        await until(lambda: tasks.in_flight == 0)
+        assert setting.source.paused == [ORDERS]
+        setting.source.paused.clear()  # resumed: it goes on under another ledger
+        (again,) = setting.delivered(record(0, ledger_id=2))
+        assert await tasks.submit(setting.work, again)
+        await turns()
+        setting.work.end()
+    assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+    assert setting.source.completions == [b, again]
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+async def offsets(pairs: AsyncIterator[tuple[Record, int]]) -> list[tuple[int, int]]:
+    return [(each.offset, result) async for each, result in pairs]
+
+
+async def test_map_yields_results_in_the_order_of_the_records(setting: Setting) -> None:
+    records = setting.delivered(record(0, b"a"), record(1, b"b"), record(2, b"c"))
+
+    async def twice(each: Record, plus: int) -> int:
+        await setting.work(each)
+        return 2 * each.offset + plus
+
+    async with setting.group() as tasks:
+        mapped = asyncio.create_task(offsets(tasks.map(twice, records, 100)))
+        await turns()
+        assert setting.work.running == records, "all of them run at once"
+        assert setting.source.parked_now == 1, "waiting for a result is a poll boundary"
+        for each in reversed(records):
+            setting.work.end(each)
+            await turns()
+        assert await mapped == [(0, 100), (1, 102), (2, 104)]
+        assert setting.source.completions == records[::-1], "done when its task ended"
+
+
+async def test_map_yields_a_result_while_later_ones_run(setting: Setting) -> None:
+    records = setting.delivered(record(0, b"a"), record(1, b"b"))
+
+    async def offset(each: Record) -> int:
+        await setting.work(each)
+        return each.offset
+
+    async with setting.group() as tasks:
+        mapped = tasks.map(offset, records)
+        first = asyncio.ensure_future(anext(mapped))
+        await turns()
+        setting.work.end(records[0])
+        assert (await first)[1] == 0
+        assert setting.work.running == records[1:]
+        setting.work.end()
+        assert [result async for _, result in mapped] == [1]
+
+
+async def test_map_goes_on_with_less_room_than_records(setting: Setting) -> None:
+    records = setting.delivered(*(record(n, b"%d" % n) for n in range(20)))
+
+    async def offset(each: Record) -> int:
+        await asyncio.sleep(0)
+        return each.offset
+
+    async with setting.group(max_in_flight=3) as tasks:
+        assert await offsets(tasks.map(offset, records)) == [(n, n) for n in range(20)]
+
+
+async def test_map_leaves_out_what_has_no_result(setting: Setting) -> None:
+    records = setting.delivered(
+        record(0, b"a"), record(1, b"b"), record(2, b"c"), record(0, partition=OTHERS)
+    )
+
+    async def offset(each: Record) -> int:
+        await setting.work(each)
+        return each.offset
+
+    async with setting.group(on_error="skip") as tasks:
+        mapped = asyncio.create_task(offsets(tasks.map(offset, records)))
+        await turns()
+        setting.work.end(records[1], error=ValueError("boom"))
+        lost = setting.source.batch(lost=[OTHERS])
+        setting.source.deliver(lost)
+        tasks.observe(lost)
+        await turns()
+        setting.work.end()
+        assert await mapped == [(0, 0), (2, 2)]
+
+
+async def test_map_raises_what_stops_the_group_after_the_results_before_it(
+    setting: Setting,
+) -> None:
+    records = setting.delivered(record(0, b"a"), record(1, b"b"), record(2, b"b"))
+    got: list[int] = []
+
+    async def offset(each: Record) -> int:
+        await setting.work(each)
+        return each.offset
+
+    async def body() -> None:
+        async with setting.group() as tasks:
+            async for each, _ in tasks.map(offset, records):
+                got.append(each.offset)
+
+    running = asyncio.create_task(body())
+    await turns()
+    setting.work.end(records[0])
+    setting.work.end(records[1], error=ValueError("boom"))
+    with pytest.raises(ValueError, match="boom"):
+        await running
+    assert got == [0]
+    assert records[2] not in setting.work.started
+
+
+async def test_what_a_map_that_is_left_early_has_submitted_goes_on(setting: Setting) -> None:
+    records = setting.delivered(record(0, b"a"), record(1, b"b"))
+
+    async def offset(each: Record) -> int:
+        await asyncio.sleep(0)
+        return each.offset
+
+    async with setting.group() as tasks:
+        async for _ in tasks.map(offset, records):
+            break
+    assert set(setting.source.completions) == set(records)
+
+
+# -- on a consumer --------------------------------------------------------------------------------
+
+
+async def test_a_consumer_s_group_maps_commits_and_writes_dead_letters() -> None:
+    consumer = Consumer("orders", group_id="g")
+    got: list[tuple[int, int]] = []
+
+    async def length(each: Record) -> int:
+        if each.value == b"bad":
+            raise ValueError("boom")
+        return len(each.value or b"")
+
+    async def loop() -> None:
+        async with consumer.task_group(max_in_flight=2, dead_letter="dlq") as tasks:
+            async for batch in consumer:
+                async for each, result in tasks.map(length, batch.records):
+                    got.append((each.offset, result))
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        looping = asyncio.create_task(loop())
+        for value in (b"a", b"bad", b"ccc"):
+            await t.publish("orders", value)
+        await t.advance(2)
+        assert got == [(0, 1), (2, 3)]
+        assert t.committed("orders", 0) == 3
+        assert [letter.value for letter in t.dead_letters("dlq")] == [b"bad"]
+        consumer.stop()
+        await looping
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_in_flight": 0}, "max_in_flight=0: from 1 to 50"),
+        ({"max_in_flight": 51}, "max_in_flight=51: from 1 to 50"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"retry": 3}, "use retry=Retry"),
+        ({"on_error": "ignore"}, "on_error='ignore' is unknown"),
+        ({"dead_letter": "dlq", "on_error": "skip"}, "leave out one of them"),
+    ],
+)
+async def test_options_that_cannot_work_are_refused(options: dict[str, Any], says: str) -> None:
+    consumer = Consumer("orders", group_id="g", max_in_flight=50)
+    async with TestConsumer(consumer):
+        with pytest.raises(ConfigError, match=says):
+            consumer.task_group(**options)
