@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.model import (
+        BlockingRecord,
         GroupMetadata,
         Health,
         OffsetAndMetadata,
@@ -59,6 +60,7 @@ __all__ = [
     "AsyncRevokeError",
     "AuthenticationError",
     "BatchError",
+    "BlockingRecord",
     "BrokerError",
     "CallNext",
     "ConfigError",
@@ -101,6 +103,7 @@ _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
     "BatchError": "asyncrevoke.handlers.batch",
+    "BlockingRecord": _MODEL,
     "CallNext": "asyncrevoke.handlers.middleware",
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",

@@ -293,7 +293,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def health(self) -> Health:
         """How the consumer is, for a health check."""
         session = self._entered_once()
-        return session.core.health(session.now())
+        return session.core.health(session.now())._replace(blocking=session.blocking())
 
     # --- handlers and tasks ----------------------------------------------------------------------
 

@@ -43,13 +43,35 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
+class BlockingRecord(NamedTuple):
+    """The oldest record that keeps a partition from being given up, to the group or at the end.
+
+    ``seconds`` is for how long that has been asked for, and ``unfinished`` how many records of the
+    partition are not done, this one included. ``handler`` names the handler, or the function of the
+    task that has the record; None if nobody has said which it is: a loop's own work, or an ack.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    seconds: float
+    unfinished: int
+    handler: str | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that it holds back."""
+        return TopicPartition(self.topic, self.partition)
+
+
 class Health(NamedTuple):
     """How the consumer is, for a health check.
 
     ``state`` is the membership's state in words. Ages are seconds, None if it never happened:
     ``heartbeat_age`` since the coordinator last confirmed the membership, ``idle_seconds`` since
     the loop body got its last batch (None while it waits for one). ``paused_partitions`` stopped by
-    the user or by back-pressure. ``error`` is the fatal error, if there is one.
+    the user or by back-pressure. ``error`` is the fatal error, if there is one. ``blocking`` names
+    the record that each of the ``revoking`` partitions waits for, if it waits for one.
     """
 
     state: str
@@ -61,6 +83,7 @@ class Health(NamedTuple):
     revoking: int
     paused_partitions: frozenset[TopicPartition]
     error: Exception | None = None
+    blocking: tuple[BlockingRecord, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -32,6 +32,7 @@ from asyncrevoke.errors import (
     FatalError,
 )
 from asyncrevoke.model import (
+    BlockingRecord,
     GroupMetadata,
     Health,
     OffsetAndMetadata,
@@ -110,6 +111,7 @@ class ConsumerCore:
         self._topic_ids: dict[str, bytes | None] = {}
         self._tickets = 0
         self._started = False
+        self._stopped_at: float | None = None
 
     def _connect(self) -> None:
         self._assignment.on_positioned = self._seeking.positioned
@@ -213,6 +215,8 @@ class ConsumerCore:
 
     def stop(self, now: float) -> None:
         """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
+        if self._stopped_at is None:
+            self._stopped_at = now
         self._poller.stop()
         self._after(now)
 
@@ -514,6 +518,10 @@ class ConsumerCore:
     def group_metadata(self) -> GroupMetadata:
         """Our identity in the group."""
         return self._membership.stamp
+
+    def blocking(self, now: float) -> list[BlockingRecord]:
+        """What the partitions wait for that are to be given up; see :meth:`Revocation.blocking`."""
+        return self._revocation.blocking(now, self._stopped_at)
 
     def health(self, now: float) -> Health:
         """How the consumer is."""

@@ -124,6 +124,11 @@ class Ledger:
         """The offset of the first record that is not done, None if all are."""
         return self.commit_point if self.in_flight else None
 
+    @property
+    def oldest_in_flight(self) -> int | None:
+        """Like ``oldest``, without what was abandoned."""
+        return self._ended_to if self.in_flight else None
+
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
         """Register records as pending, each on its own; ``position`` is the offset after them."""
         self._begin_slice(records[0].offset if records else None, position, leader_epoch)

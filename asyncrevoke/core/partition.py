@@ -168,6 +168,13 @@ class PartitionInstance:
         return current + sum(ledger.in_flight for ledger in self.old_ledgers.values())
 
     @property
+    def oldest_in_flight(self) -> int | None:
+        """The lowest offset of those records, None if there are none."""
+        ledgers = [*self.old_ledgers.values(), *([] if self.ledger is None else [self.ledger])]
+        offsets = [ledger.oldest_in_flight for ledger in ledgers]
+        return min((offset for offset in offsets if offset is not None), default=None)
+
+    @property
     def held(self) -> int:
         """Records that a task or a handler works on."""
         current = self.ledger.held if self.ledger is not None else 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.partition import PartitionInstance, State, Step
+from asyncrevoke.model import BlockingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -177,6 +178,19 @@ class Revocation:
             elif instance.state not in (State.ACTIVE, State.RV_REQUESTED):
                 all_ours = False
         return all_ours
+
+    def blocking(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:
+        """What the partitions wait for that are to be given up: all of them once we are to stop."""
+        wanted = self._assignment.live() if stopped_at is not None else self._revoking
+        found: list[BlockingRecord] = []
+        for instance in wanted:
+            since = self._requested.get(instance, stopped_at)
+            offset = instance.oldest_in_flight
+            if since is not None and offset is not None:
+                seconds = round(now - since, 3)
+                unfinished = instance.in_flight
+                found.append(BlockingRecord(*instance.partition, offset, seconds, unfinished))
+        return found
 
     # --- progress --------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.batch import Item, first_offset
-from asyncrevoke.handlers.drain_watch import DrainWatch
 from asyncrevoke.handlers.flow import flow_of
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.handler_work import HandlerWork
@@ -99,13 +98,6 @@ class HandlerRunner:
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify
-        self._watch = DrainWatch(
-            lambda: [
-                (partition, first_offset(item))
-                for partition, item in (*self._workers.running(), *self._lanes.held)
-            ],
-            log,
-        )
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
@@ -130,7 +122,6 @@ class HandlerRunner:
                 self._log.error("cancelled while a failure drained", exc_info=self._failure)
             raise
         finally:
-            self._watch.close()
             await self._end()
         if self._failure is not None:
             raise self._failure
@@ -144,6 +135,10 @@ class HandlerRunner:
             self._backlog.lose(partition)
             self._workers.cancel(partition)
         self._workers.notify()
+
+    def name_of(self, partition: TopicPartition, _offset: int) -> str | None:
+        """The handler that has a record of this partition."""
+        return self._work.prepare(partition.topic).name
 
     async def _poll_until_stopped(self) -> None:
         while self._failure is None:
@@ -176,7 +171,6 @@ class HandlerRunner:
                     partition, records, batches.max_records, batches.max_wait, flow
                 )
         self._workers.notify()
-        self._watch.watch(sorted(batch.to_be_revoked))
         for partition in sorted(batch.to_be_revoked):
             self._backlog.drain(partition)
 
@@ -187,7 +181,6 @@ class HandlerRunner:
         return Gate(clock, limits.concurrency, limits.rate, self._backlog.admit)
 
     def _drain_all(self) -> None:
-        self._watch.watch(self._backlog.partitions())
         self._backlog.drain_all()
 
     def _stop(self, error: BaseException) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarT
 from asyncrevoke.errors import HandlerExitError, IllegalStateError
 from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.batch import Item, first_offset
-from asyncrevoke.handlers.drain_watch import DrainWatch
 from asyncrevoke.handlers.flow import Flow, lane_key
 from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
@@ -151,12 +150,6 @@ class TrackedTaskGroup:
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify
-        self._watch = DrainWatch(
-            lambda: [
-                (partition, first_offset(item)) for partition, item in self._workers.running()
-            ],
-            log,
-        )
         self._state: _State = "new"
         self._failure: BaseException | None = None
 
@@ -189,7 +182,6 @@ class TrackedTaskGroup:
                 if (error is None or error is self._failure) and not self._work.has_crashed:
                     await self._workers.drained()
             finally:
-                self._watch.close()
                 await self._end()
         if self._failure is None or error is self._failure:
             return
@@ -212,7 +204,7 @@ class TrackedTaskGroup:
         IllegalStateError outside ``async with``. If cancelled, nothing was registered. From inside
         a task of this group it may wait for ever if ``max_in_flight`` tasks do the same.
         """
-        return await self._submit(record, lambda: function(record, *args), None)
+        return await self._submit(record, function, partial(function, record, *args), None)
 
     async def map(
         self,
@@ -238,7 +230,7 @@ class TrackedTaskGroup:
                     yield result.record, value[0]
             future: _Result[R] = _Result(record)
             call = partial(_keep, future, partial(function, record, *args))
-            if await self._submit(record, call, future.ended.set):
+            if await self._submit(record, function, call, future.ended.set):
                 results.append(future)
         for result in results:
             if (value := await self._value(result)) is not None:
@@ -255,6 +247,7 @@ class TrackedTaskGroup:
     async def _submit(
         self,
         record: Record,
+        function: object,
         call: Callable[[], Awaitable[object]],
         on_end: Callable[[], None] | None,
     ) -> bool:
@@ -275,7 +268,7 @@ class TrackedTaskGroup:
                 self._room.release()
         if not taken:
             return False
-        self._records.add(record, call, on_end)
+        self._records.add(record, function, call, on_end)
         self._backlog.put(record.topic_partition, (record,), flow)
         self._workers.notify()
         # No await from the registration on: a cancellation could hide it from the caller.
@@ -293,6 +286,10 @@ class TrackedTaskGroup:
             self._workers.cancel(partition)
         self._workers.notify()
 
+    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
+        """The function that was submitted with a record."""
+        return self._records.name_of(partition, offset)
+
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this: the consumer tells before the user sees it."""
         if batch.lost:
@@ -300,7 +297,6 @@ class TrackedTaskGroup:
         for partition in sorted(batch.to_be_revoked):
             for entry in self._backlog.waiting.give_up(partition):
                 self._backlog.give_up(entry)
-        self._watch.watch(sorted(batch.to_be_revoked))
 
     def _check_open(self) -> None:
         if self._failure is not None:

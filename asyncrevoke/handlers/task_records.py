@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.handlers.signature import handler_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Task(NamedTuple):
+    function: object
     call: Callable[[], Awaitable[object]]
     on_end: Callable[[], None] | None
 
@@ -39,11 +42,19 @@ class TaskRecords:
     def add(
         self,
         record: Record,
+        function: object,
         call: Callable[[], Awaitable[object]],
         on_end: Callable[[], None] | None,
     ) -> None:
-        """This record was submitted."""
-        self._tasks[record] = _Task(call, on_end)
+        """This record was submitted, for ``function``."""
+        self._tasks[record] = _Task(function, call, on_end)
+
+    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
+        """The function that was submitted with a record, None if none was."""
+        for record, task in self._tasks.items():
+            if record.offset == offset and record.topic_partition == partition:
+                return handler_name(task.function)
+        return None
 
     def call(self, record: Record, _context: HandlerContext | None = None, /) -> Awaitable[object]:
         """Call what was submitted with this record."""

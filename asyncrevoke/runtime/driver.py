@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.core.effects import Channel, Node
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
 
@@ -97,7 +97,7 @@ class Driver:
         self._listener = listener
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
-        self._lag = LoopLag(self._loop, tolerated_lag, log)
+        self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,6 +107,8 @@ class Driver:
         self.wake = asyncio.Event()
         # Told before the listener, without a task: whoever runs work on these partitions.
         self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
+        # Called once a second or more often.
+        self.on_tick: Callable[[], None] = lambda: None
         self.error: FatalError | None = None
 
     def now(self) -> float:
@@ -242,6 +244,12 @@ class Driver:
         else:
             future.set_exception(error)
 
+    def _tick(self) -> None:
+        try:
+            self.on_tick()
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
     async def _request(self, send: Send) -> None:
         self._feed(await self._requests.request(send))
 
@@ -250,6 +258,14 @@ class Driver:
             if notify.kind is NotifyKind.LOST:
                 self.on_lost(notify.partitions)
         self._listener.put(notifications)
+        self._start_calls()
+
+    def tell_blocking(self, blocking: Sequence[BlockingRecord]) -> None:
+        """Call the listener for records that hold a revoke back."""
+        self._listener.put_blocking(blocking)
+        self._start_calls()
+
+    def _start_calls(self) -> None:
         if self._calls is None:
             self._calls = self._loop.create_task(self._call_listener())
             self._adopt(self._calls)

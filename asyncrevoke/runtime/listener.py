@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.effects import Notify, NotifyKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from asyncrevoke.model import BlockingRecord
 
 _ORDER = {NotifyKind.LOST: 0, NotifyKind.REVOKED: 1, NotifyKind.ASSIGNED: 2}
 
@@ -20,7 +22,8 @@ class ListenerCalls:
 
     def __init__(self, listener: object) -> None:
         self._listener = listener
-        self._owed: deque[Notify] = deque()
+        # The name of a callback, and what it is given.
+        self._owed: deque[tuple[str, object]] = deque()
         self._error: Exception | None = None
 
     @property
@@ -30,7 +33,14 @@ class ListenerCalls:
 
     def put(self, notifications: Iterable[Notify]) -> None:
         """Owe these calls, in the order lost, revoked, assigned."""
-        self._owed.extend(sorted(notifications, key=lambda notify: _ORDER[notify.kind]))
+        self._owed.extend(
+            (f"on_partitions_{notify.kind.value}", notify.partitions)
+            for notify in sorted(notifications, key=lambda notify: _ORDER[notify.kind])
+        )
+
+    def put_blocking(self, blocking: Sequence[BlockingRecord]) -> None:
+        """Owe the call for records that hold a revoke back."""
+        self._owed.append(("on_revocation_delayed", blocking))
 
     def take_error(self) -> Exception | None:
         """The first exception since the last call, if every call of its round has ended."""
@@ -42,28 +52,27 @@ class ListenerCalls:
     async def run(self) -> None:
         """Make all calls that are owed. If cancelled, the current call is cancelled as well."""
         while self._owed:
-            notify = self._owed[0]
+            name, argument = self._owed[0]
             try:
-                await self._call(notify)
+                await self._call(name, argument)
             except asyncio.CancelledError as cancelled:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
                 # Raised by the callback on its own account: for a step it is like any failure.
-                error = RuntimeError(f"the callback for {notify.kind.value} partitions cancelled")
+                error = RuntimeError(f"the callback {name} cancelled itself")
                 error.__cause__ = cancelled
                 self._error = self._error or error
             except Exception as error:  # noqa: BLE001 - raised by the next step
                 self._error = self._error or error
             self._owed.popleft()
 
-    async def _call(self, notify: Notify) -> None:
-        name = f"on_partitions_{notify.kind.value}"
+    async def _call(self, name: str, argument: object) -> None:
         callback = getattr(self._listener, name, None)
-        if callback is None and notify.kind is NotifyKind.LOST:
+        if callback is None and name == "on_partitions_lost":
             callback = getattr(self._listener, "on_partitions_revoked", None)
         if callback is None:
             return
-        done: object = callback(notify.partitions)
+        done: object = callback(argument)
         if inspect.isawaitable(done):
             await done

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from asyncrevoke.runtime.event_log import EventLog
 
@@ -16,12 +17,20 @@ class LoopLag:
     """Warns when the loop was blocked for longer than ``tolerated`` seconds.
 
     While it is blocked no heartbeat leaves: at the session timeout the group takes everything.
+    ``on_tick`` is called at each measurement, once a second or more often.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tolerated: float, log: EventLog) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tolerated: float,
+        log: EventLog,
+        on_tick: Callable[[], None],
+    ) -> None:
         self._loop = loop
         self._tolerated = tolerated
         self._log = log
+        self._on_tick = on_tick
         self._interval = min(_LONGEST_INTERVAL, tolerated / 2)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -45,3 +54,4 @@ class LoopLag:
                 hint="run blocking work by anyio.to_thread.run_sync or in a process",
             )
         self.start()
+        self._on_tick()

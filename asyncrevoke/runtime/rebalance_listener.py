@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.model import BlockingRecord, TopicPartition
 
 Done: TypeAlias = "Awaitable[None] | None"
 
@@ -33,3 +33,10 @@ class RebalanceListener:
         Not overridden, it calls :meth:`on_partitions_revoked`.
         """
         return self.on_partitions_revoked(lost)
+
+    def on_revocation_delayed(self, blocking: Sequence[BlockingRecord]) -> Done:
+        """Partitions that are to be given up wait for these records, the oldest of each partition.
+
+        Called for a partition when it has waited for 5 s, and then every 30 s; also while the
+        consumer closes.
+        """

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import OffsetAndMetadata
+from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.record_iterator import RecordIterator
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.delay import Delay
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import BlockingRecord, PollResult, Record, TopicPartition
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
@@ -45,6 +46,15 @@ class Observer(Workers, Protocol):
 
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this."""
+        ...
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """Who knows what has a record."""
+
+    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
+        """The handler or function that has it, None if it is not known."""
         ...
 
 
@@ -116,6 +126,7 @@ class Session:
         self._unit: Literal["batch", "record", "task"] = "batch"
         self._workers: WeakSet[Workers] = WeakSet()
         self._groups: WeakSet[Observer] = WeakSet()
+        self._delayed = DelayedRevokes()
         # None: the real ones.
         self.letters: LetterWriter | None = None
         # Seconds since the epoch.
@@ -125,6 +136,7 @@ class Session:
     def start(self) -> None:
         """Begin to connect."""
         self._driver.on_lost = self._lost
+        self._driver.on_tick = self._say_what_blocks
         self._driver.start()
 
     def delay(self, delays: Mapping[str, Delay]) -> None:
@@ -391,6 +403,29 @@ class Session:
     def _lost(self, partitions: frozenset[TopicPartition]) -> None:
         for workers in list(self._workers):
             workers.lose(sorted(partitions))
+
+    def blocking(self) -> tuple[BlockingRecord, ...]:
+        """What holds back each partition that is to be given up, and whose it is."""
+        return tuple(
+            record._replace(handler=self._name_of(record))
+            for record in self.core.blocking(self._driver.now())
+        )
+
+    def _name_of(self, record: BlockingRecord) -> str | None:
+        for workers in self._workers:
+            if isinstance(workers, Naming):
+                name = workers.name_of(record.topic_partition, record.offset)
+                if name is not None:
+                    return name
+        return None
+
+    def _say_what_blocks(self) -> None:
+        due = self._delayed.due(self.blocking())
+        for record in due:
+            fields = {name: what for name, what in record._asdict().items() if what is not None}
+            self.log.warning("revoke held back", **fields)
+        if due:
+            self._driver.tell_blocking(due)
 
     # --- the way out -----------------------------------------------------------------------------
 

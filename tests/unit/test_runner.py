@@ -30,7 +30,6 @@ from asyncrevoke.errors import (
     HandlerCancelledError,
     HandlerExitError,
 )
-from asyncrevoke.handlers.drain_watch import DrainWatch
 from asyncrevoke.handlers.registry import OnError, Router
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record, TopicPartition
@@ -544,41 +543,6 @@ async def test_records_returned_while_a_failure_stops_the_source_are_given_back(
             if each.offset not in handled and (ORDERS, 1, each.offset) in run.source.fates:
                 assert run.source.fate(each) is Fate.DROPPED
         assert run.source.in_flight == 0
-
-
-# -- the record that holds a drain back -----------------------------------------------------------
-
-
-async def test_the_record_that_holds_a_drain_back_is_named_first_soon_and_then_seldom() -> None:
-    log = LogLines()
-    loop = asyncio.get_running_loop()
-    watch = DrainWatch(lambda: [(OTHERS, 3), (ORDERS, 9), (ORDERS, 7)], log, 0.001, 0.002)
-    begin = loop.time()
-    watch.watch([ORDERS])
-    await until(lambda: len(log.lines) >= 2)
-    assert loop.time() - begin >= 0.003
-    watch.close()
-    _, event, fields = log.lines[1]
-    assert event.startswith("a record holds back its partition")
-    assert fields == {
-        "topic": "orders",
-        "partition": 0,
-        "offset": 7,
-        "running": 2,
-        "seconds": pytest.approx(0.003),
-    }
-
-
-async def test_a_drain_keeps_its_time_while_it_is_listed_and_is_forgotten_after() -> None:
-    log = LogLines()
-    watch = DrainWatch(lambda: [(ORDERS, 7), (OTHERS, 7)], log, 0.01, 60.0)
-    watch.watch([ORDERS, OTHERS])
-    end = asyncio.get_running_loop().time() + 0.05
-    while not log.lines and asyncio.get_running_loop().time() < end:
-        watch.watch([ORDERS])  # as every poll result does
-        await asyncio.sleep(0)
-    assert [fields["partition"] for _, _, fields in log.lines] == [0]
-    watch.close()
 
 
 # -- any schedule ---------------------------------------------------------------------------------
