@@ -530,6 +530,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                     dead_letters=dead_letters,
                     wall_clock=session.wall_clock,
                     workers=workers,
+                    call_log=session.call_log,
                 )
                 session.watch(runner)
                 await runner.run()

@@ -11,7 +11,7 @@ from asyncrevoke.handlers.middleware import chain
 from asyncrevoke.handlers.time_limit import TimeLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from asyncrevoke.handlers.batch import Batch, Item
     from asyncrevoke.handlers.log import Log
@@ -22,20 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
-
-
-class CallLog(Protocol):
-    """Who writes down calls, in tests."""
-
-    def call(
-        self, handler: Handler, records: Sequence[Record], attempt: int, call: CallNext, /
-    ) -> Awaitable[object]:
-        """Make this call, and write it down."""
-        ...
-
-    def decided(self, record: Record, outcome: str, /) -> None:
-        """What becomes of a record whose call has failed."""
-        ...
+    from asyncrevoke.runtime.call_log import CallLog
 
 
 class Handlers(Protocol):
@@ -183,7 +170,9 @@ class HandlerCalls:
             return function(context)
         call: CallNext = partial(function, context)
         if call_log is not None:
-            call = partial(call_log.call, handler, context.records, attempt, call)
+            call = partial(
+                call_log.call, handler.name, handler.function, context.records, attempt, call
+            )
         if around is not None:
             call = partial(around, context, call)
         return call() if longest is None else self._limit(item, handler, longest).run(call)

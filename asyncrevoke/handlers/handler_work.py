@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.backlog import Backlog, Trial
-from asyncrevoke.handlers.batch import Batch, Item, first_offset
+from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.batch_work import run_batch
 from asyncrevoke.handlers.calls import HandlerCalls
 from asyncrevoke.handlers.dead_letter import DeadLetter
@@ -18,7 +18,7 @@ from asyncrevoke.handlers.worker_resources import UnopenedError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.calls import CallLog, Handlers
+    from asyncrevoke.handlers.calls import Handlers
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
+    from asyncrevoke.runtime.call_log import CallLog, Decision
 
 
 class HandlerWork:
@@ -191,10 +192,12 @@ class HandlerWork:
             **fields,
             attempts=past.calls,
         )
+        self._decided(record, "dead-lettered")
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """Count a failed record as done."""
         self._say("a handler failed: its record is skipped", record, handler, error)
+        self._decided(record, "skipped")
         self._source.complete(record)
 
     # -- failures --------------------------------------------------------------------------------
@@ -215,8 +218,7 @@ class HandlerWork:
             self._fail(entry, error, handler)
             return False
         if self._backlog.is_halted(item):
-            self._say("a handler failed while its partition stops", item, handler, error)
-            self._backlog.give_up(entry)
+            self._give_up(entry, error, handler)
             return False
         if isinstance(error, _UnsentError):
             what = f"a record cannot be sent to {error}"
@@ -276,8 +278,7 @@ class HandlerWork:
     ) -> None:
         item = entry[1]
         if not self._backlog.may_try_again(item):
-            self._say("a handler failed while its partition stops", item, handler, error)
-            self._backlog.give_up(entry)
+            self._give_up(entry, error, handler)
             return
         assert handler.retry is not None
         delay = handler.retry.delay(calls, self._random)
@@ -291,7 +292,14 @@ class HandlerWork:
         )
         if calls == 1:
             self._trials[item] = Trial(calls)
+        self._decided(item, "retried")
         self._backlog.try_again(entry, delay)
+
+    def _give_up(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+        """Nothing more is tried: the next owner gets it."""
+        self._say("a handler failed while its partition stops", entry[1], handler, error)
+        self._decided(entry[1], "given up")
+        self._backlog.give_up(entry)
 
     def _give_in(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         if handler.on_error == "pause":
@@ -303,12 +311,14 @@ class HandlerWork:
         item = entry[1]
         where = f"{item.topic}-{item.partition} at offset {first_offset(item)}"
         error.add_note(f"while {handler.name} handled {where}")
+        self._decided(item, "stopped")
         self._backlog.abandon(item)
         self._stop(error)
 
     def _halt(self, entry: Entry[Item], error: BaseException, handler: Handler, what: str) -> None:
         """Its partition stops and stays ours. What runs of it goes on."""
         item = entry[1]
+        self._decided(item, "paused")
         self._backlog.halt(item)
         self._log.error(
             f"{what}: its partition is paused; resume() reads the record again",
@@ -331,6 +341,11 @@ class HandlerWork:
         """A worker itself has failed: stop without waiting for what runs."""
         self.has_crashed = True
         self._stop(error)
+
+    def _decided(self, item: Item, decision: Decision) -> None:
+        if self._call_log is not None:
+            for record in records_of(item):
+                self._call_log.decided(record, decision)
 
     def _say(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

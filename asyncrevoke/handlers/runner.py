@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.calls import CallLog
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
+    from asyncrevoke.runtime.call_log import CallLog
 
 
 class HandlerRunner:

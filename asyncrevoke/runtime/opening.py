@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.records import RecordDecoder
+    from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.driver import Requests
     from asyncrevoke.runtime.session import LetterWriter
 
@@ -33,13 +34,15 @@ class World:
     """What a consumer is opened in instead of sockets and brokers; ``opened`` is told its session.
 
     ``jitter`` spreads timers, ``letters`` takes what would go to dead letter topics, and
-    ``wall_clock`` tells the seconds since the epoch.
+    ``call_log`` writes down the calls of handlers, and ``wall_clock`` tells the seconds since the
+    epoch.
     """
 
     bootstrap: Sequence[Node]
     requests: Requests
     decode: RecordDecoder
     letters: LetterWriter
+    call_log: CallLog
     jitter: Random
     wall_clock: Callable[[], float]
     opened: Callable[[Session], None]
@@ -93,5 +96,6 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
     if world is not None:
         session.letters = world.letters
         session.wall_clock = world.wall_clock
+        session.call_log = world.call_log
         world.opened(session)
     return session

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.model import BlockingRecord, PollResult, Record, TopicPartition
+    from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
@@ -132,6 +133,8 @@ class Session:
         # Seconds since the epoch.
         self.wall_clock: Callable[[], float] = time.time
         self._delays = False
+        # None: nobody writes down what handlers are called with.
+        self.call_log: CallLog | None = None
 
     def start(self) -> None:
         """Begin to connect."""

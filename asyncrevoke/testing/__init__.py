@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncrevoke.testing.calls import Call
     from asyncrevoke.testing.cluster import Published
     from asyncrevoke.testing.harness import TestConsumer
 
-__all__ = ["Published", "TestConsumer"]
+__all__ = ["Call", "Published", "TestConsumer"]
 
 _MODULES = {
+    "Call": "asyncrevoke.testing.calls",
     "Published": "asyncrevoke.testing.cluster",
     "TestConsumer": "asyncrevoke.testing.harness",
 }

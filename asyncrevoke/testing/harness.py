@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
 from asyncrevoke.runtime.opening import World, opened_in
+from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
     Cluster,
     Connections,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
     from asyncrevoke.runtime.session import Session
+    from asyncrevoke.testing.calls import Call
     from asyncrevoke.testing.virtual_time import VirtualTime
 
 # Virtual seconds that a group may need to do what a test asks for, beside its heartbeats.
@@ -78,6 +80,7 @@ class TestConsumer:
         self.consumer = consumer
         self._partitions = partitions
         self._topics = dict(topics or {})
+        self._calls = Calls()
         self._clients = 0
         self._raised: BaseException | None = None
         self._crashed = False
@@ -137,6 +140,7 @@ class TestConsumer:
             requests=connections,
             decode=cluster.decode,
             letters=LetterBox(cluster),
+            call_log=self._calls,
             jitter=Random(0),  # noqa: S311 - reproducible
             wall_clock=cluster.wall_time,
             opened=opened,
@@ -309,6 +313,21 @@ class TestConsumer:
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, by partition and offset."""
         return self._cluster.records(topic)
+
+    @property
+    def calls(self) -> list[Call]:
+        """All calls of handlers, in the order in which they began; after a restart as well."""
+        return list(self._calls.made)
+
+    def calls_of(self, handler: Callable[..., object] | str) -> list[Call]:
+        """The calls of one handler: the function, or its name."""
+        if isinstance(handler, str):
+            return [
+                call
+                for call in self._calls.made
+                if call.handler == handler or call.handler.endswith(f".{handler}")
+            ]
+        return [call for call in self._calls.made if call.function is handler]
 
     @property
     def in_flight(self) -> int:

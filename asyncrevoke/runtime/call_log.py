@@ -1,0 +1,35 @@
+"""Who writes down calls of handlers, in a world made for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from asyncrevoke.model import Record
+
+# What becomes of a record whose call has failed.
+Decision: TypeAlias = Literal[
+    "retried", "dead-lettered", "skipped", "paused", "stopped", "given up"
+]
+
+
+class CallLog(Protocol):
+    """Makes calls and remembers them."""
+
+    def call(
+        self,
+        name: str,
+        function: object,
+        records: Sequence[Record],
+        attempt: int,
+        call: Callable[[], Awaitable[object]],
+        /,
+    ) -> Awaitable[object]:
+        """Make this call of a handler, and write it down."""
+        ...
+
+    def decided(self, record: Record, decision: Decision, /) -> None:
+        """This becomes of a record whose call has failed, or whose value does not decode."""
+        ...

@@ -1,0 +1,126 @@
+"""The calls of handlers that a consumer under test has made."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from asyncrevoke.handlers.batch import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from asyncrevoke.model import Record
+    from asyncrevoke.runtime.call_log import Decision
+
+Outcome: TypeAlias = Literal[
+    "running",
+    "ok",
+    "failed",
+    "cancelled",
+    "mixed",
+    "retried",
+    "dead-lettered",
+    "skipped",
+    "paused",
+    "stopped",
+    "given up",
+]
+
+
+class Call:
+    """One call of a handler: its name, what it was called with, and what came of it.
+
+    ``attempt`` counts the calls for the record from 1. ``error`` is what the call has raised.
+    ``records`` are those of a batch, in offset order, or the one ``record``.
+    """
+
+    __slots__ = ("_outcomes", "attempt", "error", "function", "handler", "records")
+
+    def __init__(
+        self, handler: str, function: object, records: Sequence[Record], attempt: int
+    ) -> None:
+        self.handler = handler
+        self.function = function
+        self.records = tuple(records)
+        self.attempt = attempt
+        self.error: BaseException | None = None
+        self._outcomes: dict[Record, Outcome] = dict.fromkeys(self.records, "running")
+
+    @property
+    def record(self) -> Record:
+        """The record; of a batch the first one."""
+        return self.records[0]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it: of a batch ``"mixed"``, if not the same of all its records.
+
+        ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
+        what was decided when it had failed: ``"retried"`` (another attempt was due),
+        ``"dead-lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
+        consumer), ``"given up"`` (its partition was to go, so that the next owner gets it);
+        ``"failed"`` if nothing was decided, as when middleware has taken the error.
+        """
+        first, *others = set(self._outcomes.values())
+        return "mixed" if others else first
+
+    def outcome_of(self, record: Record) -> Outcome:
+        """What came of one record of a batch."""
+        return self._outcomes[record]
+
+    def __repr__(self) -> str:
+        first, more = self.record, len(self.records) - 1
+        what = f"{first.topic}-{first.partition} at offset {first.offset}"
+        batch = f" and {more} more" if more else ""
+        return f"<{self.handler}: {what}{batch}, attempt {self.attempt}: {self.outcome}>"
+
+    def settle(self, outcome: Outcome, *records: Record) -> None:
+        """This came of these records, or of all."""
+        self._outcomes.update(dict.fromkeys(records or self.records, outcome))
+
+
+class Calls:
+    """All calls, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.made: list[Call] = []
+        self._last: dict[Record, Call] = {}
+
+    async def call(
+        self,
+        name: str,
+        function: object,
+        records: Sequence[Record],
+        attempt: int,
+        call: Callable[[], Awaitable[object]],
+        /,
+    ) -> None:
+        """Make a call, and write it down."""
+        awaitable = call()  # a value that does not decode raises here: nobody is called
+        made = Call(name, function, records, attempt)
+        self.made.append(made)
+        self._last.update(dict.fromkeys(made.records, made))
+        try:
+            await awaitable
+        except asyncio.CancelledError as error:
+            made.error = error
+            made.settle("cancelled")
+            raise
+        except BatchError as error:
+            made.error = error
+            failed = [record for n, record in enumerate(made.records) if n in error.errors]
+            made.settle("ok" if len(failed) == len(error.errors) else "failed")
+            made.settle("failed", *failed)
+            raise
+        except BaseException as error:
+            made.error = error
+            made.settle("failed")
+            raise
+        made.settle("ok")
+
+    def decided(self, record: Record, decision: Decision, /) -> None:
+        """This becomes of a record whose call has failed."""
+        made = self._last.get(record)
+        if made is not None and made.outcome_of(record) != "ok":
+            made.settle(decision, record)
