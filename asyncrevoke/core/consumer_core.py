@@ -268,6 +268,10 @@ class ConsumerCore:
         """See :meth:`Tracking.complete`."""
         return self._tracking.complete(now, record)
 
+    def complete_all(self, now: float, records: Sequence[Record]) -> None:
+        """See :meth:`Tracking.complete_all`."""
+        self._tracking.complete_all(now, records)
+
     def abandon(self, now: float, record: Record) -> None:
         """See :meth:`Tracking.abandon`."""
         self._tracking.abandon(now, record)

@@ -201,6 +201,36 @@ class Ledger:
             self._advance(index + 1)
         return True
 
+    def complete_all(self, offsets: Sequence[int]) -> int:
+        """These records are done; returns how many of them had not ended before.
+
+        One that was never delivered is passed over.
+        """
+        if not offsets:
+            return 0
+        if min(offsets) < self._low or max(offsets) >= self._high:
+            return sum(self._completes(offset) for offset in offsets)
+        flags, shift = self._flags, self._shift
+        ended = held = 0
+        for offset in offsets:
+            index = offset - shift
+            flag = flags[index]
+            if flag <= _HELD:
+                flags[index] = _DONE
+                ended += 1
+                held += flag
+        self._open -= ended
+        self._held -= held
+        if ended:
+            self._advance(self._head)
+        return ended
+
+    def _completes(self, offset: int) -> bool:
+        try:
+            return self.complete(offset)
+        except KeyError:
+            return False
+
     def abandon(self, offset: int) -> bool:
         """This record has ended and is not done: it is in flight no longer, and the commit point
         never moves past it. False if it was done before; KeyError if it was never delivered."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
@@ -178,8 +179,21 @@ class Tracking:
                 return True
         except KeyError:
             return False
-        self._one_ended(now, instance)
+        self._ended(now, instance)
         return True
+
+    def complete_all(self, now: float, records: Sequence[Record]) -> None:
+        """These records are done; those that are lost, released or dropped are passed over."""
+        offsets_by_ledger: defaultdict[int, list[int]] = defaultdict(list)
+        for record in records:
+            offsets_by_ledger[record.ledger_id].append(record.offset)
+        for ledger_id, offsets in offsets_by_ledger.items():
+            instance = self._assignment.owner_of(ledger_id)
+            if instance is None:
+                continue
+            ledger = _ledger(instance, ledger_id)
+            if ledger is not None and (ended := ledger.complete_all(offsets)):
+                self._ended(now, instance, ended)
 
     def abandon(self, now: float, record: Record) -> None:
         """This record has ended and is not done: it holds no release back, and is never
@@ -189,10 +203,10 @@ class Tracking:
             return
         ledger = _ledger(instance, record.ledger_id)
         if ledger is not None and ledger.abandon(record.offset):
-            self._one_ended(now, instance)
+            self._ended(now, instance)
 
-    def _one_ended(self, now: float, instance: PartitionInstance) -> None:
-        self._assignment.in_flight -= 1
+    def _ended(self, now: float, instance: PartitionInstance, records: int = 1) -> None:
+        self._assignment.in_flight -= records
         self._commits.schedule(now)
         if self._starved:
             self._room_made(now)

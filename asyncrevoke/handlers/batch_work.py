@@ -8,7 +8,7 @@ from asyncrevoke.errors import DecodeError
 from asyncrevoke.handlers.batch import Batch, BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.signature import BatchCall
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Settling(Protocol):
-    """Where single records of a batch end."""
+    """Where the records of a batch end."""
 
-    def complete(self, record: Record) -> object:
-        """It is done."""
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """They are done."""
         ...
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
@@ -53,7 +53,7 @@ async def run_batch(
     while batch.letters:
         record, error = batch.letters[0]
         await settling.send_on(record, handler, error, calls - 1)
-        settling.complete(record)
+        settling.complete_all([record])
         del batch.letters[0]
     values, stopped_by = await _decode(batch, handler, settling)
     called = batch.called = batch.records[: len(values)]
@@ -85,7 +85,7 @@ async def _decode(
         except DecodeError as error:
             if handler.dead_letter is not None:
                 await settling.send_on(record, handler, error, 0)
-                settling.complete(record)
+                settling.complete_all([record])
             elif handler.on_error == "skip":
                 settling.skip(record, handler, error)
             else:
@@ -96,6 +96,5 @@ async def _decode(
 
 def _complete(batch: Batch, records: list[Record], settling: Settling) -> None:
     done = set(records)
-    for record in records:
-        settling.complete(record)
+    settling.complete_all(records)
     batch.records = [record for record in batch.records if record not in done]

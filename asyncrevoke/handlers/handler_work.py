@@ -74,13 +74,15 @@ class HandlerWork:
         )
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        self.complete = source.complete
+        self.complete_all = source.complete_all
+        # Records whose handlers have ended, which settle() counts as done all at once.
+        self._done: list[Record] = []
         # The hot path: a closure is called faster than a method, and without batches there is
         # nothing to tell apart at the end.
         self.start = self._starter()
         has_batches = any(handler.batch for handler in router.handlers)
         self.finished = (
-            self._finished if has_batches else cast("Callable[[Item], object]", source.complete)
+            self._finished if has_batches else cast("Callable[[Item], object]", self._done.append)
         )
         self.has_crashed = False
 
@@ -140,7 +142,14 @@ class HandlerWork:
         if isinstance(item, Batch):
             self._backlog.batch_ended(item)
         else:
-            self._source.complete(item)
+            self._done.append(item)
+
+    def settle(self) -> None:
+        """Count what has finished as done."""
+        if self._done:
+            done = self._done.copy()
+            self._done.clear()
+            self._source.complete_all(done)
 
     # -- single records --------------------------------------------------------------------------
 

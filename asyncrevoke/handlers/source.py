@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
@@ -69,8 +69,12 @@ class RecordSource(Protocol):
 
     def complete(self, record: Record) -> bool:
         """The record is done. False if it was done already, or its partition is lost or released;
-        then nothing changes. Any order; the commit point moves contiguously. Hot path.
+        then nothing changes. Any order; the commit point moves contiguously.
         """
+        ...
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """These records are done; what :meth:`complete` would refuse is passed over. Hot path."""
         ...
 
     def abandon(self, record: Record) -> None:

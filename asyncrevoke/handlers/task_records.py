@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.handlers.signature import handler_name
@@ -106,6 +106,12 @@ class TaskRecords:
         done = self._source.complete(record)
         self._ended(record)
         return done
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """These records are done."""
+        self._source.complete_all(records)
+        for record in records:
+            self._ended(record)
 
     def abandon(self, record: Record) -> None:
         """The record has ended and is not done."""

@@ -36,6 +36,11 @@ class Work(Protocol[T]):
         """The item is done."""
         ...
 
+    def settle(self) -> None:
+        """Items may have finished since the last call. Called once in a turn of the loop in which
+        something ran, when a worker has ended, and by ``close`` before it cancels."""
+        ...
+
     def failed(self, entry: Entry[T], error: BaseException, /) -> bool:
         """An item has failed. True lets its lane go on; False leaves it to whom is told: the lane
         is blocked until that calls ``again``, ``done`` or ``give_up`` for the entry."""
@@ -128,6 +133,7 @@ class Workers(Generic[T]):
         If cancelled, the workers are cancelled all the same and the waiting ends.
         """
         self._closing = True
+        self._settle()
         tasks = {worker.task: worker for worker in self._workers if worker.task is not None}
         for task in tasks:
             task.cancel()
@@ -173,9 +179,7 @@ class Workers(Generic[T]):
         start, finished, clean = work.start, work.finished, self._context
         fresh = True
         while not self._closing:
-            if not self._in_turn:
-                self._begin_turn()
-            elif monotonic() > self._turn_ends:
+            if monotonic() > self._turn_ends and not self._begin_turn():
                 await asyncio.sleep(0)
                 continue
             entry = take()
@@ -206,13 +210,27 @@ class Workers(Generic[T]):
                 self._begin(worker)
                 return
 
-    def _begin_turn(self) -> None:
+    def _begin_turn(self) -> bool:
+        """False if it has begun already: then its time is up."""
+        if self._in_turn:
+            return False
         self._in_turn = True
         self._turn_ends = monotonic() + _BREATH
         asyncio.get_running_loop().call_soon(self._end_turn)
+        return True
 
     def _end_turn(self) -> None:
         self._in_turn = False
+        self._turn_ends = 0.0
+        self._settle()
+
+    def _settle(self) -> None:
+        try:
+            self._work.settle()
+        except Exception as error:  # noqa: BLE001 - told as a worker's end is
+            self._crashed = True
+            self._work.crashed(error)
+            self._tell_idle()
 
     async def _park(self, worker: _Worker[T]) -> None:
         worker.parked = asyncio.get_running_loop().create_future()
@@ -275,6 +293,7 @@ class Workers(Generic[T]):
             del self._workers[worker]
             if worker in self._parked:
                 self._parked.remove(worker)
+        self._settle()
         if error is not None:
             self._crashed = True
             self._work.crashed(error)

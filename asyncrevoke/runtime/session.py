@@ -326,6 +326,11 @@ class Session:
         self._driver.flush()
         return done
 
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """These records are done; those of lost or released partitions are passed over."""
+        self.core.complete_all(self._driver.now(), records)
+        self._driver.flush()
+
     def abandon(self, record: Record) -> None:
         """The record has ended and is not done."""
         self.core.abandon(self._driver.now(), record)

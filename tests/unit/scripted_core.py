@@ -31,7 +31,7 @@ from asyncrevoke.runtime.listener import ListenerCalls
 from asyncrevoke.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
@@ -149,6 +149,10 @@ class ScriptedCore:
     def complete(self, now: float, record: Record) -> bool:
         self.calls.append(("complete", record.offset))
         return True
+
+    def complete_all(self, now: float, records: Sequence[Record]) -> None:
+        for record in records:
+            self.complete(now, record)
 
     def abandon(self, now: float, record: Record) -> None:
         self.calls.append(("abandon", record.offset))

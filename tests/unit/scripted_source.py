@@ -46,6 +46,7 @@ class ScriptedSource:
     def __init__(self) -> None:
         self.fates: dict[tuple[TopicPartition, int, int], Fate] = {}
         self.completions: list[Record] = []
+        self.calls = 0  # of complete_all
         self.dropped_after: list[tuple[TopicPartition, int]] = []
         self.stopped = False
         self.paused: list[TopicPartition] = []
@@ -142,6 +143,11 @@ class ScriptedSource:
         self.fates[self._name(record)] = Fate.DONE
         self.completions.append(record)
         return True
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        self.calls += 1
+        for each in records:
+            self.complete(each)
 
     def abandon(self, record: Record) -> None:
         if self.fates[self._name(record)] in (Fate.PENDING, Fate.HELD):

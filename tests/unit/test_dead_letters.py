@@ -117,7 +117,7 @@ async def test_a_record_is_done_when_its_letter_is_acknowledged_and_not_before()
         assert not work.running, "its lane waits for the letter"
         letters.answer()
         await until(lambda: work.running == [behind])
-        assert run.source.fate(fails) is Fate.DONE
+        await until(lambda: run.source.fate(fails) is Fate.DONE)
         assert letters.sent[0][0] == "dlq"
         work.end()
         await run.stop()

@@ -1,3 +1,4 @@
+import itertools
 import random
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +24,18 @@ def records(*offsets: int) -> list[Record]:
 
 def dense(first: int, count: int) -> list[Record]:
     return records(*range(first, first + count))
+
+
+def test_completing_several_counts_those_that_had_not_ended() -> None:
+    ledger = Ledger(1, 10)
+    ledger.deliver(dense(10, 5), 15, 3)
+    ledger.submit(11)
+    ledger.complete(12)
+    assert ledger.complete_all([11, 10, 12, 11, 99]) == 2
+    assert (ledger.commit_point, ledger.in_flight, ledger.held) == (13, 2, 0)
+    assert ledger.complete_all([]) == 0
+    assert ledger.complete_all([14, 13]) == 2
+    assert (ledger.commit_point, ledger.in_flight) == (15, 0)
 
 
 def test_the_commit_point_is_the_first_record_not_done() -> None:
@@ -259,6 +272,7 @@ calls = st.one_of(
         st.integers(0, 60),
     ),
     st.builds(Call, st.just("settle")),
+    st.builds(Call, st.just("complete_all"), st.integers(0, 60), st.lists(gaps).map(tuple)),
     st.builds(Call, st.just("miss"), st.integers(0, 300)),
 )
 
@@ -280,6 +294,10 @@ def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: in
                 position = at + step.number * 7
                 ledger.deliver([record(offset) for offset in offsets], position, step.number)
                 model.deliver(offsets, position, step.number)
+            elif step.name == "complete_all":
+                several = [step.number, *itertools.accumulate(step.gaps, initial=step.number)]
+                expected = sum(model.complete(offset) or False for offset in several)
+                assert ledger.complete_all(several) == expected, several
             elif step.name == "settle":
                 ledger.settle()
                 model.settle()

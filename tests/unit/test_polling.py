@@ -190,6 +190,30 @@ def test_records_of_a_lost_partition_complete_without_effect() -> None:
     assert group.count(OffsetCommitRequest) == 0
 
 
+def test_records_completed_together_commit_and_release_their_partitions() -> None:
+    group = member(0, 1, commit_mode="ack")
+    records = group.receive(0, 1)
+    take_away(group, 0)
+    group.step()
+    assert group.poll() is None
+    group.core.complete_all(group.now, records)
+    group.settle()
+    assert group.core.in_flight == 0
+    assert group.committing() == {tp(0): 1, tp(1): 1}
+    group.answer_commit()
+    assert group.assigned == orders(0)
+
+
+def test_records_of_lost_partitions_are_passed_over_when_completed_together() -> None:
+    group = member(0, 1, commit_mode="ack")
+    records = group.receive(0, 1)
+    group.answer_beat(ErrorCode.unknown_member_id)
+    group.core.complete_all(group.now, records)
+    group.advance(3.0)
+    assert group.core.in_flight == 0
+    assert group.count(OffsetCommitRequest) == 0
+
+
 def test_no_more_is_returned_than_there_is_room_for() -> None:
     group = member(0, commit_mode="ack", max_in_flight=4)
     group.produce(0, 10)

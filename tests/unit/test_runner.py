@@ -57,6 +57,23 @@ async def test_records_are_completed_as_their_handlers_end_in_any_order() -> Non
         assert run.source.in_flight == 0
 
 
+async def test_what_ends_in_one_turn_of_the_loop_is_counted_by_one_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncrevoke.handlers.workers._BREATH", 60.0)  # on a busy machine too
+    seen: list[Record] = []
+
+    async def at_once(each: Record) -> None:
+        seen.append(each)
+
+    async with running(at_once) as run:
+        run.source.feed(*(record(i, b"%d" % (i % 3)) for i in range(20)))
+        await until(lambda: len(run.source.completions) == 20)
+        assert run.source.completions == seen
+        assert run.source.calls == 1
+        await run.stop()
+
+
 async def test_one_key_is_handled_one_after_another_while_others_flow() -> None:
     work = HeldWork()
     a0, b, a1 = record(0, b"a"), record(1, b"b"), record(2, b"a")
@@ -355,6 +372,22 @@ async def test_cancelling_the_runner_cancels_handlers_and_abandons_their_records
             await run.task
         assert set(work.cancelled) == {a0, b0}
         assert {run.source.fate(each) for each in (a0, a1, b0)} == {Fate.ABANDONED}
+
+
+async def test_what_has_ended_counts_though_the_runner_is_cancelled_in_the_same_turn() -> None:
+    work = HeldWork()
+    first, behind, other = record(0), record(1), record(2, b"b")
+    async with running(work) as run:
+        run.source.feed(first, behind, other)
+        await until(lambda: len(work.running) == 2)
+        work.end(first)
+        await until(lambda: work.running == [other, behind])
+        assert run.source.fate(first) is Fate.PENDING
+        run.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run.task
+        assert run.source.fate(first) is Fate.DONE
+        assert {run.source.fate(each) for each in (behind, other)} == {Fate.ABANDONED}
 
 
 # -- failing --------------------------------------------------------------------------------------
