@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from typing import TYPE_CHECKING, cast
 
 from aiokafka import AIOKafkaProducer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from multiprocessing.synchronize import Event
 
     from benchmarks.aiokafka_types import Sender
@@ -41,3 +43,48 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int, size: in
             for number in range(count)
         ]
         await asyncio.gather(*sent)
+
+
+async def fill_keyed(
+    bootstrap: str, topic: str, partitions: int, keys: Sequence[bytes], size: int
+) -> None:
+    """Write a record of ``size`` bytes for each of ``keys``; a key's records share a partition."""
+    value = b"x" * size
+    client = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, max_batch_size=128 * 1024)
+    async with cast("Sender", client) as producer:
+        sent = [
+            await producer.send(topic, value, key=key, partition=zlib.crc32(key) % partitions)
+            for key in keys
+        ]
+        await asyncio.gather(*sent)
+
+
+def stream_stamped(
+    bootstrap: str, topic: str, partitions: int, rate: float, size: int, end: Event
+) -> None:
+    """Send ``rate`` records a second in all, each with a key that no other has, until ``end``.
+
+    A value begins with the monotonic clock when it was sent, in ns, as 8 bytes. Blocks.
+    """
+    asyncio.run(_stream_stamped(bootstrap, topic, partitions, rate, b"x" * (size - 8), end))
+
+
+async def _stream_stamped(
+    bootstrap: str, topic: str, partitions: int, rate: float, padding: bytes, end: Event
+) -> None:
+    client = AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1, linger_ms=0)
+    number = 0
+    async with cast("Sender", client) as producer:
+        start = time.monotonic()
+        while not end.is_set():
+            # A late tick is not made up for: no burst.
+            due = min((time.monotonic() - start) * rate, number + max(1.0, rate / 200))
+            while number < due:
+                stamp = time.monotonic_ns().to_bytes(8, "big")
+                key = b"%d" % number
+                _ = await producer.send(
+                    topic, stamp + padding, key=key, partition=number % partitions
+                )
+                number += 1
+            start = max(start, time.monotonic() - number / rate - 0.005)
+            await asyncio.sleep(0.001)

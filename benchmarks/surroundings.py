@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-PACKAGES = ("asyncrevoke", "aiokafka", "confluent-kafka")
+PACKAGES = ("asyncrevoke", "aiokafka", "confluent-kafka", "faststream")
 
 
 def surroundings(broker: str) -> dict[str, str]:

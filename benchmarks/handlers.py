@@ -1,0 +1,396 @@
+"""Async handlers on every record: how fast, how late, and in how much memory.
+
+    python -m benchmarks.handlers [--scenario NAME ...] [--records N] [--rounds R] [--json]
+
+Each scenario runs on one broker; the clients take turns, each time in a new process and with a new
+group, and each round gives a ratio of ours to each other one. ``noop``: handlers that await
+nothing. ``slow``: they await 5 ms, 512 at once, keys are uniform. ``zipf``: the same where every
+tenth record is of one key, compared with that key's handlers in a row. ``latency``: from sending
+to handling, at 1,000 records/s. ``memory``: ours alone under a steady stream of new keys.
+
+Ours keeps the order of keys and commits contiguously (what was committed is checked); the others
+do what ``handler_clients.py`` says of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import psutil
+from aiokafka.admin import AIOKafkaAdminClient
+
+from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.handler_clients import CLIENTS, HOTTEST_ALONE, OURS, Group
+from benchmarks.handler_work import WORK, Measured
+from benchmarks.load import fill_keyed, stream_stamped
+from benchmarks.surroundings import surroundings, table
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from multiprocessing.context import SpawnProcess
+
+    from benchmarks.aiokafka_types import Groups
+    from benchmarks.stall_member import Pipe
+
+PARTITIONS = 8
+SIZE = 100
+KEYS = 10_000
+DEADLINE = 300.0
+RATE = 1_000.0  # records/s of the latency
+STREAM = 5_000.0  # records/s of the memory
+PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
+SEED = 20_260_101
+
+
+class Scenario(NamedTuple):
+    """Who takes part, and how many records there are."""
+
+    clients: tuple[str, ...]
+    records: int
+    concurrency: int
+    # Written beforehand; else sent while the clients read.
+    filled: bool
+    # A first round is not counted: it warms the broker and the page cache.
+    warm_up: bool
+
+
+SCENARIOS = {
+    "noop": Scenario(
+        (
+            OURS,
+            "aiokafka, bare getmany()",
+            "aiokafka, handlers in a row",
+            "aiokafka, a task per record",
+            "FastStream, default",
+        ),
+        400_000,
+        64,
+        filled=True,
+        warm_up=True,
+    ),
+    "slow": Scenario(
+        (OURS, "aiokafka, a task per record", "FastStream, max_workers"),
+        100_000,
+        512,
+        filled=True,
+        warm_up=True,
+    ),
+    "zipf": Scenario((OURS, HOTTEST_ALONE), 20_000, 512, filled=True, warm_up=False),
+    "latency": Scenario(
+        (OURS, "aiokafka, handlers in a row"), 15_000, 64, filled=False, warm_up=False
+    ),
+    "memory": Scenario((OURS,), 0, 512, filled=False, warm_up=False),
+}
+# FastStream's default handles a twentieth of what others do in the same time.
+FRACTIONS = {"FastStream, default": 10}
+
+
+class MeasurementError(Exception):
+    """A client did not do what it should; the measurement of it says nothing."""
+
+
+def run_client(name: str, client: str, group: Group, total: int, pipe: Pipe) -> None:
+    """Handle so many records and send what was measured; blocks."""
+    try:
+        pipe.send(asyncio.run(_run_client(name, client, group, total)))
+    except Exception:  # noqa: BLE001 - it is told in the other process
+        pipe.send(traceback.format_exc())
+
+
+async def _run_client(name: str, client: str, group: Group, total: int) -> Measured:
+    work = WORK[name](total)
+    await CLIENTS[client](group, work)
+    return work.measured()
+
+
+class Bench:
+    """The scenarios on one running broker."""
+
+    def __init__(self, broker: KafkaBroker, records: int | None, seconds: float) -> None:
+        self._broker = broker
+        self._bootstrap = broker.bootstrap_servers
+        self._records = records
+        self._seconds = seconds
+        self._context = multiprocessing.get_context("spawn")
+        self._numbers = itertools.count()
+
+    def records_of(self, name: str) -> int:
+        """How many records a scenario has."""
+        return self._records or SCENARIOS[name].records
+
+    def fill(self, name: str) -> int:
+        """Write a scenario's records; returns how many those of the most frequent key are."""
+        self._broker.create_topic(name, PARTITIONS)
+        keys = _keys(name, self.records_of(name))
+        asyncio.run(fill_keyed(self._bootstrap, name, PARTITIONS, keys, SIZE))
+        return max(map(keys.count, set(keys[:100])))
+
+    def measure(self, name: str, client: str, hottest: int) -> Measured:
+        """One client's turn."""
+        scenario = SCENARIOS[name]
+        total = self.records_of(name) // FRACTIONS.get(client, 1)
+        if client == HOTTEST_ALONE:
+            total = hottest
+        group = self._group(name)
+        with contextlib.ExitStack() as stack:
+            if not scenario.filled:
+                stack.enter_context(self._streaming(group.topic, RATE))
+            process, pipe = stack.enter_context(self._client(name, client, group, total))
+            if not pipe.poll(DEADLINE):
+                raise MeasurementError(f"{client}: not done within {DEADLINE:.0f} s")
+            measured = _received(pipe, client)
+            process.join(30)
+        if scenario.filled and client == OURS:
+            committed = asyncio.run(_committed(self._bootstrap, group.name))
+            if committed != total:
+                raise MeasurementError(f"{client} handled {total} and committed {committed}")
+        if client == HOTTEST_ALONE:
+            # The rate of all records that its records allow.
+            return measured._replace(records=self.records_of(name))
+        return measured
+
+    def memory(self, say: bool) -> list[tuple[float, float]]:
+        """Seconds since the start, and MiB of the client's process."""
+        samples: list[tuple[float, float]] = []
+        group = self._group("memory")
+        with (
+            self._streaming(group.topic, STREAM),
+            self._client("memory", OURS, group, sys.maxsize) as (process, pipe),
+        ):
+            start = time.monotonic()
+            assert process.pid is not None
+            seen = psutil.Process(process.pid)
+            while (at := time.monotonic() - start) < self._seconds:
+                if pipe.poll(1.0):
+                    raise MeasurementError(str(_received(pipe, OURS)))
+                samples.append((at, seen.memory_info().rss / 2**20))
+                if say and len(samples) % 10 == 0:
+                    sys.stderr.write(f"memory, {at:.0f} s: {samples[-1][1]:.1f} MiB\n")
+            process.terminate()
+        return samples
+
+    def _group(self, name: str) -> Group:
+        scenario = SCENARIOS[name]
+        group = f"{name}-{next(self._numbers)}"
+        # Of what is sent meanwhile, each client reads its own.
+        topic = name if scenario.filled else group
+        return Group(self._bootstrap, topic, group, scenario.concurrency)
+
+    @contextlib.contextmanager
+    def _streaming(self, topic: str, rate: float) -> Generator[None]:
+        self._broker.create_topic(topic, PARTITIONS)
+        end = self._context.Event()
+        process = self._context.Process(
+            target=stream_stamped,
+            args=(self._bootstrap, topic, PARTITIONS, rate, SIZE, end),
+            daemon=True,
+        )
+        process.start()
+        try:
+            yield
+        finally:
+            end.set()
+            process.join(10)
+            process.kill()
+            process.join()
+
+    @contextlib.contextmanager
+    def _client(
+        self, name: str, client: str, group: Group, total: int
+    ) -> Generator[tuple[SpawnProcess, Pipe]]:
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=run_client, args=(name, client, group, total, theirs), daemon=True
+        )
+        process.start()
+        theirs.close()
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            process.join()
+
+
+def _received(pipe: Pipe, client: str) -> Measured:
+    try:
+        received = pipe.recv()
+    except EOFError:
+        raise MeasurementError(f"{client} died; see above") from None
+    if not isinstance(received, Measured):
+        raise MeasurementError(f"{client} failed: {received}")
+    return received
+
+
+def _keys(name: str, count: int) -> list[bytes]:
+    chance = random.Random(SEED)
+    weights = [1.0 if name != "zipf" else 1 / rank for rank in range(1, KEYS + 1)]
+    numbers = chance.choices(range(KEYS), cum_weights=list(itertools.accumulate(weights)), k=count)
+    return [b"key-%d" % number for number in numbers]
+
+
+async def _committed(bootstrap: str, group: str) -> int:
+    admin = cast("Groups", AIOKafkaAdminClient(bootstrap_servers=bootstrap))
+    await admin.start()
+    try:
+        offsets = await admin.list_consumer_group_offsets(group)
+    finally:
+        await admin.close()
+    return sum(committed.offset for committed in offsets.values())
+
+
+class Report:
+    """All measurements of one scenario."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.measured: dict[str, list[Measured]] = {c: [] for c in SCENARIOS[name].clients}
+        self.memory: list[tuple[float, float]] = []
+
+    def text(self) -> str:
+        """A table in Markdown, and what it is about."""
+        if self.name == "memory":
+            return self._memory_text()
+        header = [f"{self.name}: median (lowest to highest)", *self._columns()]
+        rows = [[client, *self._cells(every)] for client, every in self.measured.items()]
+        return table(header, rows)
+
+    def for_machines(self) -> dict[str, object]:
+        """The same as JSON has it."""
+        if self.name == "memory":
+            return {"seconds and MiB": self.memory}
+        return {
+            client: [m._asdict() | {"rate": m.rate, "cpu_rate": m.cpu_rate} for m in every]
+            for client, every in self.measured.items()
+        }
+
+    def _columns(self) -> list[str]:
+        if self.name == "latency":
+            return ["p50, ms", "p99, ms", "highest, ms", "p99 of ours ÷ this"]
+        return ["records/s", "ours ÷ this", "records per second of CPU", "ours ÷ this"]
+
+    def _cells(self, every: list[Measured]) -> list[str]:
+        """What was measured, and the ratio of ours to it in each round."""
+        pairs = list(zip(self.measured[OURS], every, strict=False))
+        if self.name == "latency":
+            return [
+                _spread([m.delay_p50 * 1e3 for m in every], 2),
+                _spread([m.delay_p99 * 1e3 for m in every], 2),
+                _spread([m.delay_max * 1e3 for m in every], 1),
+                _spread([ours.delay_p99 / m.delay_p99 for ours, m in pairs], 2),
+            ]
+        return [
+            _spread([m.rate for m in every]),
+            _spread([ours.rate / m.rate for ours, m in pairs], 2),
+            _spread([m.cpu_rate for m in every]),
+            _spread([ours.cpu_rate / m.cpu_rate for ours, m in pairs], 2),
+        ]
+
+    def _memory_text(self) -> str:
+        if not self.memory:
+            return "memory: failed"
+        end = self.memory[-1][0]
+        header = ["memory", "MiB at the end of it (lowest to highest in it)"]
+        rows: list[list[str]] = []
+        for part in range(6):
+            start, stop = end * part / 6, end * (part + 1) / 6
+            sizes = [size for at, size in self.memory if start <= at <= stop]
+            if sizes:
+                cell = f"{sizes[-1]:.1f} ({min(sizes):.1f} to {max(sizes):.1f})"
+                rows.append([f"{start:.0f} to {stop:.0f} s", cell])
+        return table(header, rows)
+
+
+def _spread(values: list[float], digits: int = 0) -> str:
+    if not values:
+        return "failed"
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
+
+
+def main() -> int:
+    """Measure and print."""
+    options = _options()
+    reports: list[Report] = []
+    failures: list[str] = []
+    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+        bench = Bench(broker, options.records, options.seconds)
+        for name in options.scenario or SCENARIOS:
+            report = Report(name)
+            reports.append(report)
+            try:
+                _measure(bench, report, options.rounds, options.only)
+            except MeasurementError as error:
+                failures.append(f"{name}: {error}")
+                sys.stderr.write(f"{error}\n")
+    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
+    if options.json:
+        found = {report.name: report.for_machines() for report in reports}
+        print(json.dumps({"surroundings": facts, **found, "failed": failures}, indent=2))
+    else:
+        for report in reports:
+            print(report.text())
+            print()
+        print(f"records of {SIZE} bytes, {PARTITIONS} partitions, {options.rounds} rounds")
+        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    return 1 if failures else 0
+
+
+def _measure(bench: Bench, report: Report, rounds: int, only: list[str] | None) -> None:
+    name = report.name
+    scenario = SCENARIOS[name]
+    if name == "memory":
+        report.memory = bench.memory(say=True)
+        return
+    hottest = bench.fill(name) if scenario.filled else 0
+    clients = [c for c in scenario.clients if not only or c == OURS or any(o in c for o in only)]
+    report.measured = {client: [] for client in clients}
+    for turn in range(0 if scenario.warm_up else 1, rounds + 1):
+        for client in clients:
+            measured = bench.measure(name, client, hottest)
+            told = (
+                f"p99 {measured.delay_p99 * 1e3:.2f} ms"
+                if name == "latency"
+                else f"{measured.rate:,.0f}/s"
+            )
+            sys.stderr.write(f"{name}, round {turn or 'to warm up'}, {client}: {told}\n")
+            if turn:
+                report.measured[client].append(measured)
+
+
+class _Options(argparse.Namespace):
+    scenario: list[str] | None
+    only: list[str] | None
+    rounds: int
+    records: int | None
+    seconds: float
+    json: bool
+
+
+def _options() -> _Options:
+    parser = argparse.ArgumentParser(
+        description="Async handlers on every record: how fast, how late, in how much memory."
+    )
+    parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), help="all by default")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these clients beside ours")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, help="of each scenario, instead of its own number")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the memory scenario")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    return parser.parse_args(namespace=_Options())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
