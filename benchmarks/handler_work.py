@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANDLER_TIME = 0.005  # seconds that a slow handler awaits
+CATCHING_UP = 3.0  # seconds
 
 
 class Measured(NamedTuple):
@@ -89,28 +90,36 @@ class Sleeping(Counting):
 
 
 class Timing(Counting):
-    """Takes the time from when a value was sent. The first ``warm_up`` records do not count."""
+    """Takes the time from when a value was sent.
 
-    def __init__(self, total: int, warm_up: int) -> None:
-        super().__init__(total + warm_up)
-        self._warm_up = warm_up
+    What comes in the first seconds does not count: it was sent before the client had joined.
+    """
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self._counts_from = 0
         self._delays: list[int] = []
 
     async def handle(self, value: bytes) -> None:
         """Note how long it took to come here."""
-        self._delays.append(time.monotonic_ns() - int.from_bytes(value[:8], "big"))
-        await super().handle(value)
+        now = time.monotonic_ns()
+        if not self._counts_from:
+            self._counts_from = now + int(CATCHING_UP * 1e9)
+        if now >= self._counts_from:
+            self._delays.append(now - int.from_bytes(value[:8], "big"))
+            await super().handle(value)
 
     def measured(self) -> Measured:
         """What came of it, with the delays."""
-        every = super().measured()
-        delays = [delay / 1e9 for delay in self._delays[self._warm_up :]]
-        hundredths = statistics.quantiles(delays, n=100)
-        return every._replace(
-            records=len(delays),
-            delay_p50=hundredths[49],
-            delay_p99=hundredths[98],
-            delay_max=max(delays),
+        hundredths = statistics.quantiles([delay / 1e9 for delay in self._delays], n=100)
+        return (
+            super()
+            .measured()
+            ._replace(
+                delay_p50=hundredths[49],
+                delay_p99=hundredths[98],
+                delay_max=max(self._delays) / 1e9,
+            )
         )
 
 
@@ -118,6 +127,6 @@ WORK: dict[str, Callable[[int], Counting]] = {
     "noop": Counting,
     "slow": Sleeping,
     "zipf": Sleeping,
-    "latency": lambda total: Timing(total, warm_up=total // 10),
+    "latency": Timing,
     "memory": Sleeping,
 }
