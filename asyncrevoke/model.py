@@ -71,7 +71,9 @@ class Health(NamedTuple):
     ``heartbeat_age`` since the coordinator last confirmed the membership, ``idle_seconds`` since
     the loop body got its last batch (None while it waits for one). ``paused_partitions`` stopped by
     the user or by back-pressure. ``error`` is the fatal error, if there is one. ``blocking`` names
-    the record that each of the ``revoking`` partitions waits for, if it waits for one.
+    the record that each of the ``revoking`` partitions waits for, if it waits for one. ``skipped``
+    counts records that were not delivered, because the completion map of a commit said that a
+    former owner of their partition had finished them.
     """
 
     state: str
@@ -84,6 +86,7 @@ class Health(NamedTuple):
     paused_partitions: frozenset[TopicPartition]
     error: Exception | None = None
     blocking: tuple[BlockingRecord, ...] = ()
+    skipped: int = 0
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -47,6 +47,7 @@ class ConsumerOptions(TypedDict, total=False):
     null_keys: NullKeys
     max_in_flight: int
     commit_interval: float
+    completion_map: int
     client_id: str
     group_instance_id: str | None
     client_rack: str | None
@@ -125,6 +126,13 @@ class ConsumerConfig:
     commit_interval: float = 1.0
     """Seconds between commits of what counts. Hazard: after a crash, up to this much work is
     repeated."""
+
+    completion_map: int = 512
+    """Characters of commit metadata, at most 4096, in which each commit tells which records are
+    done *beyond* the committed offset: after a crash or a rebalance the next owner does not handle
+    them again. Empty as long as nothing is. 0 switches it off, and leaves out of account what is
+    found. Hazard: many characters times many partitions are load on the broker; what does not fit
+    is repeated."""
 
     client_id: str = "asyncrevoke"
     """The name by which brokers' logs, quotas and metrics know this client."""
@@ -348,6 +356,7 @@ _CHECKS: dict[str, checks.Check] = {
     "null_keys": checks.choice("ordered", "unordered"),
     "max_in_flight": checks.count(),
     "commit_interval": checks.seconds(),
+    "completion_map": checks.count(least=0, most=4096),
     "client_id": checks.text,
     "group_instance_id": checks.optional(checks.text),
     "client_rack": checks.optional(checks.text),

@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.buffer import RecordBuffer
+from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.core.effects import Notify, NotifyKind
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, State, Step
@@ -39,6 +40,8 @@ class Assignment:
             kind: {} for kind in _NOTICE_ORDER
         }
         self.in_flight = 0
+        # Records that former owners had finished, in buffers that are gone.
+        self._skipped = 0
         # Lost, and not yet told to the user by a poll result.
         self.lost: dict[TopicPartition, PartitionInstance] = {}
         self.on_positioned: Callable[[PartitionInstance], None] = lambda _instance: None
@@ -86,17 +89,25 @@ class Assignment:
             added.append(instance)
         return added
 
-    def place(self, instance: PartitionInstance, offset: int, leader_epoch: int = -1) -> None:
-        """Give an instance a position: its first one, or one that was sought."""
+    def place(
+        self,
+        instance: PartitionInstance,
+        offset: int,
+        leader_epoch: int = -1,
+        finished: CompletionMap | None = None,
+    ) -> None:
+        """Give an instance a position: its first one, or one that was sought. Records that are
+        ``finished`` will not be delivered."""
         if instance.ledger is not None:
             old = instance.ledger
             if old.in_flight:
                 instance.old_ledgers[old.ledger_id] = old
             else:
                 del self._by_ledger[old.ledger_id]
-        ledger = Ledger(next(_LEDGER_IDS), offset, leader_epoch)
+        ledger = Ledger(next(_LEDGER_IDS), offset, leader_epoch, finished)
         instance.ledger = ledger
-        instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset)
+        instance.unchecked = False
+        self._read_from(instance, ledger, offset)
         self._ledger_ids.add(ledger.ledger_id)
         self._by_ledger[ledger.ledger_id] = instance
         if instance.state is State.INIT:
@@ -108,14 +119,23 @@ class Assignment:
         """Start reading again at ``offset``, for the same ledger (its tail was truncated)."""
         ledger = instance.ledger
         if ledger is not None:
-            instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset)
+            self._read_from(instance, ledger, offset)
             self.on_positioned(instance)
 
+    def _read_from(self, instance: PartitionInstance, ledger: Ledger, offset: int) -> None:
+        if instance.buffer is not None:
+            self._skipped += instance.buffer.skipped
+        finished = ledger.finished
+        instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset, finished)
+
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
-        """It goes on after a stop: what was abandoned meanwhile is read again, and all after it."""
+        """It goes on after a stop: what was abandoned meanwhile is read again, and all after it
+        that is not done."""
         ledger = instance.ledger
         if ledger is not None and ledger.has_abandoned:
-            self.place(instance, ledger.commit_point, ledger.commit_epoch)
+            runs = tuple(ledger.finished_runs())
+            finished = CompletionMap(runs, ledger.leader_epoch) if runs else None
+            self.place(instance, ledger.commit_point, ledger.commit_epoch, finished)
 
     def settle(self, instance: PartitionInstance) -> None:
         """Count every record of it as done that was returned and that no task holds."""
@@ -142,6 +162,8 @@ class Assignment:
         for ledger_id in (*instance.old_ledgers, *self._current_ledger(instance)):
             del self._by_ledger[ledger_id]
         self.on_ended(instance)
+        if instance.buffer is not None:
+            self._skipped += instance.buffer.skipped
         instance.buffer = None
         if instance.state is State.LOST:
             self.lost[instance.partition] = instance
@@ -152,6 +174,11 @@ class Assignment:
     @staticmethod
     def _current_ledger(instance: PartitionInstance) -> tuple[int, ...]:
         return () if instance.ledger is None else (instance.ledger.ledger_id,)
+
+    def skipped_records(self) -> int:
+        """Records that were not delivered because former owners had finished them."""
+        buffers = (instance.buffer for instance in self._live.values())
+        return self._skipped + sum(buffer.skipped for buffer in buffers if buffer is not None)
 
     def _notice(self, kind: NotifyKind, partition: TopicPartition) -> None:
         self._notices[kind][partition] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.core.completion_map import CompletionMap, Run
     from asyncrevoke.model import Record, TopicPartition
 
 
@@ -21,6 +23,7 @@ class RecordBuffer:
     ones as far as they are known; ``fetch_position`` is the next offset to fetch, the end of what
     is buffered. ``buffered`` counts records not taken yet: an estimate from the batches' headers,
     0 only if there is nothing to deliver. ``size`` is the bytes held. The epochs are -1 if unknown.
+    What is ``finished`` is passed over, and counted in ``skipped``.
     """
 
     __slots__ = (
@@ -31,17 +34,27 @@ class RecordBuffer:
         "buffered",
         "fetch_epoch",
         "fetch_position",
+        "finished",
         "leader_epoch",
         "ledger_id",
         "partition",
         "position",
         "size",
+        "skipped",
     )
 
-    def __init__(self, partition: TopicPartition, ledger_id: int, position: int) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        ledger_id: int,
+        position: int,
+        finished: CompletionMap | None = None,
+    ) -> None:
         self.partition = partition
         self.ledger_id = ledger_id
         self.position = position
+        self.finished = finished
+        self.skipped = 0
         self.fetch_position = position
         self.fetch_epoch = -1
         self.leader_epoch = -1
@@ -136,6 +149,8 @@ class RecordBuffer:
             first, last = decoded[0].offset, decoded[-1].offset
             if not self.position <= first <= last - len(decoded) + 1 < batch.next_offset > last:
                 raise CorruptBatch(f"records {first}..{last} do not fit their batch")
+            if self.finished is not None:
+                decoded = self._without_finished(self.finished, decoded, batch.leader_epoch)
         # Decoding may have unpacked it.
         self._open_size = batch.size
         self.size += self._open_size - packed
@@ -143,6 +158,27 @@ class RecordBuffer:
         self._decoded = decoded
         self._cursor = 0
         return decoded
+
+    def _without_finished(
+        self, finished: CompletionMap, decoded: list[Record], leader_epoch: int
+    ) -> list[Record]:
+        runs = finished.runs
+        if decoded[0].offset >= runs[-1][1]:
+            self.finished = None
+            return decoded
+        if leader_epoch > finished.leader_epoch:
+            # Written by a later leader: what was finished had this offset before the log was cut.
+            return decoded
+        number = bisect_right(runs, decoded[0].offset, key=_end)
+        kept: list[Record] = []
+        for record in decoded:
+            offset = record.offset
+            while number < len(runs) and runs[number][1] <= offset:
+                number += 1
+            if number == len(runs) or offset < runs[number][0]:
+                kept.append(record)
+        self.skipped += len(decoded) - len(kept)
+        return kept
 
     def _close(self, batch: RecordBatch) -> None:
         self._batches.popleft()
@@ -158,3 +194,7 @@ class RecordBuffer:
             batch, _ = self._batches.popleft()
             self.position = batch.next_offset
             self.size -= batch.size
+
+
+def _end(run: Run) -> int:
+    return run[1]

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.outbox import Outbox, Reply
 
@@ -95,11 +96,13 @@ class Commits:
         config: ConsumerConfig,
         coordinator: Coordinator,
         assignment: Assignment,
+        maps: CompletionMaps,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
         self._assignment = assignment
+        self._maps = maps
         self._manual = config.commit_mode == "manual"
         self.membership: Membership | None = None
         self.on_acknowledged: Callable[[float, list[PartitionInstance]], None] = (
@@ -144,10 +147,14 @@ class Commits:
         if ledger is None:
             return None
         point = ledger.commit_point
-        if point == instance.acked and not instance.commit_owed:
+        finished = self._maps.metadata(instance, ledger)
+        if point == instance.acked and finished == instance.acked_map and not instance.commit_owed:
             return None
         return CommitEntry(
-            partition=instance.partition, offset=point, leader_epoch=ledger.commit_epoch
+            partition=instance.partition,
+            offset=point,
+            leader_epoch=ledger.commit_epoch,
+            metadata=finished,
         )
 
     def is_acknowledged(self, instance: PartitionInstance) -> bool:
@@ -166,6 +173,7 @@ class Commits:
 
     def _interval(self, now: float) -> None:
         self._scheduled = False
+        self._maps.look()
         self.flush(now)
 
     def flush(self, now: float) -> None:
@@ -234,6 +242,7 @@ class Commits:
             table.pop(instance, None)
         self._uncertain.pop(instance, None)
         self._refused.pop(instance, None)
+        self._maps.forget(instance)
         self._waiters.check()
 
     # --- sending ---------------------------------------------------------------------------------
@@ -327,7 +336,7 @@ class Commits:
             elif verdict is Verdict.AMBIGUOUS:
                 self._doubt(instance)
             elif verdict is Verdict.TOO_LARGE:
-                self._strip(instance)
+                self._strip(now, instance, entry)
             elif verdict is Verdict.REFUSED:
                 self._refuse(now, instance, error)
         if acked:
@@ -353,6 +362,7 @@ class Commits:
         self, flight: _Flight, instance: PartitionInstance, entry: CommitEntry
     ) -> None:
         instance.acked = entry.offset
+        instance.acked_map = entry.metadata
         sequence = flight.sequences.get(instance, 0)
         self._acked_sequence[instance] = sequence
         if self._manual and self._sequence.get(instance, 0) == sequence:
@@ -363,8 +373,14 @@ class Commits:
         if ledger is not None and ledger.commit_point >= entry.offset:
             instance.commit_owed = False
 
-    def _strip(self, instance: PartitionInstance) -> None:
+    def _strip(self, now: float, instance: PartitionInstance, entry: CommitEntry) -> None:
         wanted = self._wanted.get(instance)
+        if not entry.metadata:
+            # There is nothing left to leave out; the broker's limits may change.
+            self._again(now)
+            return
+        if not self._manual:
+            self._maps.too_large(instance, entry.metadata)
         if wanted is not None:
             self._outbox.emit(
                 "error",

@@ -14,6 +14,7 @@ from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.assignors.registry import find_assignors
 from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.coordinator import Coordinator
 from asyncrevoke.core.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.fetching import Fetching
@@ -67,7 +68,8 @@ class ConsumerCore:
         self._revocation = Revocation(outbox, config, self._assignment)
         self._cluster = Cluster(outbox, config, bootstrap)
         self._coordinator = Coordinator(outbox, config, self._cluster)
-        self._commits = Commits(outbox, config, self._coordinator, self._assignment)
+        maps = CompletionMaps(outbox, config)
+        self._commits = Commits(outbox, config, self._coordinator, self._assignment, maps)
         self._positions = Positions(
             outbox,
             config,
@@ -78,9 +80,11 @@ class ConsumerCore:
         self._fetching = Fetching(outbox, config, self._cluster, decode)
         self._fetching.wall_clock_offset = wall_clock_offset
         self._lookups = Lookups(outbox, config, self._cluster, self._coordinator)
-        self._tracking = Tracking(outbox, config, self._assignment, self._revocation, self._commits)
+        self._tracking = Tracking(
+            outbox, config, self._assignment, self._revocation, self._commits, maps
+        )
         self._seeking = Seeking(
-            outbox, config, self._assignment, self._positions, self._fetching, self._commits
+            outbox, config, self._assignment, self._positions, self._fetching, self._commits, maps
         )
         self._poller = Poller(
             outbox, config, self._assignment, self._revocation, self._tracking, self._fetching
@@ -124,6 +128,8 @@ class ConsumerCore:
         self._commits.on_refused = self._revocation.refuse
         self._positions.on_found = self._seeking.found
         self._fetching.on_out_of_range = self._seeking.out_of_range
+        self._fetching.on_log_end = self._seeking.log_end_known
+        self._fetching.on_passed = self._tracking.passed
         self._fetching.blocked = self._seeking.is_blocked
         self._tracking.after = self._after
         self._cluster.on_change = self._cluster_changed
@@ -540,5 +546,6 @@ class ConsumerCore:
             assigned=len(self._assignment),
             revoking=len(self._assignment.revoking()),
             paused_partitions=self.paused(),
+            skipped=self._assignment.skipped_records(),
             error=self._poller.fatal,
         )

@@ -30,7 +30,8 @@ _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_avail
 
 
 class FetchAnswers:
-    """Takes answers in. ``on_appended(source)`` is called for each buffer that has changed."""
+    """Takes answers in. ``on_appended(source)`` is called for each buffer that has changed,
+    ``on_log_end(now, instance)`` for the first answer about an unchecked instance."""
 
     def __init__(
         self, config: ConsumerConfig, cluster: Cluster, decode: RecordDecoder, log: WaitLog
@@ -48,6 +49,7 @@ class FetchAnswers:
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
         )
+        self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
 
     def polled(self) -> None:
@@ -74,6 +76,8 @@ class FetchAnswers:
                 instance.high_watermark = fetched.high_watermark
                 instance.last_stable_offset = fetched.last_stable_offset
                 instance.log_start = fetched.log_start_offset
+                if instance.unchecked:
+                    self.on_log_end(now, instance)
             if (
                 instance.buffer is not asked.buffer
                 or instance.state is not State.ACTIVE

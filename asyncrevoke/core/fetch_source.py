@@ -35,6 +35,8 @@ class Gate(Protocol):
     wall_time: float
     # Sources whose next record is not due.
     early: list[FetchSource]
+    # Sources that were drained of batches without anything to deliver.
+    barren: list[FetchSource]
 
 
 class FetchSource:
@@ -184,6 +186,8 @@ class FetchSource:
             self._gate.spoiled.append(self)
             self._left = 0
             return []
+        if not records:
+            self._gate.barren.append(self)
         self._left -= len(records)
         return records
 

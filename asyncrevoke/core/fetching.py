@@ -47,9 +47,10 @@ class Fetching:
     """Plans fetches and hands out what they bring.
 
     The composer sets ``blocked(instance)`` (nothing of it may be delivered or fetched now),
-    ``room(instance)`` (how many records it may deliver now), ``on_out_of_range(now, instance)``
-    and ``on_error(now, error)``, calls :meth:`add` also after a new buffer was put in place, and
-    :meth:`plan` after every event.
+    ``room(instance)`` (how many records it may deliver now), ``on_out_of_range(now, instance)``,
+    ``on_passed(now, instance)`` (its position has moved, and nothing was delivered),
+    ``on_log_end(now, instance)`` and ``on_error(now, error)``, calls :meth:`add` also after a new
+    buffer was put in place, and :meth:`plan` after every event.
     """
 
     def __init__(
@@ -64,11 +65,14 @@ class Fetching:
         self._answers.on_appended = self._appended
         self._answers.on_error = self._error
         self._answers.on_out_of_range = self._out_of_range
+        self._answers.on_log_end = self._log_end
         self.blocked: Callable[[PartitionInstance], bool] = lambda _instance: False
         self.room: Callable[[PartitionInstance], int] = lambda _instance: _UNLIMITED
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
         )
+        self.on_passed: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
+        self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         self.round = 0
         self.spoiled: list[FetchSource] = []
@@ -78,6 +82,7 @@ class Fetching:
         self.wall_clock_offset = 0.0
         self.wall_time = 0.0
         self.early: list[FetchSource] = []
+        self.barren: list[FetchSource] = []
         self._sources: dict[TopicPartition, FetchSource] = {}
         self._ring: FairShare[TopicPartition, Record] = FairShare()
         self._lanes: dict[int, Lane] = {}
@@ -93,6 +98,9 @@ class Fetching:
 
     def _out_of_range(self, now: float, instance: PartitionInstance) -> None:
         self.on_out_of_range(now, instance)
+
+    def _log_end(self, now: float, instance: PartitionInstance) -> None:
+        self.on_log_end(now, instance)
 
     @property
     def buffered_bytes(self) -> int:
@@ -370,6 +378,11 @@ class Fetching:
             self._drained(now, source)
         for source in spoiled:
             self._drained(now, source)
+        barren, self.barren = self.barren, []
+        for source in barren:
+            if source.instance.partition not in taken:
+                self._drained(now, source)
+                self.on_passed(now, source.instance)
         return taken
 
     def _wait_until_due(self, now: float) -> None:

@@ -11,19 +11,23 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from heapq import merge
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from asyncrevoke.core.completion_map import CompletionMap, Run
     from asyncrevoke.model import Record
 
 _PENDING = 0  # delivered
 _HELD = 1  # delivered, and a task runs it
 _DONE = 2
-_HOLE = 3  # no record has this offset
+_HOLE = 3  # no record has this offset, or a former owner has finished it
+_ABANDONED = 4  # ended without being done
 
 _FINISHED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
+_IS_FINISHED = b"\0\0\1\1" + bytes(252)
 _SETTLE = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
 _WIDEST_HOLE = 16
 _COMPACT_BEYOND = 4096
@@ -33,7 +37,8 @@ class Ledger:
     """The completions of one partition instance since it was positioned.
 
     ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
-    epoch that was committed with the starting position, -1 if unknown.
+    epoch that was committed with the starting position, -1 if unknown. ``finished`` is what a
+    former owner has finished beyond it: it will not be delivered.
     """
 
     __slots__ = (
@@ -52,19 +57,27 @@ class Ledger:
         "_shift",
         "_slices",
         "_untracked",
+        "finished",
         "ledger_id",
         "position",
     )
 
-    def __init__(self, ledger_id: int, position: int, leader_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        ledger_id: int,
+        position: int,
+        leader_epoch: int = -1,
+        finished: CompletionMap | None = None,
+    ) -> None:
         self.ledger_id = ledger_id
         self.position = position
+        self.finished = finished
         self._first = position
         self._flags = bytearray()
         self._head = 0  # index of the first record that is not done
         self._open = 0  # tracked records that are not done
         self._held = 0
-        self._abandoned: int | None = None  # the lowest offset that ended without being done
+        self._abandoned = 0
         # Where each segment begins: its offset, and the index of its first byte.
         self._segment_offsets = array("q")
         self._segment_indices = array("q")
@@ -98,7 +111,7 @@ class Ledger:
     @property
     def has_abandoned(self) -> bool:
         """Whether a record has ended without being done: the commit point never moves past it."""
-        return self._abandoned is not None
+        return self._abandoned > 0
 
     @property
     def held(self) -> int:
@@ -108,8 +121,10 @@ class Ledger:
     @property
     def commit_point(self) -> int:
         """The offset of the first record that is not done, else ``position``."""
-        ended = self._ended_to
-        return ended if self._abandoned is None else min(self._abandoned, ended)
+        if not (self._open or self._abandoned):
+            return self._slices[0][0] if self._slices else self.position
+        offset = self._offset_at(self._head)
+        return min(self._slices[0][0], offset) if self._slices else offset
 
     @property
     def commit_epoch(self) -> int:
@@ -120,6 +135,27 @@ class Ledger:
         return self._epochs[bisect_left(self._epoch_starts, self.commit_point) - 1]
 
     @property
+    def leader_epoch(self) -> int:
+        """The highest leader epoch that anything finished may have, -1 if unknown."""
+        delivered = self._epochs[-1]
+        return delivered if self.finished is None else max(delivered, self.finished.leader_epoch)
+
+    @property
+    def width(self) -> int:
+        """Offsets that are kept track of one by one: the memory used, in bytes."""
+        return len(self._flags)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether surely nothing is finished beyond the commit point."""
+        return not (self._open or self._abandoned) and self.finished is None
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Differs whenever what is finished differs."""
+        return self.commit_point, self.position, self._open
+
+    @property
     def oldest(self) -> int | None:
         """The offset of the first record that is not done, None if all are."""
         return self.commit_point if self.in_flight else None
@@ -127,7 +163,11 @@ class Ledger:
     @property
     def oldest_in_flight(self) -> int | None:
         """Like ``oldest``, without what was abandoned."""
-        return self._ended_to if self.in_flight else None
+        found = [slice_[0] for slice_ in self._slices[:1]]
+        if self._open:
+            first = (self._flags.find(flag, self._head) for flag in (_PENDING, _HELD))
+            found.append(self._offset_at(min(index for index in first if index >= 0)))
+        return min(found, default=None)
 
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
         """Register records as pending, each on its own; ``position`` is the offset after them."""
@@ -179,7 +219,7 @@ class Ledger:
     def complete(self, offset: int) -> bool:
         """This record is done. False if it ended before; KeyError if it was never delivered.
 
-        Below the first record in flight every offset counts as ended.
+        Below the commit point every offset counts as ended.
         """
         if self._low <= offset < self._high:
             index = offset - self._shift
@@ -190,7 +230,7 @@ class Ledger:
         flags = self._flags
         flag = flags[index]
         if flag > _HELD:
-            if flag == _DONE or index < self._head:
+            if flag != _HOLE or index < self._head:
                 return False
             raise KeyError(offset)
         flags[index] = _DONE
@@ -234,17 +274,24 @@ class Ledger:
     def abandon(self, offset: int) -> bool:
         """This record has ended and is not done: it is in flight no longer, and the commit point
         never moves past it. False if it was done before; KeyError if it was never delivered."""
-        if not self.complete(offset):
+        index = self._locate(offset)
+        if index < 0:
             return False
-        if self._abandoned is None or offset < self._abandoned:
-            self._abandoned = offset
+        flag = self._flags[index]
+        if flag > _HELD:
+            # Ended, or (as complete says) no record.
+            return self.complete(offset)
+        self._flags[index] = _ABANDONED
+        self._abandoned += 1
+        self._open -= 1
+        self._held -= flag
         return True
 
     def settle(self) -> None:
         """All that is pending, tracked or not, is done; records held by tasks stay."""
         self._slices.clear()
         self._untracked = 0
-        if not self._held:
+        if not (self._held or self._abandoned):
             self._clear()
         elif self._held < self._open:
             self._open = self._held
@@ -261,7 +308,8 @@ class Ledger:
         flags = self._flags
         kept_to = offset
         if self._open > self._held:
-            keep = max(self._index_after(offset), flags.rfind(_HELD) + 1, flags.rfind(_DONE) + 1)
+            started = (flags.rfind(flag) for flag in (_HELD, _DONE, _ABANDONED))
+            keep = max(self._index_after(offset), *(index + 1 for index in started))
             first = flags.find(_PENDING, keep)
             if keep:
                 kept_to = max(kept_to, self._offset_at(keep - 1))
@@ -270,27 +318,54 @@ class Ledger:
                 self.position = self._offset_at(first)
                 self._cut(first)
                 self._open -= dropped
-        elif self._open:
+        elif flags:
             kept_to = max(kept_to, self._offset_at(len(flags) - 1))
         while self._slices and self._slices[-1][0] > kept_to:
             start, count = self._slices.pop()
             self._untracked -= count
             self.position = min(self.position, start)
             dropped += count
-        if not self._open:
+        if not (self._open or self._abandoned):
             self._clear()
         while self._epoch_starts[-1] >= self.position:
             self._epoch_starts.pop()
             self._epochs.pop()
         return dropped
 
-    @property
-    def _ended_to(self) -> int:
-        """The offset of the first record in flight, else ``position``."""
-        if not self._open:
-            return self._slices[0][0] if self._slices else self.position
-        offset = self._offset_at(self._head)
-        return min(self._slices[0][0], offset) if self._slices else offset
+    # -- beyond the commit point --------------------------------------------------------------
+
+    def finished_runs(self) -> Iterator[Run]:
+        """What is finished beyond the commit point, in order; offsets without a record count."""
+        if self.finished is None:
+            return self._counted_runs()
+        point = self.commit_point
+        former = ((max(first, point), end) for first, end in self.finished.runs if end > point)
+        return _joined(merge(former, self._counted_runs()))
+
+    def count_done(self, offset: int) -> int:
+        """How many records at ``offset`` and beyond are done."""
+        return self._flags.count(_DONE, self._index_after(offset - 1))
+
+    def _counted_runs(self) -> Iterator[Run]:
+        """Between the records that are not done, up to ``position``."""
+        if self._slices or not (self._open or self._abandoned):
+            return
+        head, indices = self._head, self._segment_indices
+        finished = self._flags[head:].translate(_IS_FINISHED)
+        at = self.commit_point
+        for number in range(bisect_right(indices, head) - 1, len(indices)):
+            shift = self._segment_offsets[number] - indices[number] + head
+            last = number + 1 == len(indices)
+            stop = len(finished) if last else indices[number + 1] - head
+            index = finished.find(0, max(indices[number] - head, 0), stop)
+            while index >= 0:
+                if index + shift > at:
+                    yield at, index + shift
+                index = finished.find(1, index, stop)
+                at = (index if index >= 0 else stop) + shift
+                index = finished.find(0, index, stop) if index >= 0 else -1
+        if at < self.position:
+            yield at, self.position
 
     # -- segments -----------------------------------------------------------------------------
 
@@ -327,7 +402,7 @@ class Ledger:
             self._use_segment(number)
             if offset < self._high:
                 return offset - self._shift
-        if self._first <= offset < self._ended_to:
+        if self._first <= offset < self.commit_point:
             return -1
         raise KeyError(offset)
 
@@ -348,7 +423,7 @@ class Ledger:
 
     def _advance(self, index: int) -> None:
         """The head moves to the first record at or after ``index`` that is not done."""
-        if not self._open:
+        if not (self._open or self._abandoned):
             self._clear()
             return
         flags = self._flags
@@ -382,3 +457,18 @@ class Ledger:
         self._open = self._held = self._head = self._low = self._high = 0
         self._flags.clear()
         del self._segment_offsets[:], self._segment_indices[:]
+
+
+def _joined(runs: Iterable[Run]) -> Iterator[Run]:
+    """The same, with those that touch or overlap as one."""
+    current: Run | None = None
+    for first, end in runs:
+        if current is None:
+            current = first, end
+        elif first <= current[1]:
+            current = current[0], max(current[1], end)
+        else:
+            yield current
+            current = first, end
+    if current is not None:
+        yield current

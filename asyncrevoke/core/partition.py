@@ -103,11 +103,16 @@ TERMINAL = frozenset((State.RELEASED, State.LOST))
 class PartitionInstance:
     """One assignment of ``partition``. ``instance_id`` grows with every assignment.
 
-    ``acked`` is the offset that the broker is known to hold as committed, None if it holds none.
+    ``acked`` is the offset that the broker is known to hold as committed, None if it holds none,
+    and ``acked_map`` the completion map beside it. ``unchecked``: the map that was found there has
+    not been compared with the log yet. ``ahead``: so much is done beyond a record that is not, that
+    nothing more is to be delivered.
     """
 
     __slots__ = (
         "acked",
+        "acked_map",
+        "ahead",
         "buffer",
         "commit_owed",
         "deadline",
@@ -121,6 +126,7 @@ class PartitionInstance:
         "partition",
         "paused",
         "state",
+        "unchecked",
     )
 
     def __init__(self, partition: TopicPartition, instance_id: int) -> None:
@@ -133,6 +139,9 @@ class PartitionInstance:
         # From before a seek: they move no commit point, but hold the release until they end.
         self.old_ledgers: dict[int, Ledger] = {}
         self.acked: int | None = None
+        self.acked_map = ""
+        self.unchecked = False
+        self.ahead = False
         # A position from the reset policy or a seek is to be committed even if nothing was done.
         self.commit_owed = False
         self.paused = False

@@ -24,6 +24,7 @@ from asyncrevoke.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -73,7 +74,7 @@ _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 class Positions:
     """Finds positions, many at a time, and asks again for as long as it takes.
 
-    The composer sets ``on_found(now, instance, offset, leader_epoch, from_reset)`` and
+    The composer sets ``on_found(now, instance, found, from_reset)`` and
     ``on_error(now, error)``. An instance that ends, or that was placed otherwise meanwhile, is
     left alone; one whose revoke is under way waits for its end or its withdrawal.
     """
@@ -92,8 +93,8 @@ class Positions:
         self._coordinator = coordinator
         self._wall_now_ms = wall_now_ms
         self._log = WaitLog(outbox)
-        self.on_found: Callable[[float, PartitionInstance, int, int, bool], None] = (
-            lambda _now, _instance, _offset, _epoch, _from_reset: None
+        self.on_found: Callable[[float, PartitionInstance, OffsetAndMetadata, bool], None] = (
+            lambda _now, _instance, _found, _from_reset: None
         )
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         # Topics of which nothing may be skipped, whatever the configuration says.
@@ -312,7 +313,8 @@ class Positions:
         if found is None:
             self._again(now, instance, search, "the answer leaves it out")
         elif found.error is ErrorCode.none and found.offset >= 0:
-            self._found(now, instance, found.offset, found.leader_epoch, from_reset=False)
+            committed = OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
+            self._found(now, instance, committed, from_reset=False)
         elif found.error is ErrorCode.none and found.offset == -1:
             self._apply_policy(now, instance, "the group has committed nothing")
         elif found.error is ErrorCode.none:
@@ -390,9 +392,12 @@ class Positions:
             search.ask = Ask.TIMESTAMP
             search.due = now
         elif found.offset >= 0:
-            self._found(now, instance, found.offset, found.leader_epoch, from_reset=True)
+            listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
+            self._found(now, instance, listed, from_reset=True)
         elif search.end is not None and search.ask is Ask.TIMESTAMP:
-            self._found(now, instance, *search.end, from_reset=True)
+            offset, leader_epoch = search.end
+            end = OffsetAndMetadata(offset, "", leader_epoch)
+            self._found(now, instance, end, from_reset=True)
         else:
             self._again(now, instance, search, f"{found.offset} is no offset")
 
@@ -426,15 +431,14 @@ class Positions:
         self,
         now: float,
         instance: PartitionInstance,
-        offset: int,
-        leader_epoch: int,
+        found: OffsetAndMetadata,
         *,
         from_reset: bool,
     ) -> None:
         del self._searches[instance]
         if not self._searches:
             self._log.over(now, "position", "all positions are known")
-        self.on_found(now, instance, offset, leader_epoch, from_reset)
+        self.on_found(now, instance, found, from_reset)
 
 
 def _name(instance: PartitionInstance) -> str:

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.commits import Commits
+    from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.positions import Positions
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 
 class Seeking:
@@ -32,6 +33,7 @@ class Seeking:
         positions: Positions,
         fetching: Fetching,
         commits: Commits,
+        maps: CompletionMaps,
     ) -> None:
         self._outbox = outbox
         self._commits_by_itself = config.commit_mode != "manual"
@@ -39,6 +41,7 @@ class Seeking:
         self._positions = positions
         self._fetching = fetching
         self._commits = commits
+        self._maps = maps
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         # Instances whose new position is looked up, and the ticket that waits for it.
         self._tickets: dict[PartitionInstance, int] = {}
@@ -128,7 +131,7 @@ class Seeking:
 
     def is_blocked(self, instance: PartitionInstance) -> bool:
         """Whether nothing of it is to be delivered or fetched now."""
-        return instance.paused or instance in self._tickets
+        return instance.paused or instance.ahead or instance in self._tickets
 
     def find(self, now: float, instances: list[PartitionInstance]) -> None:
         """Look up where these new instances start."""
@@ -138,19 +141,29 @@ class Seeking:
         self,
         now: float,
         instance: PartitionInstance,
-        offset: int,
-        leader_epoch: int,
+        found: OffsetAndMetadata,
         from_reset: bool,
     ) -> None:
         """A position was looked up."""
         if not (instance.terminal or instance.revoking):
             if from_reset:
-                self._place(now, instance, offset, leader_epoch)
+                self._place(now, instance, found.offset, found.leader_epoch)
             else:
-                self._assignment.place(instance, offset, leader_epoch)
-                instance.acked = offset
+                finished = self._maps.read(found.offset, found.metadata)
+                self._assignment.place(instance, found.offset, found.leader_epoch, finished)
+                instance.unchecked = finished is not None
+                instance.acked = found.offset
+                # What is no map of ours is left alone until there is something to commit.
+                instance.acked_map = "" if finished is None else found.metadata
                 self._outbox.wake()
         self._settle_ticket(instance)
+
+    def log_end_known(self, now: float, instance: PartitionInstance) -> None:
+        """The first fetch was answered: a completion map can be compared with the log."""
+        if not self._maps.check(instance):
+            # When the log has grown, the next owner could take it for a true one.
+            instance.commit_owed = True
+            self._commits.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log."""

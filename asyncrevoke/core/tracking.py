@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.commits import Commits
+    from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.ledger import Ledger
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
@@ -41,11 +42,13 @@ class Tracking:
         assignment: Assignment,
         revocation: Revocation,
         commits: Commits,
+        maps: CompletionMaps,
     ) -> None:
         self._outbox = outbox
         self._assignment = assignment
         self._revocation = revocation
         self._commits = commits
+        self._maps = maps
         self._max_in_flight = config.max_in_flight
         # Polls for a record or two at a time would cost more than what they return.
         self._enough_room = min(config.max_poll_records, max(1, config.max_in_flight // 8))
@@ -137,10 +140,19 @@ class Tracking:
         buffer = instance.buffer
         if self._one_by_one:
             instance.ledger.deliver(records, buffer.position, buffer.leader_epoch)
+            self._maps.delivered(instance, instance.ledger)
         else:
             instance.ledger.deliver_untracked(len(records), buffer.position, buffer.leader_epoch)
         self._assignment.in_flight += len(records)
         self._returned.append(instance)
+
+    def passed(self, now: float, instance: PartitionInstance) -> None:
+        """Everything that was fetched of it need not be delivered: count it as passed."""
+        ledger, buffer = instance.ledger, instance.buffer
+        if ledger is not None and buffer is not None and buffer.position > ledger.position:
+            ledger.deliver([], buffer.position, buffer.leader_epoch)
+            if self._commits_by_itself:
+                self._commits.schedule(now)
 
     def settle(self, now: float) -> None:
         """The next step starts: the last batch counts, except for what tasks hold."""

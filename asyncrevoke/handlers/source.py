@@ -85,7 +85,7 @@ class RecordSource(Protocol):
         already, or its partition is lost or released.
 
         A partition that goes on afterwards (its revoke is withdrawn, or it is resumed) returns it
-        again, and all after it.
+        again, and all after it that is not done.
         """
         ...
 

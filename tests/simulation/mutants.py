@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.core import assignment as assignment_module
+from asyncrevoke.core import completion_map, completion_maps
+from asyncrevoke.core import ledger as ledger_module
 from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.assignors import cooperative_sticky
 from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.effects import NotifyKind
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.ledger import Ledger
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from asyncrevoke.core.completion_map import CompletionMap
     from asyncrevoke.model import GroupMetadata, TopicPartition
 
 
@@ -87,6 +91,15 @@ def slow_tasks_and_a_crowd(
         )
 
     return tweak
+
+
+def crashes_amid_slow_tasks(schedule: Schedule) -> Schedule:
+    """Members die while some of their work takes seconds, and more has been done beyond it."""
+    members = tuple(MemberPlan(0.1 * n, Shape.TASKS, Pace(0.05, 4.0, 0.1)) for n in range(3))
+    crashes = tuple(Incident(3.0 + n, Kind.CRASH, schedule.seed + n) for n in range(2))
+    return dataclasses.replace(
+        schedule, members=members, incidents=crashes, topics=(4,), duration=9.0, produce_every=0.15
+    )
 
 
 def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
@@ -263,6 +276,29 @@ def commits_rewind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "commit_point", property(sometimes_less))
 
 
+def maps_are_read_one_too_far(patch: pytest.MonkeyPatch) -> None:
+    def shifted(offset: int, metadata: str) -> CompletionMap | None:
+        found = completion_map.decode(offset, metadata)
+        if found is None:
+            return None
+        return found._replace(runs=tuple((first - 1, end) for first, end in found.runs))
+
+    patch.setattr(completion_maps, "decode", shifted)
+
+
+def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
+    def read(_self: CompletionMaps, _offset: int, _metadata: str) -> CompletionMap | None:
+        return None
+
+    patch.setattr(CompletionMaps, "read", read)
+
+
+def maps_count_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
+    table = bytearray(ledger_module._IS_FINISHED)
+    table[ledger_module._PENDING] = 1
+    patch.setattr(ledger_module, "_IS_FINISHED", bytes(table))
+
+
 def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def barrier(_self: ClassicMembership, _now: float) -> None:
         return
@@ -305,6 +341,26 @@ MUTANTS = [
         ("I6",),
     ),
     Mutant("commits rewind", commits_rewind, ("I4",)),
+    Mutant(
+        "maps are read one record too far",
+        maps_are_read_one_too_far,
+        ("I6", "I14", "I18"),
+        disturbance=Disturbance.FAULTS,
+        tweak=crashes_amid_slow_tasks,
+    ),
+    Mutant(
+        "maps are not read",
+        maps_are_not_read,
+        ("I19",),
+        disturbance=Disturbance.FAULTS,
+        tweak=crashes_amid_slow_tasks,
+    ),
+    Mutant(
+        "maps count what was never started",
+        maps_count_what_was_dropped,
+        ("I18",),
+        tweak=slow_tasks_and_a_crowd(Shape.TASKS),
+    ),
     Mutant(
         "the barrier is ignored",
         barrier_is_ignored,

@@ -90,6 +90,7 @@ class ScriptedBrokers:
         self.coordinator = 1
         # What OffsetFetch answers; 0 for what is not in it.
         self.committed: dict[TopicPartition, int] = {}
+        self.metadata: dict[TopicPartition, str] = {}
         self.silent: set[type[Request]] = set()
         # Heartbeats are answered with it, unless it is None.
         self.pulse: ErrorCode | None = None
@@ -169,6 +170,7 @@ class ScriptedBrokers:
                             partition=partition,
                             error=ErrorCode.none,
                             offset=self.committed.get(partition, 0),
+                            metadata=self.metadata.get(partition, ""),
                         )
                         for partition in partitions
                     ),

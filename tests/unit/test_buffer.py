@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrevoke.core.buffer import RecordBuffer
+from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.records import CorruptBatch
@@ -115,6 +116,33 @@ def test_epochs_follow_what_was_taken_and_what_was_fetched() -> None:
     assert buffer.leader_epoch == 3
     buffer.take(2)
     assert buffer.leader_epoch == 4
+
+
+def finished(*runs: tuple[int, int], epoch: int = 0) -> CompletionMap:
+    return CompletionMap(runs, epoch)
+
+
+def test_what_is_finished_is_passed_and_counted() -> None:
+    buffer = RecordBuffer(TP, 1, 0, finished((1, 3), (5, 6), (8, 30)))
+    buffer.append([dense(0, 10), dense(10, 20), dense(30, 2)])
+    assert offsets(buffer.take(2)) == [0, 3]
+    assert buffer.position == 4
+    assert offsets(buffer.take(99)) == [4, 6, 7, 30, 31]
+    assert (buffer.position, buffer.buffered, buffer.skipped) == (32, 0, 25)
+    assert buffer.finished is None, "it costs nothing any more"
+
+
+def test_what_was_written_by_a_later_leader_is_not_passed() -> None:
+    buffer = RecordBuffer(TP, 1, 0, finished((1, 9), epoch=3))
+    buffer.append([dense(0, 3, epoch=3), dense(3, 3, epoch=4), dense(6, 4, epoch=3)])
+    assert offsets(buffer.take(99)) == [0, 3, 4, 5, 9]
+
+
+def test_a_buffer_of_finished_records_alone_is_emptied() -> None:
+    buffer = RecordBuffer(TP, 1, 2, finished((2, 9)))
+    buffer.append([dense(0, 5), dense(5, 3)])
+    assert buffer.take(1) == []
+    assert (buffer.position, buffer.buffered, buffer.size, buffer.skipped) == (8, 0, 0, 6)
 
 
 def test_records_before_a_corrupt_batch_come_first_and_the_position_stays_before_it() -> None:

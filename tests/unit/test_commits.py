@@ -10,6 +10,7 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.effects import (
     Complete,
     Event,
@@ -80,11 +81,13 @@ class Group:
         self.assignment = Assignment(self.outbox)
         self.coordinator = KnownCoordinator()
         self.member = Member()
+        config = ConsumerConfig.from_options(group_id="billing", **options)
         self.commits = Commits(
             self.outbox,
-            ConsumerConfig.from_options(group_id="billing", **options),
+            config,
             cast("Coordinator", self.coordinator),
             self.assignment,
+            CompletionMaps(self.outbox, config),
         )
         self.commits.membership = self.member
         self.assignment.on_ended = self.commits.forget

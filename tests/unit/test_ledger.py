@@ -1,12 +1,14 @@
 import itertools
 import random
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.model import Record
 
@@ -208,6 +210,11 @@ class NaiveLedger:
     def commit_point(self) -> int:
         return min([*self.open, *self.abandoned], default=self.position)
 
+    def finished(self) -> set[int]:
+        """Every offset from the commit point to the position at which nothing is to be done."""
+        left = {*self.open, *self.abandoned}
+        return {at for at in range(self.commit_point, self.position) if at not in left}
+
     @property
     def commit_epoch(self) -> int:
         before = [offset for offset in self.epochs if offset < self.commit_point]
@@ -227,7 +234,7 @@ class NaiveLedger:
 
     def complete(self, offset: int) -> bool | None:
         """None where the ledger raises."""
-        if self.first <= offset < min(self.open, default=self.position):
+        if self.first <= offset < self.commit_point:
             return False
         if offset not in self.state:
             return None
@@ -318,6 +325,39 @@ def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: in
             assert ledger.position == model.position
             assert ledger.in_flight == len(model.open)
             assert ledger.commit_epoch == model.commit_epoch
+            runs = list(ledger.finished_runs())
+            assert all(run[1] < following[0] for run, following in pairwise(runs))
+            if model.position - model.commit_point < 2000:
+                assert {at for run in runs for at in range(*run)} == model.finished()
+
+
+def test_what_a_former_owner_has_finished_is_joined_with_what_is_done() -> None:
+    ledger = Ledger(1, 10, 4, CompletionMap(((12, 14), (20, 30), (40, 45)), 6))
+    assert not ledger.is_contiguous
+    assert list(ledger.finished_runs()) == [(12, 14), (20, 30), (40, 45)]
+    ledger.deliver(records(10, 11, 14, 15), 25, 5)
+    ledger.complete(11)
+    ledger.complete(15)
+    assert list(ledger.finished_runs()) == [(11, 14), (15, 30), (40, 45)]
+    assert ledger.leader_epoch == 6
+    ledger.complete(10)
+    ledger.complete(14)
+    assert ledger.commit_point == 25
+    assert list(ledger.finished_runs()) == [(25, 30), (40, 45)]
+
+
+def test_nothing_is_finished_beyond_a_batch_that_is_pending_as_a_whole() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver_untracked(5, 5, 0)
+    assert list(ledger.finished_runs()) == []
+
+
+def test_what_is_done_beyond_an_offset_is_counted() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 50), 50, 0)
+    for offset in range(10, 40):
+        ledger.complete(offset)
+    assert [ledger.count_done(offset) for offset in (0, 10, 20, 40)] == [30, 30, 20, 0]
 
 
 def bytes_of(ledger: Ledger) -> int:

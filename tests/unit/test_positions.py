@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.model import OffsetAndMetadata
 
 NONE = ErrorCode.none
 WALL = 1_700_000_000_000
@@ -60,11 +61,11 @@ class PositionWorld(World):
         self.found: dict[PartitionInstance, tuple[int, int, bool]] = {}
 
     def _note_found(
-        self, now: float, instance: PartitionInstance, offset: int, epoch: int, from_reset: bool
+        self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
     ) -> None:
         assert instance not in self.found, "found twice"
-        self.found[instance] = (offset, epoch, from_reset)
-        self.place(instance, offset)
+        self.found[instance] = (found.offset, found.leader_epoch, from_reset)
+        self.place(instance, found.offset)
 
     @staticmethod
     def place(instance: PartitionInstance, offset: int) -> None:

@@ -1,10 +1,12 @@
-"""Oracles over what applications get and do: I1, I2, I5 to I8, I11, I17, and nothing lost."""
+"""Oracles over what applications get and do: I1, I2, I5 to I8, I11, I17 to I19, nothing lost."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.completion_map import decode
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 
@@ -49,6 +51,8 @@ class DeliveryOracles:
         # A commit that arrived late, after a newer one, and was seen by no one of its sender's.
         self._rewound: dict[TopicPartition, int] = {}
         self._repeats: dict[TopicPartition, str] = {}
+        # What each client was last told to be done beyond the committed offset.
+        self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
 
     # --- poll results ----------------------------------------------------------------------------
 
@@ -111,16 +115,21 @@ class DeliveryOracles:
     ) -> None:
         log = self._books.brokers.log(partition)
         assert log is not None
+        self._check_covered(client, partition, holding, records)
         first = records[0].offset
         expected = first if holding.next is None else log.first_record_at_or_after(holding.next)
         start = bisect_left(log.offsets, expected)
         wanted = log.offsets[start : start + len(records)]
+        if holding.covered:
+            left = (each for each in log.offsets[start:] if each not in holding.covered)
+            wanted = list(islice(left, len(records)))
         got = [record.offset for record in records]
         if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:
             holding.may_jump_to = None
             if records[0].ledger_id != holding.ledger_id:
                 # Reset by the policy: from here on as if it had begun here.
                 holding.ledger_id = None
+                holding.covered = frozenset()
                 wanted = got
         if got != wanted:
             raise Violation(
@@ -131,6 +140,19 @@ class DeliveryOracles:
         if any(record.ledger_id != holding.ledger_id for record in records):
             raise Violation("I6", f"client {client}, {name(partition)}: its ledger has changed")
         holding.next = got[-1] + 1
+
+    def _check_covered(
+        self, client: int, partition: TopicPartition, holding: Holding, records: Sequence[Record]
+    ) -> None:
+        if holding.ledger_id not in (None, records[0].ledger_id):
+            return  # reset by the policy
+        for record in records:
+            if record.offset in holding.covered:
+                raise Violation(
+                    "I19",
+                    f"client {client} gets {name(partition)} offset {record.offset}, which the "
+                    "map that it has read says is done",
+                )
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
         if not self._may_commit(view):
@@ -176,7 +198,7 @@ class DeliveryOracles:
         if holding is not None and holding.next is not None and holding.next > offset + 1:
             progress = self._of(partition)
             for given in range(offset + 1, holding.next):
-                if given in progress.deliveries:
+                if given in progress.deliveries and given not in holding.covered:
                     progress.deliveries[given] = progress.deliveries[given][:-1]
             holding.next = offset + 1
 
@@ -231,6 +253,13 @@ class DeliveryOracles:
                 f"client {client} has committed {new.offset} of {name(partition)}, "
                 f"and {missing} is not done",
             )
+        for offset in self._covered(partition, new):
+            if offset not in progress.done and offset >= progress.skipped:
+                raise Violation(
+                    "I18",
+                    f"client {client} has committed {new.offset} of {name(partition)} with a map "
+                    f"in which {offset} is done, and it is not",
+                )
         if old is not None and new.offset < old:
             if not books.network.processing_ghost:
                 raise Violation(
@@ -251,12 +280,35 @@ class DeliveryOracles:
     def offsets_fetched(self, client: int, partitions: Sequence[TopicPartition]) -> None:
         """The coordinator has read committed offsets to a client."""
         for partition in partitions:
+            stored = self._books.brokers.group.offsets.get(partition)
+            told = frozenset[int]() if stored is None else self._covered(partition, stored)
+            self._told[client, partition] = told
             sender = self._rewound.get(partition)
             if sender == client and partition in self._books.views[client].held:
                 # It can see what happened before it lets go, and has to repair it.
                 del self._rewound[partition]
             elif sender is not None:
                 self._repeats[partition] = "a commit arrived after its sender had given up"
+
+    def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
+        """A position was found; with a committed offset, its map was read."""
+        config = view.member.config
+        if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
+            holding.covered = self._told.get((view.member.client, partition), frozenset())
+            self._books.counts["skipped"] += len(holding.covered)
+
+    def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
+        """The records that are done by the map beside a committed offset."""
+        found = decode(stored.offset, stored.metadata)
+        log = self._books.brokers.log(partition)
+        if found is None or log is None:
+            return frozenset()
+        offsets = log.offsets
+        return frozenset(
+            offset
+            for first, end in found.runs
+            for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, end)]
+        )
 
     def released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A partition was given back in good order."""

@@ -205,7 +205,8 @@ class GroupOracles:
             if notice.kind is NotifyKind.ASSIGNED:
                 if partition in view.held:
                     raise Violation("I12", f"client {client}: {name(partition)} is assigned twice")
-                view.held[partition] = Holding(books.clock.now, partition in view.unset)
+                found = view.held[partition] = Holding(books.clock.now, partition in view.unset)
+                self._deliveries.assigned(view, partition, found)
             elif notice.kind is NotifyKind.REVOKED:
                 holding = view.held.pop(partition, None)
                 if holding is None:

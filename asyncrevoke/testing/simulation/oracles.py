@@ -53,6 +53,7 @@ class Holding:
     """One assignment of one partition, from the notice that it is assigned to the one that ends it.
 
     ``next`` is the offset from which the next record is expected, None before the first one.
+    ``covered`` are the offsets that the map beside its committed offset says are done.
     """
 
     since: float
@@ -62,6 +63,7 @@ class Holding:
     revoking_since: float | None = None
     announced: bool = False
     may_jump_to: int | None = None
+    covered: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, eq=False)

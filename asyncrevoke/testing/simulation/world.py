@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _GROUP = "group"
 _CLOSE_TIMEOUT = 12.0
+# The default, one that mostly has to be cut off, and none.
+_MAP_SIZES = (512, 512, 512, 20, 0)
 
 
 def topic_name(index: int) -> str:
@@ -89,6 +91,7 @@ class World:
             request_timeout=5.0,
             metadata_max_age=5.0,
             commit_interval=0.7,
+            completion_map=self.rng(f"map {client}").choice(_MAP_SIZES),
             **OPTIONS[shape],
         )
         rng = self.rng(f"member {client}")

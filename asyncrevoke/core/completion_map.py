@@ -1,0 +1,250 @@
+"""What is finished beyond the commit point, as the metadata of a commit, and back.
+
+A committed offset says that all before it is done. What is done beyond it is a list of *runs*, in
+offsets from the committed one; offsets without a record count as done, which keeps the runs few::
+
+    "ar1" kind base64url( varint(span) varint(leader epoch + 1) crc32 body )
+
+The span ends the last run. Kind R is the lengths of what is not done and of what is, by turns, as
+varints; B one bit per offset; r and b are the same, deflated. Whichever is shortest is written,
+and what does not fit is cut off at the end, never altogether.
+
+The checksum covers the committed offset too: metadata that something has carried to another offset
+(a tool that translates offsets between clusters) does not count. The leader epoch is the highest
+of the records that were delivered: what was written by a later leader cannot have been done.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import struct
+import zlib
+from bisect import bisect_right
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Its first offset, and the offset after its last one.
+Run: TypeAlias = tuple[int, int]
+
+_VERSION = "ar1"
+_PREFIX = len(_VERSION) + 1
+# More than any broker stores.
+_LONGEST = 1 << 16
+_WIDEST = 1 << 40
+_MOST_BITS = 1 << 19
+_MOST_LENGTHS = 1 << 18
+# Bits that alternate: nothing that is not periodic gets more runs into a character.
+_RUNS_PER_CHARACTER = 3
+_MOST_TRIALS = 6
+# Shorter ones are not worth the attempt to deflate them.
+_DEFLATE_BEYOND = 256
+_CRC = struct.Struct(">I")
+_DONE = re.compile("1+")
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_FROM_URL = bytes.maketrans(b"-_", b"+/")
+
+
+class CompletionMap(NamedTuple):
+    """Runs of finished offsets, in order and apart; ``leader_epoch``: see the module."""
+
+    runs: tuple[Run, ...]
+    leader_epoch: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are finished, those without a record included."""
+        return sum(end - first for first, end in self.runs)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last finished one."""
+        return self.runs[-1][1]
+
+
+class Encoded(NamedTuple):
+    """``metadata`` is empty if there is nothing to say or no room for it. What is finished from
+    ``cut_at`` on did not fit; None if all of it did."""
+
+    metadata: str
+    cut_at: int | None
+
+
+def encode(offset: int, runs: Iterable[Run], leader_epoch: int, limit: int) -> Encoded:
+    """The metadata, of at most ``limit`` characters, for a commit of ``offset``."""
+    most = _RUNS_PER_CHARACTER * limit
+    known = list(islice(runs, most + 1))
+    if not known:
+        return Encoded("", None)
+    considered = [run for run in known[:most] if run[1] - offset < _WIDEST]
+    kind, body, count = _best(offset, considered, limit)
+    cut_at = known[count][0] if count < len(known) else None
+    if not count:
+        return Encoded("", cut_at)
+    head = _varint(considered[count - 1][1] - offset) + _varint(leader_epoch + 1)
+    data = head + _CRC.pack(_checksum(offset, kind, head, body)) + body
+    text = binascii.b2a_base64(data, newline=False).rstrip(b"=").translate(_TO_URL)
+    return Encoded(_VERSION + kind + text.decode(), cut_at)
+
+
+def decode(offset: int, metadata: str) -> CompletionMap | None:
+    """What is finished beyond a committed offset; None if the metadata does not say so. It may be
+    anything: whatever is not a whole map for this very offset is none."""
+    if not metadata.startswith(_VERSION) or not _PREFIX < len(metadata) <= _LONGEST:
+        return None
+    try:
+        runs, leader_epoch = _decode(offset, metadata)
+    except (ValueError, zlib.error):
+        return None
+    return CompletionMap(tuple(runs), leader_epoch) if runs else None
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def _best(offset: int, runs: Sequence[Run], limit: int) -> tuple[str, bytes, int]:
+    """The kind and body that hold most of the runs, the shortest of them, and how many it holds."""
+    if not runs:
+        return "R", b"", 0
+    head = len(_varint(runs[-1][1] - offset)) + len(_varint(1 << 31)) + _CRC.size
+    room = (limit - _PREFIX) * 3 // 4 - head
+    if room <= 0:
+        return "R", b"", 0
+    lengths = _lengths(offset, runs)
+    sizes = list(accumulate(map(len, lengths)))
+    count = bisect_right(sizes, room)
+    found = [("R", b"".join(lengths[:count]), count)]
+    ends = [end - offset for _, end in runs]
+    if sizes[-1] * 8 > ends[0]:
+        count = bisect_right(ends, min(room * 8, _MOST_BITS))
+        found.append(("B", _bits(offset, runs[:count]), count))
+    if sizes[-1] > _DEFLATE_BEYOND:
+        found.append(("r", *_deflated(b"".join(lengths), sizes, room)))
+        count = bisect_right(ends, _MOST_BITS)
+        if count:
+            sizes = [-(-end // 8) for end in ends[:count]]
+            found.append(("b", *_deflated(_bits(offset, runs[:count]), sizes, room)))
+    return max(found, key=lambda each: (each[2], -len(each[1])))
+
+
+def _lengths(offset: int, runs: Sequence[Run]) -> list[bytes]:
+    written: list[bytes] = []
+    at = offset
+    for first, end in runs:
+        gap, length = first - at, end - first
+        if gap < 128 and length < 128:
+            written.append(bytes((gap, length)))
+        else:
+            written.append(_varint(gap) + _varint(length))
+        at = end
+    return written
+
+
+def _bits(offset: int, runs: Sequence[Run]) -> bytes:
+    """The first bit is the lowest one of the first byte."""
+    if not runs:
+        return b""
+    span = runs[-1][1] - offset
+    marks = bytearray(b"0") * span
+    for first, end in runs:
+        marks[first - offset : end - offset] = b"1" * (end - first)
+    marks.reverse()
+    return int(bytes(marks), 2).to_bytes(-(-span // 8), "little")
+
+
+def _deflated(whole: bytes, sizes: Sequence[int], room: int) -> tuple[bytes, int]:
+    """As many runs as fit; ``sizes[n]`` is where the run of number ``n`` ends in ``whole``."""
+    trial = len(sizes)
+    for _ in range(_MOST_TRIALS):
+        body = _deflate(whole[: sizes[trial - 1]])
+        if len(body) <= room:
+            return body, trial
+        # As if all of it were equally dense, and a little less, so that the next one fits.
+        trial = trial * room // len(body) * 31 // 32
+        if not trial:
+            break
+    return b"", 0
+
+
+def _deflate(data: bytes) -> bytes:
+    deflate = zlib.compressobj(wbits=-15)
+    return deflate.compress(data) + deflate.flush()
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 127:
+        written.append(number & 127 | 128)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _checksum(offset: int, kind: str, head: bytes, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(b"%d %s" % (offset, kind.encode()) + head))
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _decode(offset: int, metadata: str) -> tuple[list[Run], int]:
+    kind, text = metadata[_PREFIX - 1], metadata[_PREFIX:].encode("ascii").translate(_FROM_URL)
+    data = binascii.a2b_base64(text + b"=" * (-len(text) % 4), strict_mode=True)
+    span, at = _read_varint(data, 0)
+    epoch, at = _read_varint(data, at)
+    head, body = data[:at], data[at + _CRC.size :]
+    if data[at : at + _CRC.size] != _CRC.pack(_checksum(offset, kind, head, body)):
+        raise ValueError("the checksum is another one")
+    if not 0 < span <= _WIDEST:
+        raise ValueError(f"a span of {span}")
+    if kind in "rb":
+        inflate = zlib.decompressobj(wbits=-15)
+        body = inflate.decompress(body, _MOST_LENGTHS)
+        if not inflate.eof or inflate.unused_data:
+            raise ValueError("the body ends early, or late")
+    if kind in "Rr":
+        return _runs_of_lengths(offset, span, body), epoch - 1
+    if kind in "Bb":
+        return _runs_of_bits(offset, span, body), epoch - 1
+    raise ValueError(f"no kind is {kind!r}")
+
+
+def _runs_of_lengths(offset: int, span: int, body: bytes) -> list[Run]:
+    runs: list[Run] = []
+    reached = at = 0
+    while at < len(body):
+        gap, at = _read_varint(body, at)
+        length, at = _read_varint(body, at)
+        if not length or not (gap or not runs):
+            raise ValueError("an empty run")
+        runs.append((offset + reached + gap, offset + reached + gap + length))
+        reached += gap + length
+    if reached != span:
+        raise ValueError(f"runs up to {reached} in a span of {span}")
+    return runs
+
+
+def _runs_of_bits(offset: int, span: int, body: bytes) -> list[Run]:
+    if span > _MOST_BITS or len(body) != -(-span // 8):
+        raise ValueError(f"{len(body)} bytes of bits for a span of {span}")
+    # Bits beyond the span are those of runs that were cut off.
+    marks = format(int.from_bytes(body, "little"), "b").zfill(span)[::-1][:span]
+    if not marks.endswith("1"):
+        raise ValueError("a span that ends with something unfinished")
+    return [(offset + run.start(), offset + run.end()) for run in _DONE.finditer(marks)]
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 63, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+    raise ValueError("a number without an end")
