@@ -120,19 +120,20 @@ class ConsumerConfig:
     partition at a time."""
 
     max_in_flight: int = 2000
-    """Records taken and not finished; beyond it, delivery and fetching wait. Hazard: with a single
-    record that never ends, so many are delivered again after a crash."""
+    """Records taken and not finished; beyond it, delivery and fetching wait. Hazard: after a crash
+    so many are handled again, and up to as many finished ones that ``completion_map`` has no room
+    for."""
 
     commit_interval: float = 1.0
     """Seconds between commits of what counts. Hazard: after a crash, up to this much work is
     repeated."""
 
     completion_map: int = 512
-    """Characters of commit metadata, at most 4096, in which each commit tells which records are
-    done *beyond* the committed offset: after a crash or a rebalance the next owner does not handle
-    them again. Empty as long as nothing is. 0 switches it off, and leaves out of account what is
-    found. Hazard: many characters times many partitions are load on the broker; what does not fit
-    is repeated."""
+    """Characters of commit metadata, at most 4096, in which a commit tells which records are done
+    *beyond* its offset, so that the next owner does not handle them again. Empty while nothing is.
+    0 switches it off, and what others have told is ignored. Hazard: with 0, one record that never
+    ends makes a crash repeat all that was done beyond it; with 4096, so much per partition and
+    ``commit_interval`` is load on the broker."""
 
     client_id: str = "asyncrevoke"
     """The name by which brokers' logs, quotas and metrics know this client."""
