@@ -293,7 +293,7 @@ def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CompletionMaps, "read", read)
 
 
-def maps_count_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
+def maps_count_what_was_never_started(patch: pytest.MonkeyPatch) -> None:
     table = bytearray(ledger_module._IS_FINISHED)
     table[ledger_module._PENDING] = 1
     patch.setattr(ledger_module, "_IS_FINISHED", bytes(table))
@@ -357,7 +357,7 @@ MUTANTS = [
     ),
     Mutant(
         "maps count what was never started",
-        maps_count_what_was_dropped,
+        maps_count_what_was_never_started,
         ("I18",),
         tweak=slow_tasks_and_a_crowd(Shape.TASKS),
     ),
