@@ -188,7 +188,11 @@ def commits_past_unfinished_work(patch: pytest.MonkeyPatch) -> None:
     def position(self: Ledger) -> int:
         return self.position
 
+    def nothing_beyond(_self: Ledger) -> bool:
+        return True
+
     patch.setattr(Ledger, "commit_point", property(position))
+    patch.setattr(Ledger, "is_contiguous", property(nothing_beyond))
 
 
 def joins_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
