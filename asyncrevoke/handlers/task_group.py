@@ -21,7 +21,7 @@ from asyncrevoke.handlers.task_records import TaskRecords
 from asyncrevoke.handlers.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -310,7 +310,11 @@ class TrackedTaskGroup:
         if not callable(self._order_by):
             return Flow(None, None, alone=True)
         key = lane_key(self._order_by, self._nulls, record)
-        return Flow(lambda _items: (key,), None, alone=True)
+
+        def only_one(_items: Sequence[Item]) -> tuple[Hashable]:
+            return (key,)
+
+        return Flow(only_one, None, alone=True)
 
     def _stop(self, error: BaseException) -> None:
         if isinstance(error, HandlerExitError):
