@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Literal, cast
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import (
@@ -16,6 +16,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
     PartitionLostError,
 )
+from asyncrevoke.handlers.hosting import Hosting
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
 from asyncrevoke.runtime.rebalance_listener import RebalanceListener
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, OrderBy
-    from asyncrevoke.core.delay import Delay
     from asyncrevoke.handlers.decoding import Decoder
     from asyncrevoke.handlers.middleware import M
     from asyncrevoke.handlers.rate_limit import RateLimit
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
-    from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
+    from asyncrevoke.handlers.worker_resources import OpenWorker
     from asyncrevoke.model import (
         GroupMetadata,
         Health,
@@ -91,10 +91,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         super().__init__(*read_from(topics, pattern, "Consumer"))
         self._check_assignors()
         self._listener = listener
-        self._resources = _check_resources(resources)
-        self._decoder = _check_decoder(decoder)
-        self._worker_resources = _check_worker_resources(worker_resources)
-        self._router: Router | None = None
+        self._hosting = Hosting(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
 
     @property
@@ -123,19 +120,21 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             raise IllegalStateError(
                 "this consumer was entered before: a consumer is entered once, make another one"
             )
-        self._check_subscription()
+        self._hosting.check(self._topics)
         session = self._session = self._open()
-        if self._router is not None:
-            if delays := self._delays(self._router):
+        router = self._hosting.router
+        if router is not None:
+            if delays := self._hosting.delays():
                 session.delay(delays)
-            session.core.subscribe(session.now(), self._handled_topics(), self._router.pattern)
+            topics = () if router.pattern is not None else sorted(router.topics)
+            session.core.subscribe(session.now(), topics, router.pattern)
         elif self._topics or self._pattern is not None:
             session.core.subscribe(session.now(), self._topics, self._pattern)
         session.start()
         if self._assigned is not None:
             self.assign(self._assigned)
-        if self._router is not None:
-            self._handlers = asyncio.create_task(self._run_handlers(session, self._router))
+        if router is not None:
+            self._handlers = asyncio.create_task(self._hosting.run(session, router))
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
@@ -320,7 +319,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
         Entering a consumer that has handlers starts them. Such a consumer cannot be iterated.
         """
-        return self._handler_router().handler(
+        return self._registering().handler(
             *topics,
             pattern=pattern,
             retry=retry,
@@ -341,7 +340,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
     def include_router(self, router: Router) -> None:
         """Take over the handlers of a router."""
-        self._handler_router().include_router(router)
+        self._registering().include_router(router)
 
     def middleware(self, function: M) -> M:
         """Put an async function around each call of every handler; see ``Router.middleware``.
@@ -354,7 +353,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 await call_next()
                 took.labels(context.handler).observe(time.perf_counter() - began)
         """
-        return self._handler_router().middleware(function)
+        return self._registering().middleware(function)
 
     async def run(self) -> None:
         """Enter, handle records until SIGINT or SIGTERM or :meth:`stop`, drain, and leave.
@@ -362,7 +361,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         A second signal ends the process at once. Raises what a handler failed with. If cancelled,
         handlers are cancelled too, and what has not ended does not count.
         """
-        if self._router is None:
+        if self._hosting.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
         with drain_on_signals(self._signalled):
             async with self:
@@ -444,113 +443,15 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         session.watch(group)
         return group
 
-    def _handler_router(self) -> Router:
-        from asyncrevoke.handlers.registry import Router  # noqa: PLC0415 - if used
-
+    def _registering(self) -> Router:
         if self._session is not None:
             raise IllegalStateError("handlers are registered before the consumer is entered")
-        if self._config.group_id is None:
-            raise ConfigError("handlers need a group: give the consumer a group_id")
-        if self._config.commit_mode != "processed":
-            raise ConfigError(
-                "a record counts when its handler has ended: handlers need "
-                f'commit_mode="processed", this consumer has "{self._config.commit_mode}"'
-            )
         if self._assigned is not None or self._pattern is not None:
             raise ConfigError(
                 "handlers say which topics are read: give @consumer.handler the topics or the "
                 "pattern, and the consumer none"
             )
-        if self._router is None:
-            self._router = Router(decoder=self._decoder)
-        return self._router
-
-    def _handled_topics(self) -> tuple[str, ...]:
-        router = self._router
-        if router is None or router.pattern is not None:
-            return ()
-        return tuple(sorted(router.topics))
-
-    @staticmethod
-    def _delays(router: Router) -> dict[str, Delay]:
-        topics = [handler.retry_topic for handler in router.handlers if handler.retry_topic]
-        if not topics:
-            return {}
-        from asyncrevoke.core.delay import Delay  # noqa: PLC0415 - if used
-        from asyncrevoke.handlers.postponed import due_of  # noqa: PLC0415
-
-        return {each.topic: Delay(each.delay, due_of) for each in topics}
-
-    def _check_subscription(self) -> None:
-        if self._router is not None:
-            from asyncrevoke.handlers.limits import check_limits_of  # noqa: PLC0415 - if used
-
-            if not self._router.handlers:
-                raise ConfigError(
-                    "this consumer has a router or middleware, and no handler: register one with "
-                    "@consumer.handler(topic)"
-                )
-            for topic in self._topics:
-                self._router.find(topic)
-            for handler in self._router.handlers:
-                check_limits_of(handler, self._config.concurrency, self._config.max_in_flight)
-        elif self._resources is not None or self._worker_resources is not None:
-            name = "resources" if self._resources is not None else "worker_resources"
-            raise ConfigError(
-                f"{name}= is for handlers, and this consumer has none: in a loop of your own, "
-                "open what it needs with `async with` around it"
-            )
-        elif self._decoder is not None:
-            raise ConfigError(
-                "decoder= is for handlers, and this consumer has none: in a loop of your own, "
-                "call it with each record"
-            )
-
-    async def _run_handlers(self, session: Session, router: Router) -> None:
-        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
-            DeadLetterProducer,
-        )
-        from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
-
-        dead_letters = session.letters or DeadLetterProducer(self._config, session.log)
-        try:
-            async with (
-                nullcontext() if self._resources is None else self._resources as state,
-                self._workers(state, session) as workers,
-            ):
-                runner = HandlerRunner(
-                    session,
-                    router,
-                    concurrency=self._config.concurrency,
-                    log=session.log,
-                    order_by=self._config.order_by,
-                    null_keys=self._config.null_keys,
-                    max_in_flight=self._config.max_in_flight,
-                    state=state,
-                    dead_letters=dead_letters,
-                    wall_clock=session.wall_clock,
-                    workers=workers,
-                    call_log=session.call_log,
-                )
-                session.watch(runner)
-                await runner.run()
-        except Exception as error:
-            session.log.exception("handlers have stopped the consumer", exc_info=error)
-            raise
-        finally:
-            session.close_soon()
-            await dead_letters.aclose()
-
-    def _workers(
-        self, state: object, session: Session
-    ) -> AbstractAsyncContextManager[WorkerResources | None]:
-        if self._worker_resources is None:
-            return nullcontext()
-        from asyncrevoke.handlers.worker_resources import (  # noqa: PLC0415 - if used
-            WorkerResources,
-        )
-
-        return WorkerResources(self._worker_resources, state, session.log)
+        return self._hosting.registering()
 
     def _handlers_failure(self) -> BaseException | None:
         handlers = self._handlers
@@ -583,7 +484,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return session
 
     def _reading(self) -> Session:
-        if self._router is not None:
+        if self._hosting.router is not None:
             raise ConfigError(
                 "this consumer has handlers, which take its records: use another consumer (with "
                 "a group_id of its own) to iterate, or await consumer.run()"
@@ -592,37 +493,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
     @property
     def _has_handlers(self) -> bool:
-        return self._router is not None
+        return self._hosting.router is not None
 
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:
             raise ConfigError(f"{call}() is about a consumer group: give the consumer a group_id")
-
-
-def _check_resources(resources: object) -> AbstractAsyncContextManager[object] | None:
-    if resources is None or isinstance(resources, AbstractAsyncContextManager):
-        return cast("AbstractAsyncContextManager[object] | None", resources)
-    call = f"{getattr(resources, '__name__', 'it')}()"
-    hint = f"call it: resources={call}" if callable(resources) else "use @asynccontextmanager"
-    raise ConfigError(f"resources={resources!r} is no async context manager: {hint}")
-
-
-def _check_decoder(decoder: Decoder | None) -> Decoder | None:
-    if decoder is not None:
-        from asyncrevoke.handlers.decoding import check_decoder  # noqa: PLC0415 - if used
-
-        check_decoder(decoder)
-    return decoder
-
-
-def _check_worker_resources(given: OpenWorker | None) -> OpenWorker | None:
-    if given is not None:
-        from asyncrevoke.handlers.worker_resources import (  # noqa: PLC0415 - if used
-            check_worker_resources,
-        )
-
-        check_worker_resources(given)
-    return given
 
 
 def _terminate_if_failed(handlers: asyncio.Task[None]) -> None:
