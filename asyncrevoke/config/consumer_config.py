@@ -225,9 +225,9 @@ class ConsumerConfig:
     """Seconds that a broker has to answer. A JoinGroup has ``rebalance_timeout`` more."""
 
     heartbeat_thread: bool = True
-    """Permits a thread of its own for heartbeats, for event loops that are blocked for long.
-    Hazard: it is a permission; this version sends heartbeats from the event loop and warns when
-    the loop was blocked for a third of ``session_timeout``."""
+    """While the event loop is blocked, a thread sends the heartbeats, over a connection of its own
+    and for ``max_poll_interval`` at most, and a warning names the line that blocks. Hazard: it
+    keeps the membership and nothing else; commits and everything of your own stand still."""
 
     metadata_max_age: float = 300.0
     """Seconds after which topics and brokers are looked up again, by which new partitions and

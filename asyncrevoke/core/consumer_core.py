@@ -525,6 +525,12 @@ class ConsumerCore:
         if self._leaving.closing:
             self._leaving.finish()
 
+    def alive_until(self, now: float) -> float:
+        """When ``max_poll_interval`` is over for the loop body that runs, if it asks for no batch
+        until then; from now, if none does."""
+        since = now if self._poller.idle_since is None else self._poller.idle_since
+        return since + self._config.max_poll_interval
+
     def group_metadata(self) -> GroupMetadata:
         """Our identity in the group."""
         return self._membership.stamp

@@ -8,6 +8,7 @@ effects; whoever carries them out (the asyncio driver, or a simulation) owes it 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from asyncrevoke.model import TopicPartition
@@ -72,6 +73,21 @@ class CancelTimer(NamedTuple):
     key: str
 
 
+class Standby(NamedTuple):
+    """What keeps the membership while the event loop does not run, as of now: whoever notices that
+    may send ``message`` to ``node`` over a connection of its own, one at a time and ``interval``
+    seconds apart, and owes an answer to each by ``StoodIn``. It goes on only while
+    ``may_repeat(response)``, a pure function, and as long as there is no newer ``Standby``.
+    Without a ``message`` nothing may be sent any more. Nobody has to do any of it."""
+
+    standby_id: int
+    message: Request | None
+    node: Node | None
+    interval: float
+    timeout: float
+    may_repeat: Callable[[Response], bool]
+
+
 class WakePoller(NamedTuple):
     """Something may be there for a waiting poll: call ``poll`` again."""
 
@@ -107,7 +123,9 @@ class Complete(NamedTuple):
     error: Exception | None = None
 
 
-Effect: TypeAlias = Send | Reset | SetTimer | CancelTimer | WakePoller | Notify | Emit | Complete
+Effect: TypeAlias = (
+    Send | Reset | SetTimer | CancelTimer | Standby | WakePoller | Notify | Emit | Complete
+)
 
 
 # --- events: world -> core ---------------------------------------------------------------------
@@ -139,10 +157,19 @@ class Failed(NamedTuple):
     detail: str = ""
 
 
+class StoodIn(NamedTuple):
+    """A ``Standby`` was sent at ``sent_at`` by the core's clock, and this is what came back. Told
+    when the event loop runs again, in order."""
+
+    standby_id: int
+    sent_at: float
+    reply: Response | Failed
+
+
 class TimerFired(NamedTuple):
     """The time of ``SetTimer(key, ...)`` has come."""
 
     key: str
 
 
-Event: TypeAlias = Replied | Failed | TimerFired
+Event: TypeAlias = Replied | Failed | StoodIn | TimerFired

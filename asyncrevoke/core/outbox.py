@@ -16,6 +16,8 @@ from asyncrevoke.core.effects import (
     Replied,
     Send,
     SetTimer,
+    Standby,
+    StoodIn,
     TimerFired,
     WakePoller,
 )
@@ -23,6 +25,7 @@ from asyncrevoke.protocol.messages import Request, Response
 
 Reply: TypeAlias = Response | Failed
 OnReply: TypeAlias = Callable[[float, Reply], None]
+OnStoodIn: TypeAlias = Callable[[float, float, Reply], None]
 OnTimer: TypeAlias = Callable[[float], None]
 
 
@@ -37,6 +40,8 @@ class Outbox:
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
         self._timers: dict[str, OnTimer] = {}
+        self._on_stood_in: OnStoodIn | None = None
+        self._standby_id = 0
         self._next_request = 0
         self._woken = False
 
@@ -52,6 +57,33 @@ class Outbox:
     def forget(self, request_id: int) -> None:
         """Ignore the answer to this request, if it is still outstanding."""
         self._replies.pop(request_id, None)
+
+    def stand_by(
+        self,
+        message: Request,
+        node: Node,
+        interval: float,
+        timeout: float,
+        may_repeat: Callable[[Response], bool],
+        then: OnStoodIn,
+    ) -> None:
+        """While the event loop is blocked, ``message`` may be sent for us: see :class:`Standby`.
+
+        ``then(now, sent_at, reply)`` gets each answer, unless there is a newer one by then: what
+        was sent for a membership that is over is no news of the present one.
+        """
+        self._standby_id += 1
+        self._on_stood_in = then
+        self._effects.append(
+            Standby(self._standby_id, message, node, interval, timeout, may_repeat)
+        )
+
+    def stand_down(self) -> None:
+        """Nothing may be sent for us any more, and late answers are dropped."""
+        if self._on_stood_in is not None:
+            self._standby_id += 1
+            self._on_stood_in = None
+            self._effects.append(Standby(self._standby_id, None, None, 0, 0, _never))
 
     def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
         """Call ``then(now)`` at ``at``, or up to ``spread`` later; replaces the key's timer."""
@@ -95,6 +127,9 @@ class Outbox:
             case Failed(request_id):
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
                     on_reply(now, event)
+            case StoodIn(standby_id, sent_at, reply):
+                if standby_id == self._standby_id and self._on_stood_in is not None:
+                    self._on_stood_in(now, sent_at, reply)
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)
@@ -104,3 +139,7 @@ class Outbox:
         effects, self._effects = self._effects, []
         self._woken = False
         return effects
+
+
+def _never(_response: Response) -> bool:
+    return False

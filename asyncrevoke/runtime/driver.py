@@ -26,6 +26,8 @@ from asyncrevoke.core.effects import (
     Reset,
     Send,
     SetTimer,
+    Standby,
+    StoodIn,
     TimerFired,
     WakePoller,
 )
@@ -78,8 +80,33 @@ class Requests(Protocol):
         ...
 
 
+class StandIn(Protocol):
+    """Who sends for the core what it declares repeatable, while the event loop is blocked."""
+
+    deliver: Callable[[StoodIn], None]
+
+    def stand_by(self, standby: Standby) -> None:
+        """This may be sent from now on."""
+        ...
+
+    def tick(self) -> str | None:
+        """The loop runs; answers where it was blocked meanwhile."""
+        ...
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop, and wait for the end."""
+        ...
+
+
 class Driver:
-    """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`."""
+    """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`.
+
+    Without a ``stand_in`` nothing is sent while the event loop is blocked.
+    """
 
     def __init__(
         self,
@@ -89,6 +116,7 @@ class Driver:
         listener: ListenerCalls,
         *,
         tolerated_lag: float = 15.0,
+        stand_in: StandIn | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         self._core = core
@@ -98,6 +126,9 @@ class Driver:
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
         self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
+        self._stand_in = stand_in
+        if stand_in is not None:
+            stand_in.deliver = self._feed
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -211,6 +242,9 @@ class Driver:
                     self._set_timer(effect)
                 case CancelTimer(key):
                     self._cancel_timer(key)
+                case Standby():
+                    if self._stand_in is not None:
+                        self._stand_in.stand_by(effect)
                 case WakePoller():
                     self.wake.set()
                 case Emit():
@@ -244,11 +278,13 @@ class Driver:
         else:
             future.set_exception(error)
 
-    def _tick(self) -> None:
+    def _tick(self) -> str | None:
+        blocked_at = None if self._stand_in is None else self._stand_in.tick()
         try:
             self.on_tick()
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
+        return blocked_at
 
     async def _request(self, send: Send) -> None:
         self._feed(await self._requests.request(send))
@@ -303,9 +339,13 @@ class Driver:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
+            if self._stand_in is not None:
+                await self._stand_in.aclose()
             await self._requests.close()
 
     def _stop(self) -> None:
+        if self._stand_in is not None:
+            self._stand_in.stop()
         if not self._ending.done():
             self._ending.set_result(None)
         self._lag.stop()

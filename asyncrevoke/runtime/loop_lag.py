@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 _LONGEST_INTERVAL = 1.0
 
 
+def tick_interval(tolerated: float) -> float:
+    """Seconds between two looks at the clock, to notice a lag of ``tolerated`` seconds."""
+    return min(_LONGEST_INTERVAL, tolerated / 2)
+
+
 class LoopLag:
     """Warns when the loop was blocked for longer than ``tolerated`` seconds.
 
-    While it is blocked no heartbeat leaves: at the session timeout the group takes everything.
-    ``on_tick`` is called at each measurement, once a second or more often.
+    While it is blocked no heartbeat leaves, unless a thread sends them: at the session timeout the
+    group takes everything. ``on_tick`` is called at each measurement, once a second or more often;
+    it answers where the loop was blocked, if somebody watched that and has warned already.
     """
 
     def __init__(
@@ -25,13 +31,13 @@ class LoopLag:
         loop: asyncio.AbstractEventLoop,
         tolerated: float,
         log: EventLog,
-        on_tick: Callable[[], None],
+        on_tick: Callable[[], str | None],
     ) -> None:
         self._loop = loop
         self._tolerated = tolerated
         self._log = log
+        self._interval = tick_interval(tolerated)
         self._on_tick = on_tick
-        self._interval = min(_LONGEST_INTERVAL, tolerated / 2)
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -47,11 +53,13 @@ class LoopLag:
 
     def _measure(self, due: float) -> None:
         late = self._loop.time() - due
-        if late > self._tolerated:
+        self.start()
+        blocked_at = self._on_tick()
+        if blocked_at is not None:
+            self._log.info("event loop runs again", seconds=round(late, 3), blocked_at=blocked_at)
+        elif late > self._tolerated:
             self._log.warning(
                 "event loop was blocked",
                 seconds=round(late, 3),
                 hint="run blocking work by anyio.to_thread.run_sync or in a process",
             )
-        self.start()
-        self._on_tick()

@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -15,7 +15,10 @@ from asyncrevoke.protocol.records import decode_batches
 from asyncrevoke.runtime.channels import Channels
 from asyncrevoke.runtime.driver import Driver
 from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.loop_lag import tick_interval
+from asyncrevoke.runtime.remembered_token import RememberedToken
 from asyncrevoke.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
         if world is None
         else world.bootstrap
     )
+    config, config_of_thread = _for_two_threads(config)
     core = ConsumerCore(
         config,
         bootstrap,
@@ -84,12 +88,22 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
     )
     log = EventLog(**({} if config.group_id is None else {"group": config.group_id}))
     calls = ListenerCalls(listener)
+    tolerated_lag = config.session_timeout / 3
+    stand_in = None
+    if config.heartbeat_thread and config.group_id is not None and world is None:
+        stand_in = HeartbeatThread(
+            lambda: Channels(config_of_thread),
+            lambda: core.alive_until(driver.now()),
+            log,
+            patience=2 * tick_interval(tolerated_lag),
+        )
     driver = Driver(
         core,
         Channels(config) if world is None else world.requests,
         log,
         calls,
-        tolerated_lag=config.session_timeout / 3,
+        tolerated_lag=tolerated_lag,
+        stand_in=stand_in,
         jitter=None if world is None else world.jitter,
     )
     session = Session(config, core, driver, calls, log)
@@ -99,3 +113,15 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
         session.call_log = world.call_log
         world.opened(session)
     return session
+
+
+def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:
+    """The configuration for the event loop, and that for the heartbeat thread."""
+    provider = config.sasl_oauth_token_provider
+    if provider is None:
+        return config, config
+    remembered = RememberedToken(provider)
+    return (
+        replace(config, sasl_oauth_token_provider=remembered.provider()),
+        replace(config, sasl_oauth_token_provider=remembered.again()),
+    )

@@ -26,6 +26,7 @@ from asyncrevoke.core.effects import (
     Reset,
     Send,
     SetTimer,
+    Standby,
     TimerFired,
 )
 from asyncrevoke.model import TopicPartition
@@ -101,6 +102,8 @@ class ScriptedBrokers:
         self._parked: dict[int, float] = {}
         self._answers: deque[Event] = deque()
         self.timers: dict[str, float] = {}
+        # What may be sent while the event loop is blocked.
+        self.standby: Standby | None = None
         self.notices: list[Notify] = []
         self.events: list[Emit] = []
         self.completed: dict[int, Complete] = {}
@@ -123,6 +126,11 @@ class ScriptedBrokers:
             self._handle(self._answers.popleft())
             self._carry_out(self.core.take_effects())
 
+    def hear(self, event: Event) -> None:
+        """An event of the test's, and what follows from it."""
+        self._handle(event)
+        self.settle()
+
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
@@ -144,6 +152,8 @@ class ScriptedBrokers:
                     self.notices.append(effect)
                 case Emit():
                     self.events.append(effect)
+                case Standby():
+                    self.standby = effect
                 case Complete(ticket):
                     assert ticket not in self.completed, "a ticket is answered once"
                     self.completed[ticket] = effect

@@ -793,3 +793,23 @@ async def test_the_example_of_handlers_can_be_tested(monkeypatch: pytest.MonkeyP
         await t.advance(3)
         assert t.in_flight == 0
         assert sum(t.committed("orders", n) or 0 for n in range(4)) == 20
+
+
+async def test_a_handler_that_takes_longer_than_max_poll_interval_keeps_the_membership() -> None:
+    """With handlers the loop that lives is the library's own, also with no room for more."""
+    consumer = Consumer(group_id="billing", concurrency=1, max_in_flight=1, max_poll_interval=30.0)
+    calls: list[int] = []
+
+    @consumer.handler("orders")
+    async def bill(order: dict[str, int]) -> None:
+        calls.append(order["id"])
+        await asyncio.sleep(200.0)
+
+    async with TestConsumer(consumer) as t:
+        for number in range(3):
+            await t.publish("orders", {"id": number}, partition=0)
+        await t.advance(500.0)
+        assert consumer.health().state == "stable"
+        await t.advance(200.0)
+        assert calls == [0, 1, 2]
+        assert t.committed("orders", 0) == 3

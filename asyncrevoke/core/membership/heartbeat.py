@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.effects import Node
     from asyncrevoke.core.outbox import Outbox, Reply
     from asyncrevoke.model import GroupMetadata
+    from asyncrevoke.protocol.messages import Response
 
 _TIMER = "heartbeat"
 # Members learn of a rebalance only by their heartbeats: joins are as slow as these.
@@ -43,6 +45,9 @@ class Heartbeat:
     ``on_confirmed``, ``on_rebalance``, ``on_verdict`` (the membership is refused) and
     ``on_refused`` (for good, whatever the membership). A coordinator that does not answer is
     looked for again here.
+
+    The same request may be sent for us while the event loop is blocked; its answers are told in
+    the same way, without looking for another coordinator: our own next heartbeat does that.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class Heartbeat:
         self.on_refused: Callable[[float, ErrorCode | Failed], None] = lambda _now, _why: None
         self._running = False
         self._in_flight = False
+        # What may be sent for us while the event loop is blocked.
+        self._standing_by: tuple[Node, HeartbeatRequest] | None = None
         self._often_until = float("-inf")
         self.often = False
         self.confirmed_at: float | None = None
@@ -72,12 +79,15 @@ class Heartbeat:
     def start(self, now: float) -> None:
         """Beat from now on."""
         self._running = True
+        self._stand_by()
         self._schedule(now)
 
     def stop(self) -> None:
         """No more heartbeats."""
         self._running = False
         self._outbox.cancel_timer(_TIMER)
+        self._standing_by = None
+        self._outbox.stand_down()
 
     def confirm(self, sent_at: float) -> None:
         """A request sent at this time was answered without an error."""
@@ -110,46 +120,75 @@ class Heartbeat:
         if node is None:
             self._coordinator.call_when_known("heartbeat", self._beat, now)
             return
+        self._stand_by()
         stamp = self._stamp()
         self._in_flight = True
         self._outbox.send(
-            HeartbeatRequest(
-                group_id=stamp.group_id,
-                generation=stamp.generation,
-                member_id=stamp.member_id,
-                group_instance_id=stamp.group_instance_id,
-            ),
+            _request(stamp),
             node,
             Channel.HEARTBEAT,
-            min(self._config.request_timeout, self._config.session_timeout / 3),
+            self._timeout,
             lambda later, reply: self._answered(later, stamp, now, reply),
         )
+
+    @property
+    def _timeout(self) -> float:
+        return min(self._config.request_timeout, self._config.session_timeout / 3)
+
+    def _stand_by(self) -> None:
+        node = self._coordinator.node
+        if node is None:
+            return
+        stamp = self._stamp()
+        standing_by = node, _request(stamp)
+        if standing_by != self._standing_by:
+            self._standing_by = standing_by
+            self._outbox.stand_by(
+                standing_by[1],
+                node,
+                self._config.heartbeat_interval,
+                self._timeout,
+                _still_ours,
+                lambda now, sent_at, reply: self._stood_in(now, stamp, sent_at, reply),
+            )
+
+    def _stood_in(self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply) -> None:
+        if isinstance(reply, HeartbeatResponse) and reply.error not in _MOVED:
+            self._told(now, sent, sent_at, reply.error)
+        else:
+            answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
+            self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
+            self.soon(now)
 
     def _answered(self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply) -> None:
         self._in_flight = False
         if self._running:
             self._schedule(now)
         if isinstance(reply, HeartbeatResponse):
-            match reply.error:
-                case ErrorCode.none:
-                    self.confirm(sent_at)
-                    self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
-                    self.on_confirmed(now, sent)
-                case ErrorCode.rebalance_in_progress:
-                    self.on_rebalance(now, sent)
-                case ErrorCode.group_authorization_failed as error:
-                    self.on_refused(now, error)
-                case error if error in _VERDICTS:
-                    self.on_verdict(now, sent, error)
-                case error if error in _MOVED:
-                    self._unanswered(now, error.name)
-                case error:
-                    self._outbox.emit("debug", "heartbeat answered", answer=error.name)
+            if reply.error in _MOVED:
+                self._unanswered(now, reply.error.name)
+            else:
+                self._told(now, sent, sent_at, reply.error)
         elif isinstance(reply, Failed) and reply.kind in _FINAL:
             self.on_refused(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
             self._unanswered(now, detail)
+
+    def _told(self, now: float, sent: GroupMetadata, sent_at: float, answer: ErrorCode) -> None:
+        match answer:
+            case ErrorCode.none:
+                self.confirm(sent_at)
+                self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
+                self.on_confirmed(now, sent)
+            case ErrorCode.rebalance_in_progress:
+                self.on_rebalance(now, sent)
+            case ErrorCode.group_authorization_failed as error:
+                self.on_refused(now, error)
+            case error if error in _VERDICTS:
+                self.on_verdict(now, sent, error)
+            case error:
+                self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
     def _unanswered(self, now: float, why: str) -> None:
         self._suspect(now)
@@ -168,3 +207,21 @@ class Heartbeat:
                 group=self._config.group_id,
                 last_confirmed=round(now - confirmed, 1),
             )
+
+
+def _request(stamp: GroupMetadata) -> HeartbeatRequest:
+    return HeartbeatRequest(
+        group_id=stamp.group_id,
+        generation=stamp.generation,
+        member_id=stamp.member_id,
+        group_instance_id=stamp.group_instance_id,
+    )
+
+
+def _still_ours(reply: Response) -> bool:
+    """Whether the same heartbeat keeps the membership: also while the group rebalances, until its
+    rebalance timeout."""
+    return isinstance(reply, HeartbeatResponse) and reply.error in (
+        ErrorCode.none,
+        ErrorCode.rebalance_in_progress,
+    )

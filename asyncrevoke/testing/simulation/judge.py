@@ -9,11 +9,11 @@ from asyncrevoke.core.effects import (
     Effect,
     Emit,
     Event,
+    Failed,
     Notify,
     Replied,
     Send,
     SetTimer,
-    TimerFired,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.simulation.application import Witness
@@ -51,7 +51,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def before(self, member: Member, event: Event) -> None:
         """An event is about to enter a core."""
-        if not isinstance(event, TimerFired):
+        if isinstance(event, (Replied, Failed)):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
                 self.books.note(member.client, event)
             self.group.answered(self._view(member), event)

@@ -20,6 +20,7 @@ from asyncrevoke.core.effects import (
     Reset,
     Send,
     SetTimer,
+    Standby,
     TimerFired,
     WakePoller,
 )
@@ -145,7 +146,7 @@ class Member:
                 assert isinstance(effect, Complete)
                 self._complete(effect)
             else:
-                assert isinstance(effect, (Notify, Emit))
+                assert isinstance(effect, (Notify, Emit, Standby))
         observer.settled(self)
 
     def _complete(self, complete: Complete) -> None:

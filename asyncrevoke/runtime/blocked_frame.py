@@ -1,0 +1,40 @@
+"""Which line of which thread runs just now, as its author would name it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from typing import Final
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB: Final = tuple(
+    path + os.sep for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+)
+_INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def blocked_at(thread_id: int) -> str | None:
+    """``file:line function`` of what this thread does now; None if it has ended.
+
+    Of all frames the innermost one of the application: neither of the standard library nor of an
+    installed package, unless there are no others.
+    """
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    best, best_rank = frame, 0
+    while frame is not None:
+        rank = _rank(frame.f_code.co_filename)
+        if rank > best_rank:
+            best, best_rank = frame, rank
+        frame = frame.f_back
+    if best is None:
+        return None
+    return f"{best.f_code.co_filename}:{best.f_lineno} {best.f_code.co_qualname}"
+
+
+def _rank(filename: str) -> int:
+    if filename.startswith(("<", _PACKAGE)):
+        return 0
+    if any(part in filename for part in _INSTALLED):
+        return 1
+    return 0 if filename.startswith(_STDLIB) else 2

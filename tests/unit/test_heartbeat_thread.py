@@ -1,0 +1,277 @@
+"""The thread that keeps a membership while the event loop is blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from unit.scripted_core import NODE, until
+
+from asyncrevoke.core.effects import (
+    Channel,
+    Failed,
+    FailureKind,
+    Replied,
+    Send,
+    Standby,
+    StoodIn,
+)
+from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
+from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
+from asyncrevoke.runtime.loop_lag import LoopLag
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from asyncrevoke.protocol.messages import Response
+
+PATIENCE = 0.1
+INTERVAL = 0.05
+BEAT = HeartbeatRequest(group_id="billing", generation=3, member_id="one", group_instance_id=None)
+NAME = "asyncrevoke heartbeat"
+
+
+class Brokers:
+    """Connections of the thread. ``answer`` is what a heartbeat gets; a hanging one gets none."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[float, Send]] = []
+        self.threads: set[str] = set()
+        self.opened = 0
+        self.closed = 0
+        self.hangs = False
+        self.fails: FailureKind | None = None
+        self.error = ErrorCode.none
+
+    def open(self) -> Brokers:
+        self.opened += 1
+        return self
+
+    async def request(self, send: Send) -> Replied | Failed:
+        self.sent.append((time.monotonic(), send))
+        self.threads.add(threading.current_thread().name)
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails is not None:
+            return Failed(send.request_id, self.fails, "not there")
+        return Replied(send.request_id, HeartbeatResponse(error=self.error))
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Watched:
+    """A thread, the loop lag that ticks for it, and what it has delivered."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.brokers = brokers
+        self.alive_for = 60.0
+        self.told: list[StoodIn] = []
+        loop = asyncio.get_running_loop()
+        log = EventLog()
+        self.thread = HeartbeatThread(
+            brokers.open, lambda: loop.time() + self.alive_for, log, patience=PATIENCE
+        )
+        self.thread.deliver = self.told.append
+        self.lag = LoopLag(loop, PATIENCE, log, self.thread.tick)
+        self.lag.start()
+
+    def stand_by(self, standby_id: int = 1) -> None:
+        self.thread.stand_by(Standby(standby_id, BEAT, NODE, INTERVAL, 5.0, may_repeat))
+
+    def stand_down(self) -> None:
+        self.thread.stand_by(Standby(2, None, None, 0, 0, may_repeat))
+
+    async def aclose(self) -> None:
+        self.lag.stop()
+        await self.thread.aclose()
+
+
+def may_repeat(response: Response) -> bool:
+    return isinstance(response, HeartbeatResponse) and response.error is ErrorCode.none
+
+
+def block(seconds: float = 0.5) -> None:
+    time.sleep(seconds)
+
+
+def running() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == NAME]
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest_asyncio.fixture
+async def watched(brokers: Brokers) -> AsyncIterator[Watched]:
+    watched = Watched(brokers)
+    yield watched
+    await watched.aclose()
+
+
+async def test_nothing_is_sent_while_the_loop_runs(watched: Watched, brokers: Brokers) -> None:
+    watched.stand_by()
+    await asyncio.sleep(5 * PATIENCE)
+    assert not brokers.sent
+
+
+async def test_a_blocked_loop_is_stood_in_for_at_the_interval_and_told_when_it_runs(
+    watched: Watched, brokers: Brokers
+) -> None:
+    watched.stand_by()
+    block()
+    assert not watched.told
+    sent = [send for _, send in brokers.sent]
+    assert 2 <= len(sent) <= 10
+    assert {(send.message, send.node, send.channel) for send in sent} == {
+        (BEAT, NODE, Channel.HEARTBEAT)
+    }
+    assert brokers.threads == {NAME}
+    await until(lambda: len(watched.told) == len(brokers.sent))
+    assert {told.standby_id for told in watched.told} == {1}
+    loop_minus_clock = asyncio.get_running_loop().time() - time.monotonic()
+    for told, (sent_at, _) in zip(watched.told, brokers.sent, strict=True):
+        assert told.sent_at == pytest.approx(sent_at + loop_minus_clock, abs=0.05)
+    await until(lambda: brokers.closed == 1)
+
+
+async def test_it_stands_in_at_each_blockage(watched: Watched, brokers: Brokers) -> None:
+    watched.stand_by()
+    for _ in range(2):
+        before = len(brokers.sent)
+        block()
+        assert len(brokers.sent) > before
+        await until(lambda: brokers.closed == brokers.opened)
+
+
+async def test_an_answer_that_must_not_be_repeated_after_ends_it(
+    watched: Watched, brokers: Brokers
+) -> None:
+    brokers.error = ErrorCode.unknown_member_id
+    watched.stand_by()
+    block()
+    assert len(brokers.sent) == 1
+    await until(lambda: watched.told)
+    assert watched.told[0].reply == HeartbeatResponse(error=ErrorCode.unknown_member_id)
+
+
+async def test_a_broker_that_is_not_there_is_tried_again_and_told_of_once(
+    watched: Watched, brokers: Brokers
+) -> None:
+    brokers.fails = FailureKind.UNREACHABLE
+    watched.stand_by()
+    block()
+    assert len(brokers.sent) > 1
+    await until(lambda: brokers.closed)
+    assert [told.reply for told in watched.told] == [
+        Failed(0, FailureKind.UNREACHABLE, "not there")
+    ]
+
+
+async def test_refused_credentials_are_not_tried_again(watched: Watched, brokers: Brokers) -> None:
+    brokers.fails = FailureKind.AUTHENTICATION
+    watched.stand_by()
+    block()
+    assert len(brokers.sent) == 1
+
+
+async def test_a_loop_that_is_blocked_for_too_long_is_given_up(
+    watched: Watched, brokers: Brokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.alive_for = 0.3
+    watched.stand_by()
+    block(0.9)
+    begun = brokers.sent[0][0]
+    assert brokers.sent[-1][0] - begun < 0.4
+    (line,) = (r.getMessage() for r in caplog.records if "max_poll_interval" in r.getMessage())
+    assert line.endswith(" block'")
+
+
+async def test_nothing_is_sent_when_the_core_has_stood_down(
+    watched: Watched, brokers: Brokers
+) -> None:
+    watched.stand_by()
+    watched.stand_down()
+    block()
+    assert not brokers.sent
+
+
+def in_the_users_code() -> None:
+    time.sleep(0.4)
+
+
+async def test_the_line_that_blocks_is_named_once_and_then_that_it_is_over(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    watched.stand_by()
+    in_the_users_code()
+    await until(lambda: "event loop runs again" in caplog.text)
+    lines = [record.getMessage() for record in caplog.records]
+    (blocked,) = (line for line in lines if "event loop is blocked" in line)
+    line_number = in_the_users_code.__code__.co_firstlineno + 1
+    assert f"{__file__}:{line_number} in_the_users_code" in blocked
+    (over,) = (line for line in lines if "event loop runs again" in line)
+    assert "in_the_users_code" in over
+
+
+async def test_closing_ends_the_thread(brokers: Brokers) -> None:
+    watched = Watched(brokers)
+    watched.stand_by()
+    assert running()
+    await watched.aclose()
+    assert not running()
+    await watched.aclose()
+
+
+async def test_closing_does_not_wait_for_a_broker_that_hangs(brokers: Brokers) -> None:
+    brokers.hangs = True
+    watched = Watched(brokers)
+    watched.stand_by()
+    block()
+    assert len(brokers.sent) == 1
+    async with asyncio.timeout(2):
+        await watched.aclose()
+    assert not running()
+    assert brokers.closed == 1
+    assert not watched.told
+
+
+async def test_no_thread_is_started_after_closing(brokers: Brokers) -> None:
+    watched = Watched(brokers)
+    await watched.aclose()
+    watched.stand_by()
+    assert not running()
+
+
+def test_a_loop_that_was_closed_without_us_does_not_keep_the_thread() -> None:
+    brokers = Brokers()
+
+    async def forgets_to_close() -> None:
+        Watched(brokers).stand_by()
+        assert running()
+
+    asyncio.run(forgets_to_close())
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == NAME)
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+async def test_a_thread_that_fails_says_so(
+    watched: Watched, brokers: Brokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    def request(_send: Send) -> Replied:
+        raise ZeroDivisionError
+
+    brokers.request = request  # type: ignore[assignment, method-assign]
+    watched.stand_by()
+    block()
+    await until(lambda: "the heartbeat thread has failed" in caplog.text)

@@ -1,0 +1,48 @@
+"""OAUTHBEARER tokens for a thread in which the application's provider must not run."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from aiokafka.abc import AbstractTokenProvider
+
+from asyncrevoke.runtime.remembered_token import RememberedToken
+
+
+class Tokens:
+    """Gives a new token each time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def token(self) -> str:
+        self.asked += 1
+        return f"token-{self.asked}"
+
+    def extensions(self) -> dict[str, str]:
+        return {"asked": str(self.asked)}
+
+
+AbstractTokenProvider.register(Tokens)
+
+
+async def test_the_provider_is_asked_each_time_and_its_newest_answers_are_given_again() -> None:
+    tokens = Tokens()
+    remembered = RememberedToken(cast("AbstractTokenProvider", tokens))
+    again = remembered.again()
+    for number in (1, 2):
+        assert await remembered.token() == f"token-{number}"
+        assert remembered.extensions() == {"asked": str(number)}
+        assert await again.token() == f"token-{number}"
+        assert again.extensions() == {"asked": str(number)}
+    assert tokens.asked == 2
+
+
+async def test_without_a_token_there_is_none_to_give_again() -> None:
+    tokens = Tokens()
+    again = RememberedToken(cast("AbstractTokenProvider", tokens)).again()
+    with pytest.raises(LookupError, match="no token"):
+        await again.token()
+    assert again.extensions() == {}
+    assert not tokens.asked
