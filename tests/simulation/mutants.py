@@ -22,6 +22,7 @@ from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.membership import leader
 from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.membership.staged_release import StagedRelease
 from asyncrevoke.core.partition import CAN, Can, PartitionInstance, State, Step
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
@@ -37,7 +38,7 @@ from asyncrevoke.testing.simulation.schedule import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -310,6 +311,47 @@ def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicMembership, "barrier", barrier)
 
 
+def many_partitions_and_unequal_drains(schedule: Schedule) -> Schedule:
+    """Two members take the partitions of one, of which some are at slow work."""
+    members = tuple(MemberPlan(at, Shape.TASKS, Pace(0.02, 5.0, 0.15)) for at in (0.1, 4.0, 4.2))
+    return dataclasses.replace(
+        schedule, topics=(14,), members=members, duration=12.0, static=False, produce_every=0.15
+    )
+
+
+def waits_for_the_slowest_of_a_round(patch: pytest.MonkeyPatch) -> None:
+    def released(_self: StagedRelease, _now: float) -> None:
+        return
+
+    patch.setattr(StagedRelease, "released", released)
+
+
+def joins_for_each_release(patch: pytest.MonkeyPatch) -> None:
+    def released(self: StagedRelease, now: float) -> None:
+        self._outbox.set_timer("staged-release", now, self._on_due)
+
+    patch.setattr(StagedRelease, "released", released)
+
+
+def keeps_the_highest_partitions(patch: pytest.MonkeyPatch) -> None:
+    """While something is listed that has to go, other partitions are chosen in each round."""
+    turns = [0]
+
+    def fill(everything: Sequence[TopicPartition], owned: Plan) -> Plan:
+        turns[0] += 1
+        share = -(-len(everything) // max(len(owned), 1))
+        kept = {
+            member: sorted(mine, reverse=turns[0] % 2 == 0)[:share]
+            for member, mine in owned.items()
+        }
+        free = [tp for tp in everything if all(tp not in mine for mine in kept.values())]
+        for tp in free:
+            min(kept.values(), key=len).append(tp)
+        return kept
+
+    patch.setattr(cooperative_sticky, "_fill_quotas", fill)
+
+
 MUTANTS = [
     Mutant("release before the commit is acknowledged", release_before_acknowledged, ("I11",)),
     Mutant("a leader that does not withhold", leader_does_not_withhold, ("I3", "I8", "I11")),
@@ -364,6 +406,24 @@ MUTANTS = [
         maps_count_what_was_never_started,
         ("I18",),
         tweak=slow_tasks_and_a_crowd(Shape.TASKS),
+    ),
+    Mutant(
+        "waits for the slowest of a round",
+        waits_for_the_slowest_of_a_round,
+        ("I16",),
+        tweak=many_partitions_and_unequal_drains,
+    ),
+    Mutant(
+        "joins for each release",
+        joins_for_each_release,
+        ("I16",),
+        tweak=many_partitions_and_unequal_drains,
+    ),
+    Mutant(
+        "keeps other partitions in each round",
+        keeps_the_highest_partitions,
+        ("I16",),
+        tweak=many_partitions_and_unequal_drains,
     ),
     Mutant(
         "the barrier is ignored",

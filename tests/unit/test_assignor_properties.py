@@ -175,6 +175,30 @@ def test_a_group_comes_to_rest_after_one_follow_up_round(group: Group) -> None:
     assert {m: sorted(a) for m, a in again.items()} == {m: sorted(a) for m, a in result.items()}
 
 
+@given(groups(), st.data())
+@settings(deadline=None)
+def test_no_kept_partition_goes_while_a_round_is_handed_over_in_stages(
+    group: Group, data: st.DataObject
+) -> None:
+    partitions, members = group
+    topics = members[0].subscription.topics
+    members = [_with_topics(member, topics) for member in members]
+    first = STICKY.assign(partitions, members)
+    kept = {m.member_id: set(m.subscription.owned) & set(first[m.member_id]) for m in members}
+    for _ in range(3):
+        released = data.draw(
+            st.sets(st.sampled_from([tp for m in members for tp in m.subscription.owned]))
+            if any(m.subscription.owned for m in members)
+            else st.just(set[TopicPartition]())
+        )
+        members = [_without(m, released - kept[m.member_id]) for m in members]
+        result = STICKY.assign(partitions, members)
+        members = [_with(m, result[m.member_id]) for m in members]
+        for member_id, mine in kept.items():
+            assert mine <= set(result[member_id])
+            mine |= set(result[member_id])
+
+
 @given(groups())
 @settings(deadline=None)
 def test_nothing_moves_when_members_only_leave_and_all_want_the_same(group: Group) -> None:
@@ -219,4 +243,24 @@ def _with_topics(member: Member, topics: tuple[str, ...]) -> Member:
     old = member.subscription
     return member._replace(
         subscription=Subscription(topics=topics, owned=old.owned, generation=old.generation)
+    )
+
+
+def _without(member: Member, released: set[TopicPartition]) -> Member:
+    """It joins again, having released these of its partitions."""
+    left = set(member.subscription.owned) - released
+    return _owning(member, left)
+
+
+def _with(member: Member, assigned: list[TopicPartition]) -> Member:
+    """It has got these, and still has what it has not released."""
+    return _owning(member, {*member.subscription.owned, *assigned})
+
+
+def _owning(member: Member, owned: set[TopicPartition]) -> Member:
+    old = member.subscription
+    return member._replace(
+        subscription=Subscription(
+            topics=old.topics, owned=tuple(sorted(owned)), generation=old.generation + 1
+        )
     )

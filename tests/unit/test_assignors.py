@@ -217,6 +217,17 @@ def test_a_member_subscribed_to_nothing_gets_nothing() -> None:
     assert STICKY.assign({"t": range(2)}, [nothing, member("a")]) == {"a": t(0, 1), "b": []}
 
 
+def test_members_on_their_way_out_change_nothing_for_the_others() -> None:
+    staying = [member("a", *t(0, 1, 2)), member("b", *t(3))]
+    gone = Member("c", None, Subscription(topics=(), owned=tuple(t(4, 5))))
+    partitions = {"t": range(6)}
+    result = STICKY.assign(partitions, [gone, *staying])
+    assert result == {"a": t(0, 1, 2), "b": t(3), "c": []}
+    assert withheld(partitions, [gone, *staying], result) == t(4, 5)
+    assert STICKY.assign(partitions, staying) == {"a": t(0, 1, 2), "b": t(3, 4, 5)}
+    assert STICKY.assign(partitions, [gone]) == {"c": []}
+
+
 def test_members_are_asked_in_the_order_of_a_java_hash_map() -> None:
     # "Aa" and "BB" have the same hash code, 2112; "a" 97, "b" 98; the map has 16 buckets.
     assert hash_order(["b", "BB", "a", "Aa"]) == ["BB", "Aa", "a", "b"]

@@ -52,7 +52,14 @@ class CooperativeStickyAssignor:
 def plan(
     partitions: Mapping[str, Sequence[int]], members: Sequence[Member], claims: Claims
 ) -> Assignment:
-    """Where the group shall arrive, disregarding who must give something up first."""
+    """Where the group shall arrive, disregarding who must give something up first.
+
+    Members without topics are on their way out, and get nothing.
+    """
+    leaving = [member.member_id for member in members if not member.subscription.topics]
+    if leaving:
+        staying = [member for member in members if member.subscription.topics]
+        return {**plan(partitions, staying, claims), **{member_id: [] for member_id in leaving}}
     topics_of = {
         member.member_id: partitions.keys() & member.subscription.topics for member in members
     }
@@ -61,7 +68,7 @@ def plan(
     owned: Assignment = {member_id: [] for member_id in topics_of}
     for tp in everything:
         owner = claims.owners.get(tp)
-        if owner is not None and tp.topic in topics_of[owner]:
+        if owner in topics_of and tp.topic in topics_of[owner]:
             owned[owner].append(tp)
     if all(len(mine) == len(topics) for mine in topics_of.values()):
         return _fill_quotas(everything, owned)

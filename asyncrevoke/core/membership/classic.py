@@ -4,7 +4,8 @@ Theory of operation. A member joins, syncs and is stable. When the group rebalan
 member first releases everything and then joins with nothing; a COOPERATIVE one joins at once and
 lists what it still holds. What the new assignment takes from it must then go: it drains while the
 group is stable, and a follow-up join, owed from that moment, tells the group when it is released.
-If another rebalance starts meanwhile we join at once and still list what is delayed.
+If another rebalance starts meanwhile we join at once and still list what is delayed. So we do by
+ourselves, now and then, if some of it is released and some is not (see ``staged_release.py``).
 
 Whatever the coordinator says about our membership is believed only if it is about the membership
 that we have now (see ``is_verdict``): commits and heartbeats travel beside JoinGroup.
@@ -25,6 +26,7 @@ from asyncrevoke.core.membership.leave_exchange import LeaveExchange
 from asyncrevoke.core.membership.owned_and_granted import OwnedAndGranted
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
 from asyncrevoke.core.membership.refusals import refusal, unanswerable
+from asyncrevoke.core.membership.staged_release import StagedRelease
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata
@@ -117,6 +119,9 @@ class ClassicMembership:
         self._leader.on_assigned = self._sync
         self._leader.on_failed = self.fail
         self._holdings = OwnedAndGranted(assignment)
+        self._staged = StagedRelease(outbox, self._stage)
+        # Whether the leader of the last assignment knows what a member without topics is.
+        self._led_by_ours = False
         self._rejoin_owed: str | None = None
         self._leaving = False
         self._idle = False
@@ -183,6 +188,7 @@ class ClassicMembership:
                     self._revoke_all(now, self._own_deadline(now))
                 self._move(Phase.STABLE, Move.DRAIN)
                 self._revocation.barrier_due = True
+                self._hand_over(now)
             case Phase.AWAIT_ID | Phase.AWAIT_JOIN | Phase.AWAIT_SYNC | Phase.DRAIN:
                 self._rejoin_owed = reason
             case Phase.LEAVING | Phase.FATAL:
@@ -205,6 +211,7 @@ class ClassicMembership:
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
         if self._phase is Phase.STABLE:
             self._move(Phase.STABLE, Move.DRAIN)
+        self._hand_over(now)
 
     def leave_idle(self, now: float) -> None:
         """The loop has not asked for a batch for too long: hand everything over until it does."""
@@ -227,6 +234,7 @@ class ClassicMembership:
         new assignment to us."""
         if instance.partition in self._holdings.granted and not self._leaving:
             self.on_added(now, self._assignment.add([instance.partition]))
+        self._hand_over(now)
 
     def barrier(self, now: float) -> None:
         """Nothing is between being requested and being released or lost."""
@@ -247,6 +255,30 @@ class ClassicMembership:
                 # An empty subscription must not be sent: some leaders assign anything to it.
                 self._send_leave(now)
 
+    # --- handing over ----------------------------------------------------------------------------
+
+    def _hand_over(self, now: float) -> None:
+        """Plan a staged join if something was released that the group believes to be ours."""
+        if self._may_join_draining and self._holdings.released:
+            self._staged.released(now)
+
+    def _stage(self, now: float) -> None:
+        if self._may_join_draining and self._holdings.released and not self._revocation.at_barrier:
+            self._start_join(now, "some partitions were released")
+
+    @property
+    def _may_join_draining(self) -> bool:
+        """Whether a join may tell the group what still drains.
+
+        A member that stops joins without topics, which only a leader of ours takes for what it
+        is; a static one keeps what it has for its next life.
+        """
+        if self._phase is not Phase.DRAIN or self.eager:
+            return False
+        if self._leaving:
+            return self._led_by_ours and self._config.group_instance_id is None
+        return bool(self._topics)
+
     # --- joining ---------------------------------------------------------------------------------
 
     def _move(self, expected: Phase, move: Move) -> None:
@@ -257,8 +289,9 @@ class ClassicMembership:
 
     def _start_join(self, now: float, reason: str) -> None:
         owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
-        topics = tuple(sorted(self._topics))
+        topics = () if self._leaving else tuple(sorted(self._topics))
         self._holdings.told(owned, self._topics)
+        self._staged.joining(now)
         self._rejoin_owed = None
         request = JoinGroupRequest(
             group_id=self._group_id,
@@ -399,13 +432,17 @@ class ClassicMembership:
             return
         self._move(Phase.AWAIT_SYNC, Move.SYNCED)
         self._log.forget(_GROUP)
+        self._staged.synced(now)
+        note = decode_note(user_data)
+        self._led_by_ours = note is not None
         if self._leaving:
             # Added partitions are released unseen; what we held is on its way out already.
+            self._holdings.refuse(assigned)
             self._move(Phase.STABLE, Move.DRAIN)
             self._revocation.barrier_due = True
+            self._hand_over(now)
             self.on_ready(now)
             return
-        note = decode_note(user_data)
         if self._leader.has_missed(note):
             self._rejoin_owed = "the partitions of the group's topics have changed"
         change = self._holdings.assigned(assigned, self._topics)
@@ -435,6 +472,7 @@ class ClassicMembership:
         awaits_more = not self._holdings.granted or (note is not None and note.withheld)
         self._heartbeat.often = awaits_more or self._phase is Phase.DRAIN
         self._heartbeat.rebalanced(now)
+        self._hand_over(now)
         if added:
             self.on_added(now, [instance for instance in added if not instance.terminal])
         self.on_ready(now)
@@ -452,10 +490,10 @@ class ClassicMembership:
             # The sync is over, and its answer on its way or lost.
             self._exchange.doubt(now)
         elif self._phase in (Phase.STABLE, Phase.DRAIN):
-            if self._leaving or not self._topics:
-                self._revocation.tighten(self._group_deadline(now))
-            else:
+            if self._phase is Phase.STABLE or self._may_join_draining:
                 self._start_join(now, "the group rebalances")
+            else:
+                self._revocation.tighten(self._group_deadline(now))
 
     def refused(self, now: float, error: ErrorCode) -> None:
         """A true verdict: the coordinator does not accept our membership any more."""
@@ -520,6 +558,7 @@ class ClassicMembership:
         self._log.forget(_GROUP)
         self._heartbeat.stop()
         self._leave.cancel()
+        self._staged.cancel()
         self._leader.resign()
 
     def _send_leave(self, now: float) -> None:

@@ -31,17 +31,19 @@ class OwnedAndGranted:
         self._assignment = assignment
         self._owned: frozenset[TopicPartition] = frozenset()
         self._topics: frozenset[str] = frozenset()
+        # What the group takes for ours: nobody else gets it before we join without it.
+        self._believed: frozenset[TopicPartition] = frozenset()
         # What the newest assignment gives us: a partition of it that is released comes back.
         self.granted: frozenset[TopicPartition] = frozenset()
 
     def told(self, owned: Iterable[TopicPartition], topics: frozenset[str]) -> None:
         """This is what our JoinGroup says."""
-        self._owned = frozenset(owned)
+        self._owned = self._believed = frozenset(owned)
         self._topics = topics
 
     def assigned(self, assigned: Iterable[TopicPartition], topics: frozenset[str]) -> Change:
         """The answer to it; ``topics`` are those that we want by now."""
-        given = frozenset(assigned)
+        given = self._given(assigned)
         self.granted = frozenset(tp for tp in given if tp.topic in topics)
         must_go = self._owned - given
         return Change(
@@ -54,6 +56,20 @@ class OwnedAndGranted:
             withdrawn=[i for i in self._assignment.revoking() if i.partition in self.granted],
             stray=sorted({tp.topic for tp in given} - self._topics),
         )
+
+    def refuse(self, assigned: Iterable[TopicPartition]) -> None:
+        """We are leaving: nothing of the answer is taken."""
+        self._given(assigned)
+
+    def _given(self, assigned: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        given = frozenset(assigned)
+        self._believed |= given
+        return given
+
+    @property
+    def released(self) -> frozenset[TopicPartition]:
+        """What the group takes for ours and we do not hold; what was lost alone is among it."""
+        return self._believed - self._assignment.partitions()
 
     def add_granted(self) -> list[PartitionInstance]:
         """Start an instance of everything that is granted and not live."""

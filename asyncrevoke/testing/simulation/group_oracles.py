@@ -23,6 +23,7 @@ from asyncrevoke.protocol.messages import (
 )
 from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
+from asyncrevoke.testing.simulation.staging_oracle import StagingOracle
 
 if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
@@ -44,6 +45,7 @@ class GroupOracles:
         # Released, and not yet missing from a JoinGroup's list of what is owned.
         self._owed: dict[int, dict[TopicPartition, None]] = {}
         self._due: dict[int, float] = {}
+        self._staging = StagingOracle(books, self._owed)
         self._last_protocols: dict[int, Protocols] = {}
         # Members that the coordinator has put out, or whose generation it has forgotten.
         self._verdicts: dict[int, tuple[float, str]] = {}
@@ -96,10 +98,12 @@ class GroupOracles:
             raise Violation(
                 "I10", f"client {client} joins eagerly and still has {sorted(view.held)}"
             )
-        if not subscription.topics:
+        if not subscription.topics and not view.closing:
             raise Violation("I10", f"client {client} joins with no topics at all")
         again = self._last_protocols.get(client) == message.protocols
         self._last_protocols[client] = message.protocols
+        if not again:
+            self._staging.joined(view, message)
         owed = self._owed.get(client, {})
         if not again and owned & owed.keys():
             raise Violation(
@@ -183,12 +187,13 @@ class GroupOracles:
 
     def _synced(self, view: View, given: frozenset[TopicPartition]) -> None:
         view.granted = given
+        self._staging.synced(view, given)
         owed = self._owed.get(view.member.client, {})
         for partition, holding in view.held.items():
             if partition not in given:
                 if holding.revoking_since is None:
                     holding.revoking_since = self._books.clock.now
-            elif not view.closing:
+            elif not view.closing and partition.topic in view.member.core.subscription():
                 holding.revoking_since = None
         for partition in given:
             owed.pop(partition, None)
@@ -268,6 +273,7 @@ class GroupOracles:
                 raise Violation(
                     "I12", f"client {view.member.client}: notices are out of order: {ranks}"
                 )
+        self._staging.settled(view)
         client = view.member.client
         if not self._owed.get(client):
             self._due.pop(client, None)

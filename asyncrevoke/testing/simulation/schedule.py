@@ -202,7 +202,7 @@ def draw(
     topics = (rng.randint(1, 6),) if rng.random() < 0.6 else (rng.randint(1, 4), rng.randint(1, 3))
     slow = 6.0 if rng.random() < 0.15 else rng.choice((0.3, 1.5))
     members = tuple(_plan(rng, index, slow) for index in range(rng.randint(2, 4)))
-    return Schedule(
+    drawn = Schedule(
         seed=seed,
         mode=mode,
         disturbance=disturbance,
@@ -223,6 +223,18 @@ def draw(
         rebalance_timeout=rng.choice((8.0, 12.0)),
         revoke_timeout=rng.choice((None, None, 4.0)),
     )
+    return _with_unequal_drains(drawn) if seed % 5 == 0 else drawn
+
+
+def _with_unequal_drains(schedule: Schedule) -> Schedule:
+    """Many partitions, some of which are at slow work when they have to go."""
+    rng = Random(f"drains {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    slow, share = rng.choice((2.5, 4.0, 6.0)), rng.choice((0.1, 0.2))
+    members = tuple(
+        dataclasses.replace(member, pace=Pace(0.03, slow, share)) for member in schedule.members
+    )
+    topics = (rng.randint(8, 14),) if len(schedule.topics) == 1 else (rng.randint(5, 9), 3)
+    return dataclasses.replace(schedule, topics=topics, members=members)
 
 
 def _plan(rng: Random, index: int, slow: float) -> MemberPlan:
