@@ -28,7 +28,7 @@ PARTITIONS = 6
 
 class OurMember:
     """A loop over one of our consumers. While ``delaying``, it delays each revoke that it hears
-    of."""
+    of; those of ``holding`` it delays in any case."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -36,6 +36,7 @@ class OurMember:
         self.lost: set[TopicPartition] = set()
         self.delaying = False
         self.delayed: set[TopicPartition] = set()
+        self.holding: set[TopicPartition] = set()
 
     @property
     def owned(self) -> set[TopicPartition]:
@@ -48,9 +49,9 @@ class OurMember:
                 for record in records
             )
             self.lost |= lost
-            if to_be_revoked and self.delaying:
-                assert self.consumer.delay_revoke(to_be_revoked)
-                self.delayed |= to_be_revoked
+            if kept := to_be_revoked if self.delaying else to_be_revoked & self.holding:
+                assert self.consumer.delay_revoke(kept)
+                self.delayed |= kept
 
 
 class Group:
@@ -236,6 +237,37 @@ async def test_we_join_a_group_that_java_leads_and_delay_what_it_takes_for_anoth
         await first.leave()  # the leader
         first.owned.clear()
         await group.settles(3, 0, 3)
+        await group.check_that_each_record_was_consumed_once()
+
+
+@pytest.mark.kafka_topic(partitions=PARTITIONS)
+async def test_what_is_released_moves_on_under_a_java_leader_while_the_rest_is_delayed(
+    start: Callable[[Assignor], Group],
+) -> None:
+    async with start("cooperative-sticky") as group:
+        java = await group.java_member()
+        await group.settles(6)
+        ours = await group.our_member()
+        await group.settles(3, 3)
+        ours.delaying = True
+        others = [await group.our_member() for _ in range(4)]
+        # Until nobody but us has anything to give up: no other rebalance is to come.
+        await until(
+            lambda: (
+                len(ours.delayed) == 2
+                and len(java.owned) == 1
+                and sorted(len(other.owned) for other in others) == [0, 0, 1, 1]
+            )
+        )
+        for _ in range(3):
+            await group.flows(group.everything - ours.delayed)
+        ours.holding = {max(ours.delayed)}
+        ours.delaying = False
+        moved = ours.delayed - ours.holding
+        await until(lambda: moved <= set().union(*(other.owned for other in others)))
+        assert ours.owned >= ours.holding
+        ours.holding = set()
+        await group.settles(1, 1, 1, 1, 1, 1)
         await group.check_that_each_record_was_consumed_once()
 
 
