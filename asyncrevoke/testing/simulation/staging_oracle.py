@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.protocol.subscription import decode_subscription
 from asyncrevoke.testing.simulation.oracles import Books, View, Violation
 
 if TYPE_CHECKING:
@@ -29,10 +30,14 @@ class StagingOracle:
         self._took: dict[int, float] = {}
         self._staged: set[int] = set()
         self._due: dict[int, float] = {}
+        self._topics: set[tuple[str, ...]] = set()
 
     def joined(self, view: View, message: JoinGroupRequest) -> None:
         """A member sends a JoinGroup that it has not sent before."""
         client, now = view.member.client, self._books.clock.now
+        topics = decode_subscription(message.protocols[0][1]).topics
+        if topics:
+            self._topics.add(topics)
         if message.reason == STAGED:
             self._books.counts["staged joins"] += 1
             self._staged.add(client)
@@ -49,7 +54,8 @@ class StagingOracle:
         """A member is about to learn of its assignment."""
         client = view.member.client
         self._took[client] = self._books.clock.now - self._joined[client]
-        if client not in self._staged or view.closing:
+        # Who does not want the same topics as the others may have to give more than its share.
+        if client not in self._staged or view.closing or len(self._topics) > 1:
             return
         kept = {tp for tp, holding in view.held.items() if holding.revoking_since is None}
         back = {tp for tp, holding in view.held.items() if holding.revoking_since is not None}
