@@ -23,7 +23,7 @@ from unit.scripted_source import (
 from asyncrevoke.errors import ConfigError, HandlerCancelledError
 from asyncrevoke.handlers.context import HandlerContext  # noqa: TC001 - read at run time
 from asyncrevoke.handlers.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001
+from asyncrevoke.model import Record, TopicPartition  # noqa: TC001
 
 if TYPE_CHECKING:
     from asyncrevoke.config import OrderBy
@@ -435,17 +435,24 @@ async def _any_schedule(data: st.DataObject) -> None:
                 await turns(40)
                 source.feed(revoke=[partition])
                 await turns(40)
-                while any(each.topic_partition == partition for each in work.running):
-                    work.end(*(e for e in work.running if e.topic_partition == partition))
+
+                def pending(of: TopicPartition = partition) -> list[Record]:
+                    return [
+                        each
+                        for each in delivered
+                        if each.topic_partition == of
+                        and each.ledger_id == ledger[of]
+                        and source.fate(each) is Fate.PENDING
+                    ]
+
+                for _ in range(len(delivered)):
+                    if not pending():
+                        break
+                    # One that is to run to its end may have to wait for another's worker.
+                    mine = [each for each in work.running if each.topic_partition == partition]
+                    work.end(*(mine or work.running))
                     await turns(40)
-                left = [
-                    each
-                    for each in delivered
-                    if each.topic_partition == partition
-                    and each.ledger_id == ledger[partition]
-                    and source.fate(each) is Fate.PENDING
-                ]
-                assert left == [], "nothing holds the release"
+                assert pending() == [], "nothing holds the release"
                 source.revoking.discard(partition)
                 ledger[partition] += 1
             elif step == "lose":
