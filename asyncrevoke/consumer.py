@@ -100,8 +100,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return self._config
 
     def _check_assignors(self) -> None:
-        if len(self._config.assignors) > 1:
-            from asyncrevoke.core.assignors import (  # noqa: PLC0415 - not for a single one
+        if len(self._config.assignors) > 1 or not isinstance(self._config.assignors[0], str):
+            from asyncrevoke.core.assignors import (  # noqa: PLC0415 - not for one of ours
                 choose_protocol,
                 find_assignors,
             )

@@ -10,6 +10,7 @@ from asyncrevoke.config.consumer_config import (
     NullKeys,
     OffsetReset,
     OrderBy,
+    OwnAssignor,
     SaslMechanism,
     SecurityProtocol,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "NullKeys",
     "OffsetReset",
     "OrderBy",
+    "OwnAssignor",
     "SaslMechanism",
     "SecurityProtocol",
 ]

@@ -67,17 +67,42 @@ def addresses(name: str, value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(servers))
 
 
-def assignors(name: str, value: object) -> tuple[str, ...]:
-    """Names of assignors that exist, each once."""
-    names = tuple(_strings(name, value, "cooperative-sticky"))
-    if not names:
+def assignors(name: str, value: object) -> tuple[object, ...]:
+    """Names of assignors that exist, or assignors of the user's own; each name once."""
+    if isinstance(value, str):
+        raise ConfigError(f"{name} takes a tuple of names: use {name}=({value!r},)")
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(
+            f'{name} takes names like ("cooperative-sticky",), not {_describe(value)}'
+        )
+    given = tuple(cast("Sequence[object]", value))
+    if not given:
         raise ConfigError('assignors is empty: use for example assignors=("cooperative-sticky",)')
-    for given in names:
-        if given not in ASSIGNORS:
-            raise ConfigError(f"assignors: {explain_unknown(given, ASSIGNORS, 'assignor')}")
+    names = tuple(map(_assignor_name, given))
     if len(set(names)) < len(names):
         raise ConfigError(f"assignors names one twice: {names}")
-    return names
+    return given
+
+
+def _assignor_name(given: object) -> str:
+    if isinstance(given, str):
+        if given not in ASSIGNORS:
+            raise ConfigError(f"assignors: {explain_unknown(given, ASSIGNORS, 'assignor')}")
+        return given
+    name: object = getattr(given, "name", None)
+    calls = (getattr(given, call, None) for call in ("assign", "user_data"))
+    complete = hasattr(given, "protocols") and all(map(callable, calls))
+    if isinstance(given, type) or not isinstance(name, str) or not complete:
+        raise ConfigError(
+            "assignors takes names, or objects with name, protocols, user_data() and assign() "
+            f"(asyncrevoke.core.assignors.Assignor), not {_describe(given)}"
+        )
+    if name in ASSIGNORS or not name:
+        raise ConfigError(
+            f"assignors: an assignor of your own needs a name of its own, not {name!r}, because "
+            "members that offer the same name take each other's rule for the same"
+        )
+    return name
 
 
 def _strings(name: str, value: object, example: str) -> list[str]:

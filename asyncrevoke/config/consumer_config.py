@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.config.names import explain_unknown, old_name
@@ -35,6 +35,16 @@ GroupProtocol: TypeAlias = Literal["classic"]
 _MIB = 1024 * 1024
 
 
+class OwnAssignor(Protocol):
+    """What the options see of an assignor of the user's own: its name. All that it needs is
+    described at ``asyncrevoke.core.assignors.Assignor``."""
+
+    @property
+    def name(self) -> str:
+        """The name that goes into JoinGroup."""
+        ...
+
+
 class ConsumerOptions(TypedDict, total=False):
     """What ``Consumer(...)`` takes by name; each is described at :class:`ConsumerConfig`."""
 
@@ -52,7 +62,7 @@ class ConsumerOptions(TypedDict, total=False):
     group_instance_id: str | None
     client_rack: str | None
     group_protocol: GroupProtocol
-    assignors: Sequence[str]
+    assignors: Sequence[str | OwnAssignor]
     auto_offset_reset: OffsetReset
     isolation_level: IsolationLevel
     max_poll_records: int
@@ -149,11 +159,12 @@ class ConsumerConfig:
     group_protocol: GroupProtocol = "classic"
     """How the group is coordinated. This version speaks the classic protocol."""
 
-    assignors: Sequence[str] = ("cooperative-sticky",)
+    assignors: Sequence[str | OwnAssignor] = ("cooperative-sticky",)
     """Assignors that this member offers, the preferred first, named as in Java: ``range``,
-    ``roundrobin``, ``cooperative-sticky``. All must speak a common rebalance protocol. Hazard: all
-    members of a group must share one; changing it takes two rolling restarts (KIP-429). With
-    ``range`` or ``roundrobin`` among them, everything is given up at each rebalance."""
+    ``roundrobin``, ``cooperative-sticky``; or assignors of your own. All must speak a common
+    rebalance protocol. Hazard: all members of a group must share one; changing it takes two
+    rolling restarts (KIP-429). With ``range`` or ``roundrobin`` among them, everything is given up
+    at each rebalance."""
 
     auto_offset_reset: OffsetReset = "earliest"
     """Where to read when the group has committed nothing, or the position is outside the log:

@@ -132,6 +132,7 @@ class Member:
         self.errors: list[PartitionsError] = []
         self.lost: set[TopicPartition] = set()
         self._tasks = tasks
+        self._entered = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -156,6 +157,7 @@ class Member:
 
     async def _run(self) -> None:
         async with self.consumer:
+            self._entered = True
             if not self._tasks:
                 await self._loop()
                 return
@@ -193,6 +195,11 @@ class Member:
             f"{count} records, but there are {len(self.handled)}",
         )
         assert not self.failed
+
+    @property
+    def running(self) -> bool:
+        """Whether the consumer has been entered and the loop goes on."""
+        return self._entered and not self.failed
 
     @property
     def failed(self) -> bool:

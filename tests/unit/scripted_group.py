@@ -13,6 +13,7 @@ from asyncrevoke.core.effects import (
     NotifyKind,
     Send,
 )
+from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
 from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -96,6 +97,7 @@ class ScriptedGroup(ScriptedBrokers):
         skip_assignment: bool = False,
         same_generation: bool = False,
         protocol: str | None = None,
+        leader: str = "another",
     ) -> JoinGroupRequest:
         """Answer the open JoinGroup; the generation is the next one."""
         send, request = self.only(JoinGroupRequest)
@@ -108,7 +110,7 @@ class ScriptedGroup(ScriptedBrokers):
         us = JoinGroupMember(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
-            metadata=request.protocols[0][1],
+            metadata=dict(request.protocols).get(protocol or "", request.protocols[0][1]),
         )
         self.reply(
             send,
@@ -116,7 +118,7 @@ class ScriptedGroup(ScriptedBrokers):
                 error=error,
                 generation=self.generation,
                 protocol_name=protocol or request.protocols[0][0],
-                leader=member_id if leads else "another",
+                leader=member_id if leads else leader,
                 member_id=member_id,
                 members=(us, *others) if leads else (),
                 skip_assignment=skip_assignment,
@@ -125,11 +127,19 @@ class ScriptedGroup(ScriptedBrokers):
         return request
 
     def answer_sync(
-        self, *partitions: TopicPartition, error: ErrorCode = ErrorCode.none
+        self,
+        *partitions: TopicPartition,
+        error: ErrorCode = ErrorCode.none,
+        led_by_us: bool = False,
     ) -> SyncGroupRequest:
-        """Answer the open SyncGroup with this assignment, or this error."""
+        """Answer the open SyncGroup with this assignment, or this error. ``led_by_us``: a leader of
+        ours has made it, of the partitions that there are."""
         send, request = self.only(SyncGroupRequest)
-        assignment = encode_assignment(partitions) if error is ErrorCode.none else b""
+        note = None
+        if led_by_us:
+            known = {name: tuple(range(count)) for name, count in self.partitions.items()}
+            note = encode_note(AssignmentNote(False, checksum(known)))
+        assignment = encode_assignment(partitions, note) if error is ErrorCode.none else b""
         self.reply(send, SyncGroupResponse(error=error, assignment=assignment))
         return request
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.config import ASSIGNORS, ConsumerConfig, ConsumerOptions
+from asyncrevoke.config import ASSIGNORS, ConsumerConfig, ConsumerOptions, OwnAssignor
+from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.errors import ConfigError
 
 SASL: dict[str, object] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
@@ -54,7 +55,9 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"assignors": ("stiky",)}, "there is no assignor stiky"),
     ({"assignors": ("rang",)}, "did you mean range?"),
     ({"assignors": ("range", "range")}, "names one twice"),
-    ({"assignors": (1,)}, "takes strings"),
+    ({"assignors": (1,)}, "takes names, or objects with name, protocols"),
+    ({"assignors": (OwnAssignor,)}, "takes names, or objects with name, protocols"),
+    ({"assignors": (CooperativeStickyAssignor(),)}, "needs a name of its own"),
     ({"assignors": 1}, "takes names like"),
     ({"session_timeout": "10"}, "in seconds, a number, not '10' (str)"),
     ({"session_timeout": True}, "a number, not True (bool)"),

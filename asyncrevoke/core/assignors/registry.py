@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -21,14 +21,14 @@ ASSIGNORS: dict[str, Assignor] = {
 """The assignors that come with this library, by the names that Java gives them."""
 
 
-def find_assignors(wanted: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+def find_assignors(wanted: Iterable[object]) -> tuple[Assignor, ...]:
     """Names (or assignors of the user's own) as assignors, in the given order of preference.
 
     Raises ConfigError for an unknown name, a name given twice, or an empty list.
     """
     found: dict[str, Assignor] = {}
     for entry in wanted:
-        assignor = _by_name(entry) if isinstance(entry, str) else entry
+        assignor = _by_name(entry) if isinstance(entry, str) else cast("Assignor", entry)
         if assignor.name in found:
             raise ConfigError(f"assignors: {assignor.name!r} stands there twice; name each once")
         found[assignor.name] = assignor

@@ -21,7 +21,7 @@ from asyncrevoke.core.effects import Failed
 from asyncrevoke.core.membership.assignment_note import decode_note
 from asyncrevoke.core.membership.heartbeat import Heartbeat
 from asyncrevoke.core.membership.join_exchange import JoinExchange
-from asyncrevoke.core.membership.leader import Leader
+from asyncrevoke.core.membership.leader import Leader, leading_again
 from asyncrevoke.core.membership.leave_exchange import LeaveExchange
 from asyncrevoke.core.membership.owned_and_granted import OwnedAndGranted
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
@@ -32,6 +32,7 @@ from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata
 from asyncrevoke.protocol.messages import (
     ErrorCode,
+    JoinGroupMember,
     JoinGroupRequest,
     JoinGroupResponse,
     SyncGroupRequest,
@@ -365,8 +366,15 @@ class ClassicMembership:
             self.fail(now, self._refusal(ErrorCode.inconsistent_group_protocol))
             return
         self._protocol_name = assignor.name
+        us = JoinGroupMember(
+            member_id=reply.member_id,
+            group_instance_id=self._config.group_instance_id,
+            metadata=dict(self._exchange.offered).get(assignor.name, b""),
+        )
         if reply.leader == reply.member_id:
             self._leader.lead(now, assignor, reply)
+        elif (again := leading_again(reply, us)) is not None:
+            self._leader.lead(now, assignor, again)
         else:
             self._leader.resign()
             self._sync(now, ())

@@ -67,6 +67,11 @@ class JoinExchange:
         """Whether a request is on its way or parked at the coordinator."""
         return self._outstanding is not None
 
+    @property
+    def offered(self) -> tuple[tuple[str, bytes], ...]:
+        """Names and metadata of the assignors that the JoinGroup under way offers."""
+        return () if self._request is None else self._request.protocols
+
     def join(self, now: float, request: JoinGroupRequest, *, known: bool) -> None:
         """Send this JoinGroup as soon as the coordinator is known. ``known``: by a generation."""
         self._known = known

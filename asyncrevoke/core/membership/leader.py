@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from asyncrevoke.core.assignors.assignor import Assignor, Member, RebalanceProtocol
 from asyncrevoke.core.assignors.ownership import repair, withheld
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
@@ -23,6 +25,21 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 
 Assignments = tuple[tuple[str, bytes], ...]
+
+_UUID_LENGTH = 36
+
+
+def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupResponse | None:
+    """What a static leader that has come back is told since KIP-814, made of what brokers before
+    it say; None if it is another member that leads.
+
+    They name the leader by the id that it had, which is made of its instance id and a UUID, so that
+    it assigns nothing. But the metadata are still its to watch.
+    """
+    stem, uuid = reply.leader[:-_UUID_LENGTH], reply.leader[-_UUID_LENGTH:]
+    if us.group_instance_id is None or stem != f"{us.group_instance_id}-" or uuid.count("-") != 4:
+        return None
+    return structs.replace(reply, members=(us,), skip_assignment=True)
 
 
 class _Turn:
