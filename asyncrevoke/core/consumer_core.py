@@ -113,6 +113,7 @@ class ConsumerCore:
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
         self._topic_ids: dict[str, bytes | None] = {}
+        self._next: Callable[[float], None] | None = None
         self._tickets = 0
         self._started = False
         self._stopped_at: float | None = None
@@ -292,20 +293,33 @@ class ConsumerCore:
         """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
         self._pattern = re.compile(pattern) if pattern is not None else None
         self._topics = frozenset(topics)
+        if self._started:
+            self._begin(now, self._subscribe)
+        elif self._classic is not None:
+            self._membership = self._commits.membership = self._classic
+
+    def _subscribe(self, now: float) -> None:
         if self._classic is not None:
             self._membership = self._commits.membership = self._classic
-        if self._started:
-            self._want_topics(now)
-            self._membership.subscribe(now, self._effective_topics())
-            self._after(now)
+        self._membership.subscribe(now, self._effective_topics())
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
-        self._membership = self._commits.membership = self._manual
         wanted = [TopicPartition(*tp) for tp in partitions]
-        self._topics = frozenset(tp.topic for tp in wanted)
-        self._want_topics(now)
+        self._topics, self._pattern = frozenset(tp.topic for tp in wanted), None
+        self._begin(now, lambda later: self._assign(later, wanted))
+
+    def _assign(self, now: float, wanted: list[TopicPartition]) -> None:
+        self._membership = self._commits.membership = self._manual
         self._manual.assign(now, wanted)
+
+    def _begin(self, now: float, choose: Callable[[float], None]) -> None:
+        """Read something else: now, or when unsubscribing has come to its end."""
+        self._want_topics(now)
+        if self._leaving.under_way:
+            self._next = choose
+        else:
+            choose(now)
         self._after(now)
 
     def delay(self, delays: Mapping[str, Delay]) -> None:
@@ -321,6 +335,7 @@ class ConsumerCore:
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Answers a ticket."""
         ticket = self._ticket()
+        self._next = None
         self._leaving.unsubscribe(now, ticket)
         return ticket
 
@@ -486,11 +501,16 @@ class ConsumerCore:
         self._after(now)
 
     def _left(self, now: float) -> None:
-        self._topics = self._group_topics = frozenset()
-        self._pattern = None
+        begin, self._next = self._next, None
+        if begin is None:
+            self._topics, self._pattern = frozenset(), None
+        self._group_topics = frozenset()
         if not self._leaving.closing:
-            self._membership.subscribe(now, self._topics)
+            self._membership.subscribe(now, frozenset())
         self._leaving.left()
+        if begin is not None and not self._leaving.closing:
+            self._want_topics(now)
+            begin(now)
 
     def _give_up_closing(self, now: float) -> None:
         self._membership.abandon()

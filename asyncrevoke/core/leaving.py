@@ -38,6 +38,7 @@ class Leaving:
         self._give_up = give_up
         self._on_closed = on_closed
         self._tickets: list[int] = []
+        self.under_way = False
         self.closing = False
         self.closed = False
 
@@ -64,6 +65,7 @@ class Leaving:
     def left(self) -> None:
         """The group was left, with everything released."""
         self._outbox.cancel_timer(_DRAIN_TIMER)
+        self.under_way = False
         if self.closing:
             self.finish()
         else:
@@ -81,6 +83,7 @@ class Leaving:
         if wait_for_tasks:
             at = now + max(0.0, self._close_timeout - _KEPT_FOR_LEAVING)
             self._outbox.set_timer(_DRAIN_TIMER, at, self._stop_waiting)
+        self.under_way = True
         self._start_leaving(now, wait_for_tasks)
 
     def _stop_waiting(self, now: float) -> None:
