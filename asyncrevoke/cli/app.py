@@ -6,6 +6,7 @@ import typer
 
 from asyncrevoke.cli.broker import broker
 from asyncrevoke.cli.demo.command import demo
+from asyncrevoke.cli.groups.command import groups
 from asyncrevoke.cli.run import run
 
 app = typer.Typer(
@@ -18,3 +19,4 @@ app = typer.Typer(
 app.command()(run)
 app.command()(demo)
 app.command()(broker)
+app.command()(groups)

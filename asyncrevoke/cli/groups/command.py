@@ -1,0 +1,115 @@
+"""``asyncrevoke groups``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, cast
+
+import msgspec
+import typer
+from rich.console import Console
+
+from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary
+from asyncrevoke.cli.groups.kio_request import GroupsError
+from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.errors import ConfigError
+
+FAILED = 1
+USAGE = 2
+_NARROWEST = 100
+
+
+def groups(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One group; left out: list them all.")
+    ] = None,
+    *,
+    bootstrap_servers: Annotated[
+        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
+    ] = "localhost:9092",
+    security_protocol: Annotated[
+        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    ] = "PLAINTEXT",
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
+    ] = None,
+    sasl_mechanism: Annotated[
+        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
+    ] = "PLAIN",
+    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
+    sasl_password: Annotated[
+        str | None,
+        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
+) -> None:
+    """List consumer groups, or show one: members, assignments, lag, and who holds it up.
+
+    Groups of all clients and of both protocols are shown, classic and KIP-848. What a broker does
+    not tell is said to be unknown; while a classic group prepares a rebalance, that is who has not
+    rejoined yet. The exit code is 0 if the answer is shown, 1 if there is no such group or no
+    broker answers, 2 if an option is wrong.
+
+    Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
+    """
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    try:
+        config = ConsumerConfig(
+            bootstrap_servers=bootstrap_servers,
+            security_protocol=cast("SecurityProtocol", security_protocol),
+            ssl_context=None if ca_file is None else ssl.create_default_context(cafile=ca_file),
+            sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
+            sasl_plain_username=sasl_username,
+            sasl_plain_password=sasl_password,
+            request_timeout=timeout,
+            client_id="asyncrevoke-groups",
+        )
+    except (ConfigError, OSError) as error:
+        raise _end(error, USAGE) from error
+    try:
+        answer = asyncio.run(_ask(config, name))
+    except GroupsError as error:
+        raise _end(error, FAILED) from error
+    if as_json:
+        print(msgspec.json.encode(answer).decode())
+    else:
+        _show(answer)
+
+
+async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
+    from asyncrevoke.cli.groups.cluster import Cluster  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.cli.groups.observer import (  # noqa: PLC0415 - and kio
+        describe_group,
+        list_groups,
+        settled,
+    )
+
+    async with Cluster(config) as cluster:
+        if name is None:
+            return await settled(lambda: list_groups(cluster))
+        return await settled(lambda: describe_group(cluster, name))
+
+
+def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
+    from asyncrevoke.cli.groups.view import show_group, show_groups  # noqa: PLC0415
+
+    console = Console()
+    if not console.is_terminal:
+        # Piped into a file or a pager: rows are not to be folded at 80 characters.
+        console = Console(width=10 * _NARROWEST)
+    if isinstance(answer, GroupFacts):
+        show_group(console, answer)
+    elif answer:
+        show_groups(console, answer)
+    else:
+        print("there are no consumer groups")
+
+
+def _end(error: Exception, code: int) -> typer.Exit:
+    Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

@@ -1,0 +1,292 @@
+"""Asks the brokers about consumer groups."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from asyncrevoke.cli.groups import hold_up, requests
+from asyncrevoke.cli.groups.cluster import check
+from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+from asyncrevoke.cli.groups.kio_request import GroupsError, NotOfferedError, UnsettledError
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.subscription import (
+    MalformedMemberData,
+    decode_assignment,
+    decode_subscription,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from kio.schema.consumer_group_describe.v0.response import Assignment
+    from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
+    from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
+    from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
+    from kio.static.protocol import ResponsePayload
+
+    from asyncrevoke.cli.groups.kio_request import KioRequest
+
+    Answer = TypeVar("Answer", bound=ResponsePayload)
+    Answered = TypeVar("Answered")
+
+Partitions = tuple[TopicPartition, ...]
+
+_ASK_AGAIN = 0.2
+_CONSUMER = "consumer"
+_NO_GROUP = ("", "Dead")
+_ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
+
+
+class Brokers(Protocol):
+    """What is needed of :class:`~asyncrevoke.cli.groups.cluster.Cluster`."""
+
+    def brokers(self) -> Mapping[int, str]:
+        """Addresses by id."""
+        ...
+
+    async def coordinator(self, group: str) -> int:
+        """The id of the broker that coordinates a group."""
+        ...
+
+    async def ask(self, node: int, request: KioRequest[Answer]) -> Answer:
+        """The answer of one broker."""
+        ...
+
+    async def anywhere(self, request: KioRequest[Answer]) -> Answer:
+        """The answer of any broker."""
+        ...
+
+
+async def settled(ask: Callable[[], Awaitable[Answered]], patience: float = 10.0) -> Answered:
+    """What ``ask()`` gives, asked again for so many seconds while a coordinator moves or loads."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while True:
+        try:
+            return await ask()
+        except UnsettledError:
+            if loop.time() >= until:
+                raise
+        await asyncio.sleep(_ASK_AGAIN)
+
+
+async def list_groups(brokers: Brokers) -> list[GroupSummary]:
+    """All consumer groups of the cluster, by name. Raises GroupsError."""
+    found: dict[str, GroupSummary] = {}
+    for node in sorted(brokers.brokers()):
+        answer = await brokers.ask(node, requests.list_groups())
+        check(answer.error_code, "listing groups")
+        for group in answer.groups:
+            # Others are Kafka Connect's, share groups and the like. Groups that only commit have
+            # no protocol.
+            if group.protocol_type in (_CONSUMER, ""):
+                found[group.group_id] = GroupSummary(
+                    group=group.group_id,
+                    type=str(getattr(group, "group_type", "")).lower(),
+                    state=str(getattr(group, "group_state", "")),
+                )
+    return [found[name] for name in sorted(found)]
+
+
+async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
+    """One group, with its members, lag, and who holds a rebalance up. Raises GroupsError."""
+    node = await brokers.coordinator(name)
+    offsets = await _committed(brokers, node, name)
+    modern = await _consumer_group(brokers, node, name)
+    if modern is not None:
+        members = _consumer_members(modern)
+        rebalance = hold_up.of_consumer_group(modern.group_state, modern.assignment_epoch, members)
+        kind, state, assignor = "consumer", modern.group_state, modern.assignor_name
+        epoch: int | None = modern.assignment_epoch
+    else:
+        classic = await _classic_group(brokers, node, name)
+        if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
+            raise GroupsError(f"there is no group {name!r}; asyncrevoke groups lists them")
+        members = tuple(map(_classic_member, classic.members))
+        rebalance = hold_up.of_classic(classic.group_state, members)
+        kind, state, assignor = "classic", classic.group_state, classic.protocol_data
+        epoch = None
+    return GroupFacts(
+        group=name,
+        type=kind,
+        state=state,
+        assignor=assignor,
+        coordinator=brokers.brokers().get(node, str(node)),
+        epoch=epoch,
+        rebalance=rebalance,
+        members=members,
+        partitions=await _partitions(brokers, members, offsets),
+    )
+
+
+# --- the group ----------------------------------------------------------------------------------
+
+
+async def _consumer_group(brokers: Brokers, node: int, name: str) -> ConsumerGroup | None:
+    """None if it is no group of KIP-848, or the broker knows of none."""
+    try:
+        answer = await brokers.ask(node, requests.describe_consumer_group(name))
+    except NotOfferedError:
+        return None
+    (group,) = answer.groups
+    if group.error_code in _ABSENT:
+        return None
+    check(group.error_code, f"describing group {name!r}")
+    return group
+
+
+def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
+    members: list[MemberFacts] = []
+    for member in group.members:
+        mine, target = _flat(member.assignment), _flat(member.target_assignment)
+        current = member.member_epoch >= group.assignment_epoch
+        members.append(
+            MemberFacts(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=_host(member.client_host),
+                group_instance_id=member.instance_id,
+                rack=member.rack_id,
+                topics=tuple(sorted(member.subscribed_topic_names)),
+                assigned=mine,
+                releasing=tuple(tp for tp in mine if tp not in set(target)),
+                waiting_for=tuple(tp for tp in target if tp not in set(mine)) if current else (),
+                epoch=member.member_epoch,
+                target=target,
+            )
+        )
+    return tuple(members)
+
+
+async def _classic_group(brokers: Brokers, node: int, name: str) -> ClassicGroup:
+    answer = await brokers.ask(node, requests.describe_classic(name))
+    (group,) = answer.groups
+    check(group.error_code, f"describing group {name!r}")
+    if group.protocol_type not in (_CONSUMER, ""):
+        raise GroupsError(f"group {name!r} is no consumer group but {group.protocol_type!r}")
+    return group
+
+
+def _classic_member(member: ClassicMember) -> MemberFacts:
+    """While a group rebalances, a broker tells neither subscription nor assignment."""
+    topics: tuple[str, ...] = ()
+    assigned: Partitions = ()
+    releasing: Partitions = ()
+    rack = unreadable = None
+    try:
+        assigned = tuple(sorted(decode_assignment(member.member_assignment)[0]))
+        if member.member_metadata:
+            subscription = decode_subscription(member.member_metadata)
+            topics, rack = tuple(sorted(subscription.topics)), subscription.rack
+            releasing = tuple(sorted(set(subscription.owned) - set(assigned)))
+    except MalformedMemberData as error:
+        unreadable = str(error)
+    return MemberFacts(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        group_instance_id=member.group_instance_id,
+        rack=rack,
+        topics=topics,
+        assigned=assigned,
+        releasing=releasing,
+        unreadable=unreadable,
+    )
+
+
+# --- lag ----------------------------------------------------------------------------------------
+
+
+async def _committed(brokers: Brokers, node: int, name: str) -> dict[TopicPartition, int]:
+    answer = await brokers.ask(node, requests.committed(name))
+    if answer.error_code is ErrorCode.group_id_not_found:
+        return {}
+    check(answer.error_code, f"the offsets of group {name!r}")
+    return {
+        TopicPartition(topic.name, int(partition.partition_index)): int(partition.committed_offset)
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.error_code is ErrorCode.none and partition.committed_offset >= 0
+    }
+
+
+async def _partitions(
+    brokers: Brokers, members: Sequence[MemberFacts], offsets: Mapping[TopicPartition, int]
+) -> tuple[PartitionFacts, ...]:
+    owner = {tp: member.member_id for member in members for tp in member.assigned}
+    for member in members:
+        owner |= dict.fromkeys(member.releasing, member.member_id)
+    subscribed = {topic for member in members for topic in member.topics}
+    leaders = await _leaders(brokers, {tp.topic for tp in (*owner, *offsets)} | subscribed)
+    ends = await _ends(brokers, leaders)
+    wanted = {*owner, *offsets, *(tp for tp in leaders if tp.topic in subscribed)}
+    facts: list[PartitionFacts] = []
+    for tp in sorted(wanted):
+        committed, end = offsets.get(tp), ends.get(tp)
+        facts.append(
+            PartitionFacts(
+                topic=tp.topic,
+                partition=tp.partition,
+                committed=committed,
+                end=end,
+                lag=None if committed is None or end is None else max(end - committed, 0),
+                member_id=owner.get(tp),
+            )
+        )
+    return tuple(facts)
+
+
+async def _leaders(brokers: Brokers, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """The broker that leads each partition, below 0 if none does."""
+    names = sorted(topics)
+    if not names:
+        return {}
+    answer = await brokers.anywhere(requests.metadata(names))
+    return {
+        TopicPartition(topic.name, int(partition.partition_index)): int(partition.leader_id)
+        for topic in answer.topics
+        if topic.error_code is ErrorCode.none
+        for partition in topic.partitions
+    }
+
+
+async def _ends(
+    brokers: Brokers, leaders: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The ends of the partitions that have a leader which answers; the lag of the others is not
+    known."""
+    known = brokers.brokers()
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for tp, leader in leaders.items():
+        if leader in known:
+            by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(tp.partition)
+    ends: dict[TopicPartition, int] = {}
+    for leader, partitions in by_leader.items():
+        try:
+            answer = await brokers.ask(leader, requests.ends(partitions))
+        except GroupsError:
+            continue
+        ends |= {
+            TopicPartition(topic.name, int(partition.partition_index)): int(partition.offset)
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.error_code is ErrorCode.none
+        }
+    return ends
+
+
+def _flat(assignment: Assignment) -> Partitions:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, int(number))
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
+
+
+def _host(host: str) -> str:
+    return host.removeprefix("/")

@@ -1,0 +1,107 @@
+"""Groups for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+    from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+    from asyncrevoke.model import TopicPartition
+
+_UNKNOWN = "?"
+
+
+def show_groups(console: Console, groups: Sequence[GroupSummary]) -> None:
+    """All groups, one a line."""
+    table = _table("group", "type", "state")
+    for group in groups:
+        table.add_row(group.group, group.type or _UNKNOWN, group.state or _UNKNOWN)
+    console.print(table)
+
+
+def show_group(console: Console, group: GroupFacts) -> None:
+    """One group: its state, its members, and each partition with its lag."""
+    epoch = "" if group.epoch is None else f", epoch {group.epoch}"
+    _line(
+        console,
+        f"{group.group}: {group.type}, {group.state}{epoch}, "
+        f"{group.assignor or 'no assignor'}, coordinated by {group.coordinator}",
+    )
+    _line(console, group.rebalance.says)
+    if group.members:
+        console.print(_members(group.members))
+    if group.partitions:
+        console.print(_partitions(group.partitions, group.members))
+        known = [partition.lag for partition in group.partitions if partition.lag is not None]
+        unknown = len(group.partitions) - len(known)
+        _line(
+            console,
+            f"lag: {sum(known)}" + (f", and {unknown} partitions of unknown lag" * bool(unknown)),
+        )
+
+
+def _members(members: Sequence[MemberFacts]) -> Table:
+    modern = any(member.epoch is not None for member in members)
+    table = _table(
+        "member", "client", "host", *(["epoch"] if modern else []), "has", "to release",
+        *(["waits for"] if modern else []),
+    )  # fmt: skip
+    for member in members:
+        table.add_row(
+            member.group_instance_id or member.member_id,
+            member.client_id,
+            member.host,
+            *([str(member.epoch)] if modern else []),
+            member.unreadable or _ranges(member.assigned),
+            _ranges(member.releasing),
+            *([_ranges(member.waiting_for)] if modern else []),
+        )
+    return table
+
+
+def _partitions(partitions: Iterable[PartitionFacts], members: Iterable[MemberFacts]) -> Table:
+    names = {member.member_id: member.group_instance_id or member.client_id for member in members}
+    table = _table("partition", "member", "committed", "end", "lag")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for partition in partitions:
+        table.add_row(
+            f"{partition.topic}-{partition.partition}",
+            "nobody" if partition.member_id is None else names[partition.member_id],
+            *(
+                _UNKNOWN if number is None else str(number)
+                for number in (partition.committed, partition.end, partition.lag)
+            ),
+        )
+    return table
+
+
+def _ranges(partitions: Iterable[TopicPartition]) -> str:
+    """``orders-0..3 orders-7``: consecutive partitions together."""
+    runs: list[tuple[str, int, int]] = []
+    for topic, number in sorted(partitions):
+        if runs and (runs[-1][0], runs[-1][2] + 1) == (topic, number):
+            runs[-1] = (topic, runs[-1][1], number)
+        else:
+            runs.append((topic, number, number))
+    return " ".join(
+        f"{topic}-{first}" if first == last else f"{topic}-{first}..{last}"
+        for topic, first, last in runs
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False)
