@@ -15,12 +15,13 @@ from asyncrevoke.broker.supervisor import die_with_parent
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
 _ASSIGNORS = {
     "cooperative-sticky": "CooperativeStickyAssignor",
     "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
 }
 
 
@@ -92,11 +93,33 @@ class JavaMember:
         """Let it close its consumer and end."""
         self._process.terminate()
         await self._process.wait()
+        self.owned.clear()
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process.returncode is None
 
     def kill(self) -> None:
         """End it at once, if it still runs."""
         if self._process.returncode is None:
             self._process.kill()
+
+
+def java_command(
+    properties: Path, bootstrap_servers: str, topic: str, group_id: str, assignors: Sequence[str]
+) -> list[str]:
+    """What starts a VerifiableConsumer; ``properties`` is a file of client properties."""
+    package = "org.apache.kafka.clients.consumer"
+    strategies = ",".join(f"{package}.{_ASSIGNORS[assignor]}" for assignor in assignors)
+    return [
+        *(str(find_java().path), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *("-cp", class_path(tools=True), "org.apache.kafka.tools.VerifiableConsumer"),
+        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", group_id),
+        *("--assignment-strategy", strategies),
+        *("--reset-policy", "earliest", "--session-timeout", "10000", "--verbose"),
+        *("--command-config", str(properties)),
+    ]
 
 
 @asynccontextmanager
@@ -110,13 +133,7 @@ async def java_member(
     properties.write_text("heartbeat.interval.ms=300\n", encoding="utf-8")
     with (folder / f"java-{number}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            find_java().path,
-            *("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-            *("-cp", class_path(tools=True), "org.apache.kafka.tools.VerifiableConsumer"),
-            *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", group_id),
-            *("--assignment-strategy", f"org.apache.kafka.clients.consumer.{_ASSIGNORS[assignor]}"),
-            *("--reset-policy", "earliest", "--session-timeout", "10000", "--verbose"),
-            *("--command-config", str(properties)),
+            *java_command(properties, bootstrap_servers, topic, group_id, [assignor]),
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             preexec_fn=die_with_parent if sys.platform == "linux" else None,

@@ -33,6 +33,10 @@ class UnsettledError(GroupsError):
     """The coordinator is moving or loading: asked again soon it can tell."""
 
 
+class NoGroupError(GroupsError):
+    """There is no such group (yet)."""
+
+
 class NotOfferedError(GroupsError):
     """The broker is too old, or too new, for the request."""
 

@@ -10,7 +10,12 @@ from kio.schema.errors import ErrorCode
 from asyncrevoke.cli.groups import hold_up, requests
 from asyncrevoke.cli.groups.cluster import check
 from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-from asyncrevoke.cli.groups.kio_request import GroupsError, NotOfferedError, UnsettledError
+from asyncrevoke.cli.groups.kio_request import (
+    GroupsError,
+    NoGroupError,
+    NotOfferedError,
+    UnsettledError,
+)
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,
@@ -104,7 +109,7 @@ async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
     else:
         classic = await _classic_group(brokers, node, name)
         if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
-            raise GroupsError(f"there is no group {name!r}; asyncrevoke groups lists them")
+            raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
         members = tuple(map(_classic_member, classic.members))
         rebalance = hold_up.of_classic(classic.group_state, members)
         kind, state, assignor = "classic", classic.group_state, classic.protocol_data

@@ -1,0 +1,229 @@
+"""One group of processes of several clients, and what its coordinator and its members say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from aiokafka import AIOKafkaProducer
+from interop.java_member import JavaMember, Seen, java_command
+
+from asyncrevoke import TopicPartition
+from asyncrevoke.broker.supervisor import die_with_parent
+from asyncrevoke.cli.groups.cluster import Cluster
+from asyncrevoke.cli.groups.kio_request import NoGroupError
+from asyncrevoke.cli.groups.observer import describe_group, settled
+from asyncrevoke.config import ConsumerConfig
+
+if TYPE_CHECKING:
+    from asyncrevoke.cli.groups.facts import GroupFacts
+
+Client = Literal["ours", "java", "aiokafka", "librdkafka", "kafka-python"]
+
+DEADLINE = 60.0
+PARTITIONS = 6
+_PROGRAM = Path(__file__).parent / "member.py"
+_PAUSE = 0.02
+
+
+class Member(JavaMember):
+    """Any client's member: they all speak as Java's does.
+
+    ``committed`` exists only where the client says so; ours commits what counts by itself.
+    """
+
+    def __init__(self, client: Client, name: str, process: asyncio.subprocess.Process) -> None:
+        super().__init__(process)
+        self.client: Client = client
+        self.name = name
+        self.reading = asyncio.create_task(self.read())
+
+    @property
+    def uncommitted(self) -> set[tuple[int, int]]:
+        """Places that Java's member has read and, being stopped in between, not committed."""
+        if self.client != "java":
+            return set()
+        return {
+            (seen.partition, seen.offset)
+            for seen in self.seen
+            if seen.offset >= self.committed.get(seen.partition, 0)
+        }
+
+
+class Group:
+    """Members that come and go while records are produced all the time."""
+
+    def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self.topic = topic
+        self.name = f"group-of-{topic}"
+        self.everything = {TopicPartition(topic, number) for number in range(PARTITIONS)}
+        self.members: list[Member] = []
+        self.ended: list[Member] = []
+        self.sent = 0
+        self._stack = contextlib.AsyncExitStack()
+        self._enough = asyncio.Event()
+        self._producing: asyncio.Task[None] | None = None
+        self._cluster: Cluster | None = None
+
+    async def __aenter__(self) -> Self:
+        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap)
+        await self._stack.enter_async_context(producer)
+        config = ConsumerConfig(bootstrap_servers=self._bootstrap)
+        self._cluster = await self._stack.enter_async_context(Cluster(config))
+        self._producing = asyncio.create_task(self._produce(producer))
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self._enough.set()
+        if self._producing is not None:
+            await self._producing
+        for member in (*self.members, *self.ended):
+            member.kill()
+            await member.reading
+        await self._stack.aclose()
+
+    async def _produce(self, producer: AIOKafkaProducer) -> None:
+        while not self._enough.is_set():
+            for partition in range(PARTITIONS):
+                await producer.send_and_wait(self.topic, b"%d" % self.sent, partition=partition)
+                self.sent += 1
+            await asyncio.sleep(_PAUSE)
+
+    # --- members ---------------------------------------------------------------------------------
+
+    async def join(self, client: Client, *assignors: str) -> Member:
+        """Start a member."""
+        number = len(self.members) + len(self.ended)
+        name = f"{client}-{number}"
+        if client == "java":
+            properties = self._folder / f"{name}.properties"
+            properties.write_text(
+                f"heartbeat.interval.ms=300\nclient.id={name}\n", encoding="utf-8"
+            )
+            command = java_command(properties, self._bootstrap, self.topic, self.name, assignors)
+        else:
+            options = {
+                "bootstrap_servers": self._bootstrap,
+                "group_id": self.name,
+                "topic": self.topic,
+                "client_id": name,
+                "assignors": assignors,
+            }
+            command = [sys.executable, str(_PROGRAM), client, json.dumps(options)]
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+        member = Member(client, name, process)
+        self.members.append(member)
+        return member
+
+    async def leave(self, member: Member) -> None:
+        """Stop a member gracefully, and wait for its end."""
+        async with asyncio.timeout(DEADLINE):
+            await member.leave()
+            await member.reading
+        member.owned.clear()
+        self.members.remove(member)
+        self.ended.append(member)
+
+    # --- what must hold --------------------------------------------------------------------------
+
+    async def settles(self) -> GroupFacts:
+        """Wait until each partition has exactly one owner, by the word of the coordinator and by
+        that of the members, shares are as even as can be, and records flow from all of them."""
+        facts: GroupFacts | None = None
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while facts is None or not self._agrees(facts):
+                    self._all_live()
+                    await asyncio.sleep(0.1)
+                    facts = await self._described()
+                await self._flows()
+        except TimeoutError:
+            said = {member.name: sorted(member.owned) for member in self.members}
+            raise AssertionError(f"not settled: members say {said}, coordinator {facts}") from None
+        return facts
+
+    async def _described(self) -> GroupFacts | None:
+        cluster = self._cluster
+        assert cluster is not None
+        try:
+            return await settled(lambda: describe_group(cluster, self.name))
+        except NoGroupError:
+            return None  # nobody has joined yet
+
+    def _agrees(self, facts: GroupFacts) -> bool:
+        told = {member.client_id: set(member.assigned) for member in facts.members}
+        said = {member.name: member.owned for member in self.members}
+        sizes = [len(owned) for owned in said.values()]
+        return (
+            facts.state == "Stable"
+            and not facts.rebalance.in_progress
+            and told == said
+            and set().union(*told.values()) == self.everything
+            and sum(sizes) == PARTITIONS
+            and max(sizes) - min(sizes) <= 1
+        )
+
+    def _all_live(self) -> None:
+        for member in self.members:
+            if not member.running:
+                log = (self._folder / f"{member.name}.log").read_text("utf-8", "replace")
+                raise AssertionError(f"{member.name} has ended by itself:\n{log[-3000:]}")
+
+    async def _flows(self) -> None:
+        first = self.sent + PARTITIONS
+        every = set(range(PARTITIONS))
+        while every - {  # noqa: ASYNC110 - of another process
+            s.partition for m in self.members for s in m.seen if s.value >= first
+        }:
+            await asyncio.sleep(0.05)
+
+    async def ends_with_each_record_consumed_once(self) -> int:
+        """Stop producing, let all be consumed, stop all members. Returns how many records Java's
+        members have read twice because they were stopped before they had committed: they say so
+        themselves, and nothing else may be read twice."""
+        self._enough.set()
+        assert self._producing is not None
+        await self._producing
+        wanted = set(range(self.sent))
+        missing = wanted
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while missing := wanted - {seen.value for seen in self._seen()}:
+                    self._all_live()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"never consumed: {sorted(missing)[:20]} of {self.sent}") from None
+        for member in list(self.members):
+            await self.leave(member)
+        times = Counter(seen.value for seen in self._seen())
+        assert set(times) == wanted
+        excused = {place for member in self.ended for place in member.uncommitted}
+        twice = {(s.partition, s.offset) for s in self._seen() if times[s.value] > 1}
+        assert twice <= excused
+        self._check_order()
+        return len(twice)
+
+    def _seen(self) -> list[Seen]:
+        return [seen for member in (*self.members, *self.ended) for seen in member.seen]
+
+    def _check_order(self) -> None:
+        """Of one member: nothing of a partition comes twice or out of order."""
+        for member in self.ended:
+            if member.client == "ours":
+                in_order = defaultdict[int, list[int]](list)
+                for seen in member.seen:
+                    in_order[seen.partition].append(seen.offset)
+                assert all(offsets == sorted(set(offsets)) for offsets in in_order.values())

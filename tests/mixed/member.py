@@ -1,0 +1,261 @@
+"""One member of a group, a process: ``python member.py CLIENT OPTIONS``, OPTIONS as JSON.
+
+It prints what it does in the words of Kafka's VerifiableConsumer, one JSON object a line, commits
+what it has printed after each poll and before it gives anything up, and leaves upon SIGTERM.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+SESSION_MS = 10_000
+HEARTBEAT_MS = 300
+
+
+def tell(name: str, **fields: object) -> None:
+    sys.stdout.write(json.dumps({"name": name, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def tell_partitions(name: str, partitions: Iterable[Any]) -> None:
+    listed = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
+    if listed:
+        tell(name, partitions=listed)
+
+
+def tell_record(partition: int, offset: int, value: bytes | None) -> None:
+    tell("record_data", partition=partition, offset=offset, value=(value or b"-1").decode())
+
+
+def tell_commit(offsets: Mapping[int, int]) -> None:
+    listed = [{"partition": number, "offset": offset} for number, offset in offsets.items()]
+    tell("offsets_committed", offsets=listed, success=True)
+
+
+# --- this library -------------------------------------------------------------------------------
+
+
+async def ours(options: Mapping[str, Any], stop: asyncio.Event) -> None:
+    from asyncrevoke import Consumer, RebalanceListener
+
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            tell_partitions("partitions_assigned", assigned)
+
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            tell_partitions("partitions_revoked", revoked)
+
+        def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+            tell_partitions("partitions_lost", lost)
+
+    consumer = Consumer(
+        options["topic"],
+        listener=Listener(),
+        bootstrap_servers=options["bootstrap_servers"],
+        group_id=options["group_id"],
+        client_id=options["client_id"],
+        assignors=tuple(options["assignors"]),
+        session_timeout=SESSION_MS / 1000,
+        heartbeat_interval=HEARTBEAT_MS / 1000,
+    )
+
+    async def end() -> None:
+        await stop.wait()
+        consumer.stop()
+
+    async with consumer, asyncio.TaskGroup() as tasks:
+        ending = tasks.create_task(end())
+        async for batch in consumer:
+            for record in batch.records:
+                tell_record(record.partition, record.offset, record.value)
+        ending.cancel()
+
+
+# --- aiokafka -----------------------------------------------------------------------------------
+
+
+async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+    chosen = tuple(assignors[name] for name in options["assignors"])
+    consumer: Any = AIOKafkaConsumer(
+        bootstrap_servers=options["bootstrap_servers"],
+        group_id=options["group_id"],
+        client_id=options["client_id"],
+        partition_assignment_strategy=chosen,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        rebalance_timeout_ms=60_000,
+    )
+    busy = asyncio.Lock()
+    rebalancing = False
+
+    class Listener:
+        async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            nonlocal rebalancing
+            rebalancing = True  # what a poll returns from now on is for the next owner
+            async with busy:
+                tell_partitions("partitions_revoked", revoked)
+
+        async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            nonlocal rebalancing
+            rebalancing = False
+            tell_partitions("partitions_assigned", assigned)
+
+    ConsumerRebalanceListener.register(Listener)  # it asks for an instance
+    consumer.subscribe([options["topic"]], listener=Listener())
+    await consumer.start()
+    try:
+        while not stop.is_set():
+            batches = await consumer.getmany(timeout_ms=100)
+            async with busy:
+                if rebalancing:
+                    continue
+                ends = {tp: records[-1].offset + 1 for tp, records in batches.items() if records}
+                for records in batches.values():
+                    for record in records:
+                        tell_record(record.partition, record.offset, record.value)
+                if ends:
+                    await consumer.commit(ends)
+                    tell_commit({tp.partition: offset for tp, offset in ends.items()})
+    finally:
+        await consumer.stop()
+
+
+# --- librdkafka ---------------------------------------------------------------------------------
+
+
+def librdkafka(options: Mapping[str, Any], stop: threading.Event) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    cooperative = options["assignors"] == ["cooperative-sticky"]
+    consumer: Any = Consumer(
+        {
+            "bootstrap.servers": options["bootstrap_servers"],
+            "group.id": options["group_id"],
+            "client.id": options["client_id"],
+            "partition.assignment.strategy": ",".join(options["assignors"]),
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+        }
+    )
+
+    def assigned(consumer: Any, partitions: list[Any]) -> None:
+        tell_partitions("partitions_assigned", partitions)
+        (consumer.incremental_assign if cooperative else consumer.assign)(partitions)
+
+    def revoked(consumer: Any, partitions: list[Any]) -> None:
+        # All that was polled has been printed and committed: this is called within a poll.
+        tell_partitions("partitions_revoked", partitions)
+        if cooperative:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
+
+    consumer.subscribe([options["topic"]], on_assign=assigned, on_revoke=revoked)
+    while not stop.is_set():
+        message = consumer.poll(0.1)
+        if message is None or message.error():
+            continue
+        tell_record(message.partition(), message.offset(), message.value())
+        place = TopicPartition(message.topic(), message.partition(), message.offset() + 1)
+        consumer.commit(offsets=[place], asynchronous=False)
+        tell_commit({message.partition(): message.offset() + 1})
+    consumer.close()
+
+
+# --- kafka-python -------------------------------------------------------------------------------
+
+
+def kafka_python(options: Mapping[str, Any], stop: threading.Event) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from kafka.structs import OffsetAndMetadata
+
+    assignors: dict[str, Any] = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
+
+    class Listener:
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            tell_partitions("partitions_assigned", assigned)
+
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            tell_partitions("partitions_revoked", revoked)
+
+    consumer: Any = KafkaConsumer(
+        bootstrap_servers=options["bootstrap_servers"],
+        group_id=options["group_id"],
+        client_id=options["client_id"],
+        partition_assignment_strategy=[assignors[name] for name in options["assignors"]],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+    )
+    ConsumerRebalanceListener.register(Listener)  # it asks for an instance
+    consumer.subscribe([options["topic"]], listener=Listener())
+    while not stop.is_set():
+        batches = consumer.poll(timeout_ms=100)
+        ends = {tp: records[-1].offset + 1 for tp, records in batches.items() if records}
+        for records in batches.values():
+            for record in records:
+                tell_record(record.partition, record.offset, record.value)
+        if ends:
+            consumer.commit({tp: OffsetAndMetadata(end, "", -1) for tp, end in ends.items()})
+            tell_commit({tp.partition: end for tp, end in ends.items()})
+    consumer.close()
+
+
+# --- all of them --------------------------------------------------------------------------------
+
+IN_A_LOOP: dict[str, Callable[..., Any]] = {"ours": ours, "aiokafka": aiokafka}
+IN_A_THREAD: dict[str, Callable[..., Any]] = {
+    "librdkafka": librdkafka,
+    "kafka-python": kafka_python,
+}
+
+
+async def run_in_a_loop(client: str, options: Mapping[str, Any]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await IN_A_LOOP[client](options, stop)
+
+
+def main(client: str, options: Mapping[str, Any]) -> None:
+    if client in IN_A_LOOP:
+        asyncio.run(run_in_a_loop(client, options))
+        return
+    stop = threading.Event()
+
+    def end(_number: int, _frame: object) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, end)
+    IN_A_THREAD[client](options, stop)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,71 @@
+"""Groups that become ours, or cooperative, member by member, in two rolling restarts (KIP-429)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from mixed.group import PARTITIONS, Client, Group
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(400),
+    pytest.mark.kafka_topic(partitions=PARTITIONS),
+]
+
+MEMBERS = 3
+
+
+@pytest.fixture
+def group(tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str) -> Group:
+    return Group(tmp_path, kafka_broker.bootstrap_servers, kafka_topic)
+
+
+async def bounce(group: Group, *assignors: str) -> list[str]:
+    """Restart each member in turn, now as one of ours; the assignors that the group used."""
+    used: list[str] = []
+    for member in list(group.members):
+        await group.leave(member)
+        await group.join("ours", *assignors)
+        used.append((await group.settles()).assignor)
+    return used
+
+
+async def upgrade(group: Group, client: Client, assignor: str) -> int:
+    for _ in range(MEMBERS):
+        await group.join(client, assignor)
+    assert (await group.settles()).assignor == assignor
+    first = await bounce(group, assignor, "cooperative-sticky")
+    assert first[:-1] == [assignor] * (MEMBERS - 1)
+    # When all offer both, members vote, each for what it prefers.
+    assert first[-1] == assignor
+    second = await bounce(group, "cooperative-sticky")
+    assert second == ["cooperative-sticky"] * MEMBERS
+    assert {member.client for member in group.members} == {"ours"}
+    return await group.ends_with_each_record_consumed_once()
+
+
+async def test_an_aiokafka_group_is_upgraded_without_losing_or_repeating_a_record(
+    group: Group,
+) -> None:
+    async with group:
+        assert await upgrade(group, "aiokafka", "roundrobin") == 0
+
+
+async def test_a_range_group_of_ours_is_upgraded_without_losing_or_repeating_a_record(
+    group: Group,
+) -> None:
+    async with group:
+        assert await upgrade(group, "ours", "range") == 0
+
+
+async def test_a_range_group_of_java_is_upgraded_without_losing_a_record(group: Group) -> None:
+    # What a VerifiableConsumer reads and does not commit, because SIGTERM comes in between, is
+    # read again: it says so itself, and nothing else may be.
+    async with group:
+        await upgrade(group, "java", "range")
