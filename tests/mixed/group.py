@@ -45,8 +45,9 @@ class Member(JavaMember):
 
     @property
     def uncommitted(self) -> set[tuple[int, int]]:
-        """Places that Java's member has read and, being stopped in between, not committed."""
-        if self.client != "java":
+        """Places that another client's member has read and, being stopped in between, not
+        committed: it says so itself."""
+        if self.client == "ours":
             return set()
         return {
             (seen.partition, seen.offset)
@@ -191,9 +192,9 @@ class Group:
             await asyncio.sleep(0.05)
 
     async def ends_with_each_record_consumed_once(self) -> int:
-        """Stop producing, let all be consumed, stop all members. Returns how many records Java's
-        members have read twice because they were stopped before they had committed: they say so
-        themselves, and nothing else may be read twice."""
+        """Stop producing, let all be consumed, stop all members. Returns how many records were read
+        twice because another client's member was stopped before it had committed: it says so
+        itself, and nothing else may be read twice."""
         self._enough.set()
         assert self._producing is not None
         await self._producing

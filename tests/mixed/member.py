@@ -14,6 +14,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +42,39 @@ def tell_record(partition: int, offset: int, value: bytes | None) -> None:
 def tell_commit(offsets: Mapping[int, int]) -> None:
     listed = [{"partition": number, "offset": offset} for number, offset in offsets.items()]
     tell("offsets_committed", offsets=listed, success=True)
+
+
+class Pending:
+    """What was read and is not committed yet.
+
+    While a cooperative group rebalances, these clients have their commits refused although they
+    keep the partition: so it is tried again after the next poll, and before a partition goes.
+    """
+
+    def __init__(self, commit: Callable[[Mapping[int, int]], object], refusals: Any) -> None:
+        self._commit = commit
+        self._refusals = refusals
+        self._ends: dict[int, int] = {}
+
+    def read(self, partition: int, offset: int, value: bytes | None) -> None:
+        tell_record(partition, offset, value)
+        self._ends[partition] = offset + 1
+
+    def flush(self) -> bool:
+        if self._ends:
+            try:
+                self._commit(self._ends)
+            except self._refusals as error:
+                sys.stderr.write(f"commit refused: {error}\n")
+                return False
+            tell_commit(self._ends)
+            self._ends = {}
+        return True
+
+    def flush_for_good(self) -> None:
+        deadline = time.monotonic() + 10
+        while not self.flush() and time.monotonic() < deadline:
+            time.sleep(0.1)  # there is nothing to wait for: the group tells nobody
 
 
 # --- this library -------------------------------------------------------------------------------
@@ -142,7 +176,7 @@ async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
 
 
 def librdkafka(options: Mapping[str, Any], stop: threading.Event) -> None:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     cooperative = options["assignors"] == ["cooperative-sticky"]
     consumer: Any = Consumer(
@@ -163,22 +197,26 @@ def librdkafka(options: Mapping[str, Any], stop: threading.Event) -> None:
         (consumer.incremental_assign if cooperative else consumer.assign)(partitions)
 
     def revoked(consumer: Any, partitions: list[Any]) -> None:
-        # All that was polled has been printed and committed: this is called within a poll.
+        pending.flush_for_good()
         tell_partitions("partitions_revoked", partitions)
         if cooperative:
             consumer.incremental_unassign(partitions)
         else:
             consumer.unassign()
 
+    def commit(ends: Mapping[int, int]) -> None:
+        places = [TopicPartition(options["topic"], number, end) for number, end in ends.items()]
+        consumer.commit(offsets=places, asynchronous=False)
+
+    pending = Pending(commit, KafkaException)
     consumer.subscribe([options["topic"]], on_assign=assigned, on_revoke=revoked)
     while not stop.is_set():
         message = consumer.poll(0.1)
         if message is None or message.error():
             continue
-        tell_record(message.partition(), message.offset(), message.value())
-        place = TopicPartition(message.topic(), message.partition(), message.offset() + 1)
-        consumer.commit(offsets=[place], asynchronous=False)
-        tell_commit({message.partition(): message.offset() + 1})
+        pending.read(message.partition(), message.offset(), message.value())
+        pending.flush()
+    pending.flush_for_good()
     consumer.close()
 
 
@@ -190,7 +228,8 @@ def kafka_python(options: Mapping[str, Any], stop: threading.Event) -> None:
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.structs import OffsetAndMetadata
+    from kafka.errors import KafkaError
+    from kafka.structs import OffsetAndMetadata, TopicPartition
 
     assignors: dict[str, Any] = {
         "range": RangePartitionAssignor,
@@ -203,6 +242,7 @@ def kafka_python(options: Mapping[str, Any], stop: threading.Event) -> None:
             tell_partitions("partitions_assigned", assigned)
 
         def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            pending.flush_for_good()
             tell_partitions("partitions_revoked", revoked)
 
     consumer: Any = KafkaConsumer(
@@ -215,17 +255,24 @@ def kafka_python(options: Mapping[str, Any], stop: threading.Event) -> None:
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
+
+    def commit(ends: Mapping[int, int]) -> None:
+        consumer.commit(
+            {
+                TopicPartition(options["topic"], number): OffsetAndMetadata(end, "", -1)
+                for number, end in ends.items()
+            }
+        )
+
+    pending = Pending(commit, KafkaError)
     ConsumerRebalanceListener.register(Listener)  # it asks for an instance
     consumer.subscribe([options["topic"]], listener=Listener())
     while not stop.is_set():
-        batches = consumer.poll(timeout_ms=100)
-        ends = {tp: records[-1].offset + 1 for tp, records in batches.items() if records}
-        for records in batches.values():
+        for records in consumer.poll(timeout_ms=100).values():
             for record in records:
-                tell_record(record.partition, record.offset, record.value)
-        if ends:
-            consumer.commit({tp: OffsetAndMetadata(end, "", -1) for tp, end in ends.items()})
-            tell_commit({tp.partition: end for tp, end in ends.items()})
+                pending.read(record.partition, record.offset, record.value)
+        pending.flush()
+    pending.flush_for_good()
     consumer.close()
 
 
