@@ -142,8 +142,13 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
         return open_session(self._config, self._listener)
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, leave: bool | None = None) -> None:
         """Leave: wait for tracked work, commit what counts, leave the group, disconnect.
+
+        ``leave`` tells the group at once, or does not: then it waits for ``session_timeout`` before
+        it gives our partitions to others. None is True for dynamic members, and False for static
+        ones (``group_instance_id``), which have their partitions back without a rebalance if they
+        return in time (KIP-345). Until the group is left, the last call counts.
 
         Takes ``close_timeout`` at most. From another task than the loop's it is :meth:`stop`, and
         the loop's current batch counts if it asks for the next one in time; ``asyncio.wait_for``
@@ -156,6 +161,9 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         if self._session is None:
             return
+        if leave is not None:
+            self._session.check_loop()
+            self._session.core.leave_at_close(leave)
         await self._session.aclose()
         failure = self._handlers_failure()
         if failure is not None:

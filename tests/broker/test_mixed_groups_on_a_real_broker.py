@@ -139,3 +139,28 @@ async def test_a_static_member_whose_name_another_takes_is_fenced(numbers: Numbe
                     pass
             await numbers.send(20)
             await successor.has_all(numbers)
+
+
+async def test_a_static_member_that_is_told_to_leave_hands_over_at_once(numbers: Numbers) -> None:
+    async with Member(numbers.consumer()) as stays:
+        static = numbers.consumer(group_instance_id="one", session_timeout=40.0)
+        async with static:
+            while len(static.assignment()) < 3:
+                await static.poll(timeout=0.1)
+            await static.aclose(leave=True)
+        await until(lambda: has(stays, 6), "all partitions", within=10.0)
+
+
+async def test_a_dynamic_member_that_is_told_to_stay_is_missed_after_its_session(
+    numbers: Numbers,
+) -> None:
+    async with Member(numbers.consumer()) as waits:
+        goes = numbers.consumer(session_timeout=6.0)
+        async with goes:
+            while len(goes.assignment()) < 3:
+                await goes.poll(timeout=0.1)
+            await until(lambda: has(waits, 3), "three partitions each")
+            await goes.aclose(leave=False)
+        generation = waits.consumer.group_metadata().generation
+        await until(lambda: has(waits, 6), "all partitions", within=20.0)
+        assert waits.consumer.group_metadata().generation > generation

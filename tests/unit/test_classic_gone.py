@@ -251,6 +251,30 @@ def test_a_static_member_commits_and_goes_without_leaving(
     assert group.count(HeartbeatRequest) == beats
 
 
+@BOTH
+def test_a_static_member_leaves_if_it_is_told_to(eager: bool) -> None:
+    group = ScriptedGroup(eager=eager, group_instance_id="one")
+    group.start()
+    group.answer_join()
+    group.answer_sync(tp(0))
+    group.core.leave_at_close(True)
+    ticket = group.close()
+    request = group.leaving()
+    assert (request.member_id, request.group_instance_id) == (MEMBER, "one")
+    group.answer_leave()
+    assert ticket in group.completed
+
+
+@BOTH
+def test_a_dynamic_member_that_is_told_not_to_leave_commits_and_falls_silent(eager: bool) -> None:
+    group, _ = with_work(eager)
+    group.core.leave_at_close(False)
+    ticket = group.close()
+    assert group.answer_commit() == {tp(0): 1}
+    assert ticket in group.completed
+    assert group.count(LeaveGroupRequest) == 0
+
+
 # --- unsubscribing ------------------------------------------------------------------------------
 
 

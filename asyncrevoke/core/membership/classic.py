@@ -105,6 +105,8 @@ class ClassicMembership:
         self._exchange.on_refused = lambda now, failed: self.fail(now, unanswerable(failed))
         self._leave = LeaveExchange(outbox, config, coordinator)
         self._leave.on_ended = self._left
+        # A static member keeps its place for its next start (KIP-345).
+        self.tells_leaving = config.group_instance_id is None
         self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
         self.on_ready: Callable[[float], None] = lambda _now: None
         self.on_left: Callable[[float], None] = lambda _now: None
@@ -571,8 +573,7 @@ class ClassicMembership:
 
     def _send_leave(self, now: float) -> None:
         self._forget_join()
-        static = self._config.group_instance_id is not None
-        if not self._member_id or static or self._phase is Phase.FATAL:
+        if not self._member_id or not self.tells_leaving or self._phase is Phase.FATAL:
             self._left(now)
             return
         self._phase = MOVES[self._phase, Move.LEAVE]

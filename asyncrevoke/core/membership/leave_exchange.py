@@ -19,11 +19,12 @@ _TIMEOUT = 5.0
 
 
 class LeaveExchange:
-    """Tells the coordinator that a dynamic member goes; ``on_ended(now)`` follows in any case."""
+    """Tells the coordinator that a member goes; ``on_ended(now)`` follows in any case."""
 
     def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""
+        self._instance_id = config.group_instance_id
         self._timeout = min(config.request_timeout, _TIMEOUT)
         self._coordinator = coordinator
         self._outstanding: int | None = None
@@ -54,7 +55,7 @@ class LeaveExchange:
             LeaveGroupRequest(
                 group_id=self._group_id,
                 member_id=member_id,
-                group_instance_id=None,
+                group_instance_id=self._instance_id,
                 reason=reason,
             ),
             node,
