@@ -154,7 +154,8 @@ class ConsumerConfig:
     of one that never returns stay unread for ``session_timeout``."""
 
     client_rack: str | None = None
-    """Fetch from a replica in this rack where there is one (KIP-392)."""
+    """Fetch from a replica in this rack where there is one (KIP-392), and be assigned partitions
+    that have one there (KIP-881)."""
 
     group_protocol: GroupProtocol = "classic"
     """How the group is coordinated. This version speaks the classic protocol."""

@@ -21,7 +21,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.outbox import Outbox, Reply
@@ -59,6 +59,7 @@ class Cluster:
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
+        self._racks: dict[int, str] = {}
         self._failed: dict[int, Node] = {}
         self._turn = -1
         self._wanted: frozenset[str] | None = frozenset()
@@ -90,6 +91,20 @@ class Cluster:
         """The numbers of a topic's partitions, ascending; None if the topic is unknown."""
         known = self._topics.get(topic)
         return None if known is None else known.numbers
+
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Where the replicas of the partitions of these topics are, as far as is known (KIP-881);
+        empty in a cluster without racks."""
+        if not self._racks:
+            return {}
+        return {
+            TopicPartition(topic, number): frozenset(
+                self._racks[node_id] for node_id in replicas if node_id in self._racks
+            )
+            for topic in topics
+            if (known := self._topics.get(topic)) is not None
+            for number, replicas in known.replicas.items()
+        }
 
     def topic_id(self, topic: str) -> bytes | None:
         """The topic's id (KIP-516); None if it is unknown or the broker has no ids."""
@@ -297,6 +312,7 @@ class Cluster:
             broker.node_id: Node(broker.node_id, broker.host, broker.port)
             for broker in sorted(brokers, key=lambda broker: broker.node_id)
         }
+        self._racks = {broker.node_id: broker.rack for broker in brokers if broker.rack}
         # A broker that is listed at another address than the one that failed has not failed.
         for node_id, node in list(self._failed.items()):
             if node_id >= 0 and self._nodes.get(node_id) != node:
@@ -310,8 +326,10 @@ class Cluster:
         partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
         numbers = tuple(sorted({partition.partition for partition in partitions}))
         topic = self._topics.get(name)
+        replicas = {p.partition: p.replicas for p in partitions} if self._racks else {}
         if topic is None or topic.is_replaced_by(metadata):
             new = KnownTopic(metadata)
+            new.replicas = replicas
             if topic is not None:
                 new.former_ids = (*topic.former_ids, topic.topic_id)
                 self._outbox.emit("warning", "topic was deleted and created again", topic=name)
@@ -324,6 +342,7 @@ class Cluster:
         if topic.topic_id == NO_ID:
             topic.topic_id = metadata.topic_id
         topic.is_internal = metadata.is_internal
+        topic.replicas = replicas
         topic.update_leaders(partitions)
         if numbers == topic.numbers:
             topic.doubted_since = None

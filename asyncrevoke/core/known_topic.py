@@ -24,13 +24,23 @@ class Leader(NamedTuple):
 class KnownTopic:
     """What is known of one topic."""
 
-    __slots__ = ("doubted_since", "former_ids", "is_internal", "leaders", "numbers", "topic_id")
+    __slots__ = (
+        "doubted_since",
+        "former_ids",
+        "is_internal",
+        "leaders",
+        "numbers",
+        "replicas",
+        "topic_id",
+    )
 
     def __init__(self, metadata: TopicMetadata) -> None:
         self.topic_id = metadata.topic_id
         self.former_ids: tuple[bytes, ...] = ()
         self.is_internal = metadata.is_internal
         self.leaders: dict[int, Leader] = {}
+        # The brokers that have each partition; empty in a cluster without racks.
+        self.replicas: dict[int, tuple[int, ...]] = {}
         self.numbers: tuple[int, ...] = ()
         # Since when answers deny it, or some of its partitions.
         self.doubted_since: float | None = None

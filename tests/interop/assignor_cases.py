@@ -29,6 +29,7 @@ COORDINATES = (
 PROGRAM = Path(__file__).parent / "java" / "Assignors.java"
 VECTORS = Path(__file__).parents[1] / "unit" / "data" / "assignments.json"
 COUNT = 200
+_RACKS = ["east", "north", "west"]
 
 
 class Answer(TypedDict):
@@ -112,6 +113,7 @@ def _random_group(choose: random.Random) -> Group:
     }
     if choose.random() < 0.3:
         _conflict(choose, owned, versions)
+    racks = _racks(choose, partitions) if choose.random() < 0.4 else None
     members: list[tuple[str, str | None, str]] = []
     static = choose.random() < 0.3
     for number, member in enumerate(ids):
@@ -121,6 +123,7 @@ def _random_group(choose: random.Random) -> Group:
                 topics=tuple(topics[member]),
                 owned=tuple(owned[member]),
                 generation=generations[member],
+                rack=choose.choice([*_RACKS, None]) if racks is not None else None,
                 user_data=generations[member].to_bytes(4, "big", signed=True)
                 if assignor == "cooperative-sticky"
                 else None,
@@ -128,7 +131,24 @@ def _random_group(choose: random.Random) -> Group:
             versions[member],
         )
         members.append((member, instance, base64.b64encode(written).decode()))
-    return Group(assignor=assignor, partitions=partitions, members=members)
+    group = Group(assignor=assignor, partitions=partitions, members=members)
+    if racks is not None:
+        group["racks"] = racks
+    return group
+
+
+def _racks(choose: random.Random, partitions: dict[str, int]) -> dict[str, list[list[str]]]:
+    """Where the replicas of each partition are; sometimes in one rack that no member has."""
+    replicas = choose.choice([1, 2, 2, 3])
+    racks = _RACKS if choose.random() < 0.9 else ["elsewhere", "far away", "nowhere"]
+    same = choose.random() < 0.1
+    return {
+        topic: [
+            sorted(racks[:replicas] if same else choose.sample(racks, replicas))
+            for _ in range(size)
+        ]
+        for topic, size in partitions.items()
+    }
 
 
 def _topics(choose: random.Random, partitions: dict[str, int]) -> list[str]:

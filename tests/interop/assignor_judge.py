@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member
+from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, assign
 from asyncrevoke.core.assignors.cooperative_sticky import plan
 from asyncrevoke.core.assignors.ownership import Claims
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
     decode_assignment,
     decode_subscription,
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 
 class Group(TypedDict):
-    """A group before its assignment; members are (id, instance id, subscription in base64)."""
+    """A group before its assignment; members are (id, instance id, subscription in base64), racks
+    those of each partition of a topic."""
 
     assignor: str
     partitions: dict[str, int]
     members: list[tuple[str, str | None, str]]
+    racks: NotRequired[dict[str, list[list[str]]]]
 
 
 class Case(TypedDict):
@@ -52,7 +55,7 @@ def differences(case: Case) -> list[str]:
     ]
     partitions = {topic: range(count) for topic, count in group["partitions"].items()}
     members = members_of(group)
-    ours = ASSIGNORS[group["assignor"]].assign(partitions, members)
+    ours = assign(ASSIGNORS[group["assignor"]], partitions, members, racks_of(group))
     java = _decoded(case["assignments"])
     if group["assignor"] != "cooperative-sticky" or same_topics(members):
         if _ordered(ours) != _ordered(java):
@@ -72,6 +75,15 @@ def differences(case: Case) -> list[str]:
     ):
         found.append(f"moves more than Java: {_ordered(our_plan)} against {_ordered(java_plan)}")
     return found
+
+
+def racks_of(group: Group) -> dict[TopicPartition, frozenset[str]]:
+    """The racks of each partition."""
+    return {
+        TopicPartition(topic, number): frozenset(racks)
+        for topic, by_partition in group.get("racks", {}).items()
+        for number, racks in enumerate(by_partition)
+    }
 
 
 def members_of(group: Group) -> list[Member]:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 RequestT = TypeVar("RequestT", bound=Request)
 
-BROKERS = tuple(BrokerMetadata(node_id=number, host=f"b{number}", port=9092) for number in (1, 2))
+NODE_IDS = (1, 2)
 
 
 def tp(number: int, topic: str = "orders") -> TopicPartition:
@@ -89,6 +89,9 @@ class ScriptedBrokers:
         self.partitions = {"orders": 4} if partitions is None else partitions
         self.topic_ids = {name: name.encode().ljust(16)[:16] for name in self.partitions}
         self.coordinator = 1
+        # Where brokers are, and which of them have a partition.
+        self.racks: dict[int, str] = {}
+        self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
         # What OffsetFetch answers; 0 for what is not in it.
         self.committed: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
@@ -211,7 +214,12 @@ class ScriptedBrokers:
     def _metadata(self, topics: tuple[str, ...] | None) -> MetadataResponse:
         names = sorted(self.partitions) if topics is None else topics
         return MetadataResponse(
-            brokers=BROKERS,
+            brokers=tuple(
+                BrokerMetadata(
+                    node_id=number, host=f"b{number}", port=9092, rack=self.racks.get(number)
+                )
+                for number in NODE_IDS
+            ),
             topics=tuple(
                 TopicMetadata(
                     error=ErrorCode.none,
@@ -219,7 +227,11 @@ class ScriptedBrokers:
                     topic_id=self.topic_ids[name],
                     partitions=tuple(
                         PartitionMetadata(
-                            error=ErrorCode.none, partition=number, leader_id=1, leader_epoch=0
+                            error=ErrorCode.none,
+                            partition=number,
+                            leader_id=1,
+                            leader_epoch=0,
+                            replicas=self.replicas.get(TopicPartition(name, number), (1,)),
                         )
                         for number in range(self.partitions[name])
                     ),

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import TypedDict
 
-from interop.assignor_judge import Case, differences, members_of, same_topics
+from interop.assignor_judge import Case, Group, differences, members_of, racks_of, same_topics
 
-from asyncrevoke.core.assignors import ASSIGNORS
+from asyncrevoke.core.assignors import ASSIGNORS, assign
 
 
 class _Vectors(TypedDict):
@@ -37,7 +37,16 @@ def test_the_cases_hold_something_of_everything() -> None:
         assert any(not same_topics(members_of(group)) for group in of_it)
         assert any(len(group["members"]) > 12 for group in of_it)
         assert any(instance for group in of_it for _, instance, _ in group["members"])
+        if assignor != "roundrobin":
+            assert any(map(_racks_decide, of_it))
     assert any("plan" in case for case in cases)
+
+
+def _racks_decide(group: Group) -> bool:
+    assignor, members = ASSIGNORS[group["assignor"]], members_of(group)
+    sizes = {topic: range(count) for topic, count in group["partitions"].items()}
+    with_racks = assign(assignor, sizes, members, racks_of(group))
+    return with_racks != assign(assignor, sizes, members, {})
 
 
 def test_the_user_data_is_javas() -> None:

@@ -308,3 +308,56 @@ def test_another_leader_is_not_taken_for_our_former_self(leader: str) -> None:
     group.partitions["orders"] = 6
     group.advance(12.0)
     assert group.phase() is Phase.STABLE
+
+
+# --- racks (KIP-881) ----------------------------------------------------------------------------
+
+
+def in_the_west(assignor: str = "cooperative-sticky") -> ScriptedGroup:
+    """We run in the west; the odd partitions are there, the even ones in the east."""
+    group = ScriptedGroup(client_rack="west", metadata_max_age=10.0, assignors=(assignor,))
+    group.racks = {1: "east", 2: "west"}
+    group.replicas = {tp(number): (number % 2 + 1,) for number in range(4)}
+    group.start()
+    group.give_id()
+    return group
+
+
+def in_the_east(member_id: str) -> JoinGroupMember:
+    subscription = Subscription(topics=("orders",), rack="east")
+    return JoinGroupMember(
+        member_id=member_id, group_instance_id=None, metadata=encode_subscription(subscription)
+    )
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_leader_gives_members_what_is_in_their_rack(assignor: str) -> None:
+    group = in_the_west(assignor)
+    assert subscription_of(group.joining()).rack == "west"
+    group.answer_join(leads=True, others=(in_the_east("m-2"),))
+    assert group.planned() == {MEMBER: orders(1, 3), "m-2": orders(0, 2)}
+
+
+def test_a_leader_assigns_anew_when_replicas_have_moved_to_another_rack() -> None:
+    group = in_the_west()
+    group.answer_join(leads=True, others=(in_the_east("m-2"),))
+    group.answer_sync(*orders(1, 3))
+    group.pulse = ErrorCode.none
+    group.advance(12.0)
+    assert group.phase() is Phase.STABLE
+    group.replicas = {tp(number): (2 - number % 2,) for number in range(4)}
+    group.advance(12.0)
+    assert group.phase() is Phase.AWAIT_JOIN
+
+
+def test_without_a_member_that_tells_its_rack_moved_replicas_are_nothing_to_a_leader() -> None:
+    group = ScriptedGroup(metadata_max_age=10.0)
+    group.racks = {1: "east", 2: "west"}
+    group.start()
+    group.give_id()
+    group.answer_join(leads=True)
+    group.answer_sync(*orders(0, 1, 2, 3))
+    group.pulse = ErrorCode.none
+    group.replicas = {tp(0): (2,)}
+    group.advance(12.0)
+    assert group.phase() is Phase.STABLE

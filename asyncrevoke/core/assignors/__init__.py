@@ -1,6 +1,13 @@
 """Who gets which partition of a classic group: decided by its leader, with one of these rules."""
 
-from asyncrevoke.core.assignors.assignor import Assignment, Assignor, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.assignor import (
+    Assignment,
+    Assignor,
+    Member,
+    RackAwareAssignor,
+    RebalanceProtocol,
+    assign,
+)
 from asyncrevoke.core.assignors.ownership import Violation, repair, withheld
 from asyncrevoke.core.assignors.registry import ASSIGNORS, choose_protocol, find_assignors
 
@@ -9,8 +16,10 @@ __all__ = [
     "Assignment",
     "Assignor",
     "Member",
+    "RackAwareAssignor",
     "RebalanceProtocol",
     "Violation",
+    "assign",
     "choose_protocol",
     "find_assignors",
     "repair",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from asyncrevoke.core.assignors.racks import PartitionRacks
 
 Assignment = dict[str, list[TopicPartition]]
 """What each member shall hold, by member id."""
@@ -64,3 +66,29 @@ class Assignor(Protocol):
         subscribed to, and subscribed topics that are not in ``partitions``, are left out.
         """
         ...
+
+
+@runtime_checkable
+class RackAwareAssignor(Assignor, Protocol):
+    """One that also heeds where members run and where partitions have their replicas (KIP-881)."""
+
+    def assign_by_rack(
+        self,
+        partitions: Mapping[str, Sequence[int]],
+        members: Sequence[Member],
+        racks: PartitionRacks,
+    ) -> Assignment:
+        """As :meth:`assign`; ``racks`` are those of each partition's replicas."""
+        ...
+
+
+def assign(
+    assignor: Assignor,
+    partitions: Mapping[str, Sequence[int]],
+    members: Sequence[Member],
+    racks: PartitionRacks,
+) -> Assignment:
+    """What ``assignor`` makes of the group, by racks if it heeds them and there are any."""
+    if racks and isinstance(assignor, RackAwareAssignor):
+        return assignor.assign_by_rack(partitions, members, racks)
+    return assignor.assign(partitions, members)

@@ -22,14 +22,18 @@ from asyncrevoke.core.assignors.assignor import Assignment, Member, RebalancePro
 from asyncrevoke.core.assignors.balance import balance
 from asyncrevoke.core.assignors.member_order import hash_order
 from asyncrevoke.core.assignors.ownership import Claims, encode_generation, withhold
+from asyncrevoke.core.assignors.racks import Racks
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from asyncrevoke.core.assignors.racks import PartitionRacks
+
 
 class CooperativeStickyAssignor:
-    """Java's CooperativeStickyAssignor, without racks (KIP-429, KIP-792)."""
+    """Java's CooperativeStickyAssignor (KIP-429, KIP-792), with racks (KIP-881) if all members
+    are subscribed to the same topics."""
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
@@ -45,12 +49,25 @@ class CooperativeStickyAssignor:
 
         Owned partitions that no longer exist, or whose topic their owner dropped, are free.
         """
+        return self.assign_by_rack(partitions, members, {})
+
+    def assign_by_rack(
+        self,
+        partitions: Mapping[str, Sequence[int]],
+        members: Sequence[Member],
+        racks: PartitionRacks,
+    ) -> Assignment:
+        """The same; what is not in its owner's rack is free, and free partitions go to members
+        beside them as long as these have room."""
         claims = Claims(members)
-        return withhold(plan(partitions, members, claims), claims)
+        return withhold(plan(partitions, members, claims, racks), claims)
 
 
 def plan(
-    partitions: Mapping[str, Sequence[int]], members: Sequence[Member], claims: Claims
+    partitions: Mapping[str, Sequence[int]],
+    members: Sequence[Member],
+    claims: Claims,
+    partition_racks: PartitionRacks | None = None,
 ) -> Assignment:
     """Where the group shall arrive, disregarding who must give something up first.
 
@@ -71,11 +88,14 @@ def plan(
         if owner in topics_of and tp.topic in topics_of[owner]:
             owned[owner].append(tp)
     if all(len(mine) == len(topics) for mine in topics_of.values()):
-        return _fill_quotas(everything, owned)
+        racks = Racks(members, everything, partition_racks or {})
+        return _fill_quotas(everything, owned, racks if racks.useful else None)
     return balance({topic: partitions[topic] for topic in topics}, topics_of, owned)
 
 
-def _fill_quotas(everything: Sequence[TopicPartition], owned: Assignment) -> Assignment:
+def _fill_quotas(
+    everything: Sequence[TopicPartition], owned: Assignment, racks: Racks | None
+) -> Assignment:
     if not owned:
         return {}
     share, extra = divmod(len(everything), len(owned))
@@ -83,6 +103,8 @@ def _fill_quotas(everything: Sequence[TopicPartition], owned: Assignment) -> Ass
     at_share: list[str] = []
     for member_id in hash_order(list(owned)):
         mine = sorted(owned[member_id], key=lambda tp: (tp.partition, tp.topic))
+        if racks is not None:
+            mine = [tp for tp in mine if racks.match(member_id, tp)]
         if extra and len(mine) > share:
             extra -= 1
             shares[member_id] = mine[: share + 1]
@@ -91,14 +113,55 @@ def _fill_quotas(everything: Sequence[TopicPartition], owned: Assignment) -> Ass
             if len(mine) >= share:
                 at_share.append(member_id)
     kept = {tp for mine in shares.values() for tp in mine}
-    free = iter([tp for tp in everything if tp not in kept])
+    free = [tp for tp in everything if tp not in kept]
     below = sorted(member_id for member_id, mine in shares.items() if len(mine) < share)
-    above = deque(sorted(at_share))
+    above = deque(sorted(at_share) if extra else ())
+    if racks is not None:
+        free = _fill_by_rack(free, shares, below, above, share, extra, racks)
+    rest = iter(free)
     while below:
         for member_id in below:
-            shares[member_id].append(next(free))
+            shares[member_id].append(next(rest))
         above.extend(member_id for member_id in below if len(shares[member_id]) == share)
         below = [member_id for member_id in below if len(shares[member_id]) < share]
-    for tp in free:
+    for tp in rest:
         shares[above.popleft()].append(tp)
     return {member_id: shares[member_id] for member_id in owned}
+
+
+def _fill_by_rack(
+    free: Sequence[TopicPartition],
+    shares: Assignment,
+    below: list[str],
+    above: deque[str],
+    share: int,
+    extra: int,
+    racks: Racks,
+) -> list[TopicPartition]:
+    """Give what is free to members beside it that have room; what is left in the end is returned.
+
+    ``below`` are the members below the share, ``above`` those at it that may have one more, of
+    which there are ``extra`` in all.
+    """
+    left: list[TopicPartition] = []
+    turn = 0
+    for tp in racks.fewest_first(free):
+        if (index := racks.next_beside(tp, below, turn)) is not None:
+            member_id = below[index]
+            shares[member_id].append(tp)
+            if len(shares[member_id]) >= share:
+                del below[index]
+                if extra:
+                    above.append(member_id)
+            else:
+                index += 1
+            turn = index % len(below) if below else 0
+        elif (index := racks.next_beside(tp, above, 0)) is not None:
+            shares[above[index]].append(tp)
+            del above[index]
+            extra -= 1
+            if not extra:
+                above.clear()
+        else:
+            left.append(tp)
+    return left

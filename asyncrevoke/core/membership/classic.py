@@ -203,9 +203,12 @@ class ClassicMembership:
             self.rejoin(now, "the partitions of the group's topics have changed")
 
     def metadata_refreshed(self, now: float) -> None:
-        """The cluster's answer is there that the leader may have waited for."""
+        """The cluster's answer is there that the leader may have waited for; or replicas have moved
+        to other racks."""
         if self._phase is Phase.AWAIT_SYNC:
             self._leader.metadata_refreshed(now)
+        elif self._phase is Phase.STABLE:
+            self.metadata_changed(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""

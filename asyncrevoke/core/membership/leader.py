@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from asyncrevoke.core.assignors.assignor import Assignor, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.assignor import Assignor, Member, RebalanceProtocol, assign
 from asyncrevoke.core.assignors.ownership import repair, withheld
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
 from asyncrevoke.errors import FatalError
@@ -20,6 +20,7 @@ from asyncrevoke.protocol.subscription import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
@@ -51,6 +52,7 @@ class _Turn:
         self.assignor = assignor
         self.members = members
         self.skips_assignment = skips_assignment
+        self.has_racks = any(member.subscription.rack for member in members)
         self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
 
 
@@ -72,6 +74,7 @@ class Leader:
         self._waiting = False
         # What the present assignment of the group was made by, as far as we watch it.
         self._led: dict[str, tuple[int, ...] | None] = {}
+        self._led_racks: PartitionRacks = {}
 
     def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
         """This generation is ours to assign, as soon as the partitions of its topics are known."""
@@ -103,12 +106,15 @@ class Leader:
             self._assign(now, turn)
 
     def has_changed(self) -> bool:
-        """Whether the group has to be assigned anew, because topics or partitions are others now.
-        Says so once."""
-        if self._led and self._led != self._known(frozenset(self._led)):
-            self._led = {}
-            return True
-        return False
+        """Whether the group has to be assigned anew, because topics, partitions or the racks of
+        their replicas are others now. Says so once."""
+        turn = self._turn
+        if turn is None or not self._led:
+            return False
+        if self._led == self._known(turn.topics) and self._led_racks == self._racks_for(turn):
+            return False
+        self._led = {}
+        return True
 
     def has_missed(self, note: AssignmentNote | None) -> bool:
         """Whether the assignment that the group keeps was made by other partitions than there are:
@@ -124,9 +130,14 @@ class Leader:
     def _known(self, topics: frozenset[str]) -> dict[str, tuple[int, ...] | None]:
         return {topic: self._cluster.partitions(topic) for topic in sorted(topics)}
 
+    def _racks_for(self, turn: _Turn) -> PartitionRacks:
+        """Empty if nobody in the group tells where it runs."""
+        return self._cluster.racks(turn.topics) if turn.has_racks else {}
+
     def _assign(self, now: float, turn: _Turn) -> None:
         self._waiting = False
         self._led = self._known(turn.topics)
+        self._led_racks = self._racks_for(turn)
         if turn.skips_assignment:
             self.on_assigned(now, ())
             return
@@ -142,7 +153,7 @@ class Leader:
         partitions: dict[str, Sequence[int]] = {
             topic: numbers for topic, numbers in self._led.items() if numbers
         }
-        plan = turn.assignor.assign(partitions, turn.members)
+        plan = assign(turn.assignor, partitions, turn.members, self._led_racks)
         waits = False
         if RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
             plan, violations = repair(plan, turn.members)

@@ -34,7 +34,8 @@ import org.apache.kafka.common.TopicPartition;
  * Does what the leader of a group does in Java, with the subscriptions as they come over the wire.
  *
  * <p>One JSON object a line from standard input: assignor, partitions (topic: count), members
- * ([id, instance id or null, subscription in base64]). One a line to standard output: assignments
+ * ([id, instance id or null, subscription in base64]), and perhaps racks (topic: the racks of the
+ * replicas of each partition). One a line to standard output: assignments
  * ({member id: assignment in base64}), subscriptions as Java itself would write them, and, for
  * cooperative-sticky, plan: the assignment before anything was withheld. The object
  * {"generation": n} is answered with the user data of cooperative-sticky.
@@ -82,20 +83,32 @@ public class Assignors {
         return subscriptions;
     }
 
-    static Cluster cluster(JsonNode partitions) {
-        Node node = new Node(1, "localhost", 9092);
+    static Node node(Map<String, Node> nodes, String rack) {
+        return nodes.computeIfAbsent(rack, r -> new Node(nodes.size() + 1, "localhost", 9092, r.isEmpty() ? null : r));
+    }
+
+    static Cluster cluster(JsonNode group) {
+        Map<String, Node> nodes = new HashMap<>();
         List<PartitionInfo> infos = new ArrayList<>();
-        for (Iterator<Map.Entry<String, JsonNode>> it = partitions.fields(); it.hasNext(); ) {
+        for (Iterator<Map.Entry<String, JsonNode>> it = group.get("partitions").fields(); it.hasNext(); ) {
             Map.Entry<String, JsonNode> topic = it.next();
-            for (int i = 0; i < topic.getValue().asInt(); i++)
-                infos.add(new PartitionInfo(topic.getKey(), i, node, new Node[] {node}, new Node[] {node}));
+            for (int i = 0; i < topic.getValue().asInt(); i++) {
+                List<Node> replicas = new ArrayList<>();
+                if (group.has("racks"))
+                    for (JsonNode rack : group.get("racks").get(topic.getKey()).get(i))
+                        replicas.add(node(nodes, rack.asText()));
+                else
+                    replicas.add(node(nodes, ""));
+                Node[] array = replicas.toArray(new Node[0]);
+                infos.add(new PartitionInfo(topic.getKey(), i, array[0], array, array));
+            }
         }
-        return new Cluster("test", Collections.singletonList(node), infos, new HashSet<>(), new HashSet<>());
+        return new Cluster("test", nodes.values(), infos, new HashSet<>(), new HashSet<>());
     }
 
     static Map<String, Assignment> assign(ConsumerPartitionAssignor assignor, JsonNode group) {
         return assignor.assign(
-            cluster(group.get("partitions")),
+            cluster(group),
             new GroupSubscription(subscriptions(group.get("members")))).groupAssignment();
     }
 
