@@ -337,7 +337,7 @@ def keeps_the_highest_partitions(patch: pytest.MonkeyPatch) -> None:
     """While something is listed that has to go, other partitions are chosen in each round."""
     turns = [0]
 
-    def fill(everything: Sequence[TopicPartition], owned: Plan) -> Plan:
+    def fill(everything: Sequence[TopicPartition], owned: Plan, _racks: object) -> Plan:
         turns[0] += 1
         share = -(-len(everything) // max(len(owned), 1))
         kept = {

@@ -76,7 +76,10 @@ def plan(
     leaving = [member.member_id for member in members if not member.subscription.topics]
     if leaving:
         staying = [member for member in members if member.subscription.topics]
-        return {**plan(partitions, staying, claims), **{member_id: [] for member_id in leaving}}
+        return {
+            **plan(partitions, staying, claims, partition_racks),
+            **{member_id: [] for member_id in leaving},
+        }
     topics_of = {
         member.member_id: partitions.keys() & member.subscription.topics for member in members
     }

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import Effect, Notify
+from asyncrevoke.core.effects import Effect, Notify, Standby
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 
@@ -124,11 +124,14 @@ class Books:
         return last > 0 and self.clock.now <= last + within
 
     def fold(self, client: int, effect: Effect) -> None:
-        """Add an effect to the digest, in a form that does not depend on the order of sets."""
+        """Add an effect to the digest, in a form that depends neither on the order of sets nor on
+        where in memory a function lies."""
         if self.digest is not None:
             form: object = effect
             if isinstance(effect, Notify):
                 form = (effect.kind, sorted(effect.partitions))
+            elif isinstance(effect, Standby):
+                form = effect[:-1]
             self.digest.update(f"{self.clock.now!r} {client} {form!r}\n".encode())
 
     def note(self, client: int, what: object) -> None:
