@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.dialects import cluster, fetching, group, offsets
+from asyncrevoke.protocol.dialects import cluster, consumer_group, fetching, group, offsets
 from asyncrevoke.protocol.guard import walk
 
 if TYPE_CHECKING:
@@ -72,9 +72,18 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
     messages.ListOffsetsRequest: _Api(2, {5: offsets.list_offsets_v5, 6: offsets.list_offsets_v6}),
     messages.MetadataRequest: _Api(3, {12: cluster.metadata_v12, 8: cluster.metadata_v8}),
     messages.OffsetCommitRequest: _Api(
-        8, {7: offsets.offset_commit_v7, 8: offsets.offset_commit_v8}
+        # A member that has an epoch (KIP-848) is refused with less than 9.
+        8,
+        {9: offsets.offset_commit_v9, 7: offsets.offset_commit_v7},
     ),
-    messages.OffsetFetchRequest: _Api(9, {7: offsets.offset_fetch_v7, 5: offsets.offset_fetch_v5}),
+    messages.OffsetFetchRequest: _Api(
+        9,
+        {
+            9: offsets.offset_fetch_v9,
+            7: offsets.offset_fetch_v7,
+            5: offsets.offset_fetch_v5,
+        },
+    ),
     messages.FindCoordinatorRequest: _Api(
         10, {2: cluster.find_coordinator_v2, 3: cluster.find_coordinator_v3}
     ),
@@ -82,6 +91,13 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
     messages.HeartbeatRequest: _Api(12, {3: group.heartbeat_v3, 4: group.heartbeat_v4}),
     messages.LeaveGroupRequest: _Api(13, {5: group.leave_group_v5, 3: group.leave_group_v3}),
     messages.SyncGroupRequest: _Api(14, {5: group.sync_group_v5, 3: group.sync_group_v3}),
+    messages.ConsumerGroupHeartbeatRequest: _Api(
+        68,
+        {
+            1: consumer_group.consumer_group_heartbeat_v1,
+            0: consumer_group.consumer_group_heartbeat_v0,
+        },
+    ),
 }
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
 _CORRELATION_ID: Final = struct.Struct(">i")

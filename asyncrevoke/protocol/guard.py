@@ -112,6 +112,8 @@ def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
             fixed = _FIXED.get(kafka_type)
             step = _array(step, size, fixed, flexible=entity_type.__flexible__)
             size = 1 if entity_type.__flexible__ else 4
+        elif not kafka_type and NoneType in get_args(field.type):
+            step, size = _nullable(step), 1
         steps.append(step)
         least += size
     if run:
@@ -158,6 +160,17 @@ def _sequence(steps: tuple[_Step, ...]) -> _Step:
         return position
 
     return sequence
+
+
+def _nullable(step: _Step) -> _Step:
+    """A structure that may be missing: a byte that is negative for none goes before it."""
+
+    def nullable(found: Walk, position: int) -> int:
+        if found.frame[position] >= 0x80:
+            return position + 1
+        return step(found, position + 1)
+
+    return nullable
 
 
 def _skip(size: int) -> _Step:

@@ -137,6 +137,47 @@ class LeaveGroupResponse(Message, frozen=True, kw_only=True):
     error: ErrorCode
 
 
+# --- membership by epochs (KIP-848) --------------------------------------------------------------
+
+# The partitions of one topic, by its id.
+TopicIdPartitions: TypeAlias = tuple[bytes, tuple[int, ...]]
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+# A static member leaves, and is to be back before its session has ended.
+LEAVE_STATIC_EPOCH = -2
+
+
+class ConsumerGroupHeartbeatRequest(Message, frozen=True, kw_only=True):
+    """None stands for what has not changed since the last heartbeat that was answered.
+
+    ``member_epoch`` is also JOIN_EPOCH, LEAVE_EPOCH or LEAVE_STATIC_EPOCH. ``regex`` is RE2, empty
+    to end a subscription by regex. ``owned`` are the partitions that this member has not released.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    group_instance_id: str | None
+    rack: str | None = None
+    rebalance_timeout: float | None = None
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: tuple[TopicIdPartitions, ...] | None = None
+
+
+class ConsumerGroupHeartbeatResponse(Message, frozen=True, kw_only=True):
+    """``assignment`` are the partitions that may be used now; None if they have not changed."""
+
+    error: ErrorCode
+    detail: str = ""
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval: float = 0.0
+    assignment: tuple[TopicIdPartitions, ...] | None = None
+
+
 # --- offsets -----------------------------------------------------------------------------------
 
 
@@ -148,7 +189,8 @@ class CommitEntry(Message, frozen=True, kw_only=True):
 
 
 class OffsetCommitRequest(Message, frozen=True, kw_only=True):
-    """``generation`` is -1 and ``member_id`` empty outside a group."""
+    """``generation`` is also the member epoch of KIP-848. Outside a group it is -1, and
+    ``member_id`` empty."""
 
     group_id: str
     generation: int
@@ -162,11 +204,14 @@ class OffsetCommitResponse(Message, frozen=True, kw_only=True):
 
 
 class OffsetFetchRequest(Message, frozen=True, kw_only=True):
-    """``require_stable``: UNSTABLE_OFFSET_COMMIT is answered while a transaction is open."""
+    """``require_stable``: UNSTABLE_OFFSET_COMMIT is answered while a transaction is open. With
+    ``member_id`` and ``member_epoch`` (KIP-848) it is answered if these are the present ones."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
     require_stable: bool = True
+    member_id: str | None = None
+    member_epoch: int = -1
 
 
 class FetchedOffset(Message, frozen=True, kw_only=True):
@@ -267,6 +312,7 @@ Request: TypeAlias = (
     | SyncGroupRequest
     | HeartbeatRequest
     | LeaveGroupRequest
+    | ConsumerGroupHeartbeatRequest
     | OffsetCommitRequest
     | OffsetFetchRequest
     | ListOffsetsRequest
@@ -279,6 +325,7 @@ Response: TypeAlias = (
     | SyncGroupResponse
     | HeartbeatResponse
     | LeaveGroupResponse
+    | ConsumerGroupHeartbeatResponse
     | OffsetCommitResponse
     | OffsetFetchResponse
     | ListOffsetsResponse

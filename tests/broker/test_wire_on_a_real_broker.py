@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 _T = TypeVar("_T", bound=messages.Message)
-_PREFERRED, _OTHER = 0, 1
+_PREFERRED, _OTHER, _OLDEST = 0, 1, -1
 
 
 class Client:
@@ -64,7 +64,7 @@ async def client(kafka_broker: RunningBroker) -> AsyncIterator[Client]:
     await channels.close()
 
 
-@pytest.fixture(params=[_PREFERRED, _OTHER], ids=["preferred", "other"])
+@pytest.fixture(params=[_PREFERRED, _OTHER, _OLDEST], ids=["preferred", "other", "oldest"])
 def used_versions(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> dict[type[messages.Message], int]:
@@ -137,7 +137,7 @@ async def _read_all(
     return records, position
 
 
-async def test_every_request_is_answered_in_both_versions(
+async def test_every_request_is_answered_in_each_version(
     client: Client,
     kafka_topic: str,
     kafka_broker: RunningBroker,
@@ -301,6 +301,35 @@ async def test_every_request_is_answered_in_both_versions(
         Channel.HEARTBEAT,
     )
     assert gone.error is ErrorCode.unknown_member_id
+
+    def beat(epoch: int, **told: Any) -> messages.ConsumerGroupHeartbeatRequest:
+        return messages.ConsumerGroupHeartbeatRequest(
+            group_id=f"{group}-by-epochs",
+            member_id="me",
+            member_epoch=epoch,
+            group_instance_id=None,
+            **told,
+        )
+
+    async def answer(epoch: int, **told: Any) -> messages.ConsumerGroupHeartbeatResponse:
+        return await client.ask(
+            beat(epoch, **told), messages.ConsumerGroupHeartbeatResponse, Channel.HEARTBEAT
+        )
+
+    member = await answer(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
+    while member.error is ErrorCode.coordinator_load_in_progress:
+        member = await answer(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
+    assert (member.error, member.member_id) == (ErrorCode.none, "me")
+    assert member.heartbeat_interval > 0
+    assert member.assignment is not None
+    ((topic_id, numbers),) = member.assignment
+    assert sorted(numbers) == [0, 1, 2, 3]
+    if has_topic_id:
+        assert topic_id == topics[kafka_topic].topic_id
+    quiet = await answer(member.member_epoch)
+    assert (quiet.error, quiet.assignment) == (ErrorCode.none, None)
+    assert (await answer(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
+    assert (await answer(messages.LEAVE_EPOCH)).error is ErrorCode.none
     assert set(used_versions) == set(codec.REQUESTS)
 
 

@@ -57,6 +57,17 @@ REQUESTS: tuple[Request, ...] = (
     ),
     messages.HeartbeatRequest(group_id="g", generation=4, member_id="m", group_instance_id="i"),
     messages.LeaveGroupRequest(group_id="g", member_id="m", group_instance_id=None, reason="r"),
+    messages.ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        group_instance_id="i",
+        rack="r",
+        rebalance_timeout=300,
+        topics=("t", "u"),
+        assignor="uniform",
+        owned=((bytes(range(16)), (3, 4)),),
+    ),
     messages.OffsetCommitRequest(
         group_id="g",
         generation=4,
@@ -93,10 +104,10 @@ def offered(kind: type[Request], lowest: int, highest: int) -> dict[int, tuple[i
 
 @pytest.mark.parametrize("kind", codec.REQUESTS)
 def test_the_preferred_version_is_used_where_it_is_offered(kind: type[Request]) -> None:
-    preferred, other = codec.versions(kind)
+    preferred, *others = codec.versions(kind)
     assert codec.choose_version(kind, offered(kind, 0, 99)) == preferred
-    assert codec.choose_version(kind, offered(kind, preferred, preferred)) == preferred
-    assert codec.choose_version(kind, offered(kind, other, other)) == other
+    for version in (preferred, *others):
+        assert codec.choose_version(kind, offered(kind, version, version)) == version
 
 
 # What Apache Kafka 2.4 and 4.3 offer.
@@ -112,13 +123,18 @@ KAFKA_4_3 = {
     12: (0, 4),
     13: (0, 5),
     14: (0, 5),
+    68: (0, 1),
 }
 
 
 @pytest.mark.parametrize("kind", codec.REQUESTS)
 def test_kafka_2_4_and_4_3_are_served(kind: type[Request]) -> None:
     old = {key: (0, highest) for key, highest in KAFKA_2_4.items()}
-    assert codec.choose_version(kind, old) in codec.versions(kind)
+    if kind is messages.ConsumerGroupHeartbeatRequest:
+        with pytest.raises(UnsupportedVersion, match="does not offer ConsumerGroupHeartbeat"):
+            codec.choose_version(kind, old)
+    else:
+        assert codec.choose_version(kind, old) in codec.versions(kind)
     assert codec.choose_version(kind, KAFKA_4_3) == codec.versions(kind)[0]
 
 
@@ -155,9 +171,30 @@ def test_partitions_of_a_fetch_keep_their_order() -> None:
 
 
 def test_partitions_of_a_commit_are_grouped_by_topic() -> None:
-    entity = codec._dialect(messages.OffsetCommitRequest, 7).build(REQUESTS[7])
+    entity = codec._dialect(messages.OffsetCommitRequest, 7).build(REQUESTS[8])
     grouped = [(t.name, [p.partition_index for p in t.partitions]) for t in entity.topics]  # type: ignore[attr-defined]
     assert grouped == [("t", [3, 4]), ("u", [0])]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_what_has_not_changed_is_left_out_of_a_heartbeat(version: int) -> None:
+    message = messages.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=7, group_instance_id=None
+    )
+    dialect = codec._dialect(type(message), version)
+    entity = dialect.build(message)
+    assert entity.rebalance_timeout == datetime.timedelta(milliseconds=-1)  # type: ignore[attr-defined]
+    assert entity.subscribed_topic_names is None  # type: ignore[attr-defined]
+    assert entity.topic_partitions is None  # type: ignore[attr-defined]
+
+
+def test_a_regex_needs_a_broker_that_resolves_it() -> None:
+    message = messages.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, group_instance_id=None, regex="t.*"
+    )
+    assert b"t.*" in codec.encode_request(message, 1)
+    with pytest.raises(ValueError, match=r"before Apache Kafka 4\.0 resolve no regular"):
+        codec.encode_request(message, 0)
 
 
 def test_a_reason_is_cut_to_what_brokers_accept() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make
 from asyncrevoke.protocol.messages import (
+    ErrorCode,
     FetchedOffset,
     ListedOffset,
     ListOffsetsRequest,
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v5.response import ListOffsetsResponse as List5
     from kio.schema.list_offsets.v6.response import ListOffsetsResponse as List6
     from kio.schema.offset_commit.v7.response import OffsetCommitResponse as Commit7
-    from kio.schema.offset_commit.v8.response import OffsetCommitResponse as Commit8
+    from kio.schema.offset_commit.v9.response import OffsetCommitResponse as Commit9
     from kio.schema.offset_fetch.v5.response import OffsetFetchResponse as Fetch5
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as Fetch7
+    from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup as Fetch9
 
 __all__ = [
     "list_offsets_v5",
     "list_offsets_v6",
     "offset_commit_v7",
-    "offset_commit_v8",
+    "offset_commit_v9",
     "offset_fetch_v5",
     "offset_fetch_v7",
+    "offset_fetch_v9",
 ]
 
 
@@ -71,10 +74,10 @@ def offset_commit_v7() -> Dialect:
     return make(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed)
 
 
-def offset_commit_v8() -> Dialect:
-    """The same with tagged fields."""
-    from kio.schema.offset_commit.v8 import request as q
-    from kio.schema.offset_commit.v8 import response as r
+def offset_commit_v9() -> Dialect:
+    """With the epochs of members (KIP-848); the same with tagged fields otherwise."""
+    from kio.schema.offset_commit.v9 import request as q
+    from kio.schema.offset_commit.v9 import response as r
     from kio.schema.types import GroupId, TopicName
     from kio.static.primitive import i32, i64
 
@@ -104,7 +107,7 @@ def offset_commit_v8() -> Dialect:
     return make(q.OffsetCommitRequest, build, r.OffsetCommitResponse, _committed)
 
 
-def _committed(entity: Commit7 | Commit8) -> OffsetCommitResponse:
+def _committed(entity: Commit7 | Commit9) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         errors=tuple(
             (TopicPartition(topic.name, partition.partition_index), partition.error_code)
@@ -112,6 +115,35 @@ def _committed(entity: Commit7 | Commit8) -> OffsetCommitResponse:
             for partition in topic.partitions
         )
     )
+
+
+def offset_fetch_v9() -> Dialect:
+    """With the member and its epoch (KIP-848)."""
+    from kio.schema.offset_fetch.v9 import request as q
+    from kio.schema.offset_fetch.v9 import response as r
+    from kio.schema.types import GroupId, TopicName
+    from kio.static.primitive import i32
+
+    def build(message: OffsetFetchRequest) -> q.OffsetFetchRequest:
+        group = q.OffsetFetchRequestGroup(
+            group_id=GroupId(message.group_id),
+            member_id=message.member_id,
+            member_epoch=i32(message.member_epoch),
+            topics=tuple(
+                q.OffsetFetchRequestTopics(
+                    name=TopicName(topic), partition_indexes=tuple(map(i32, numbers))
+                )
+                for topic, numbers in _numbers(message).items()
+            ),
+        )
+        return q.OffsetFetchRequest(groups=(group,), require_stable=message.require_stable)
+
+    def read(entity: r.OffsetFetchResponse) -> OffsetFetchResponse:
+        if not entity.groups:
+            return OffsetFetchResponse(error=ErrorCode.unknown_server_error)
+        return _fetched(entity.groups[0])
+
+    return make(q.OffsetFetchRequest, build, r.OffsetFetchResponse, read)
 
 
 def offset_fetch_v7() -> Dialect:
@@ -164,7 +196,7 @@ def _numbers(message: OffsetFetchRequest) -> dict[str, list[int]]:
     return topics
 
 
-def _fetched(entity: Fetch5 | Fetch7) -> OffsetFetchResponse:
+def _fetched(entity: Fetch5 | Fetch7 | Fetch9) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         error=entity.error_code,
         offsets=tuple(

@@ -1,0 +1,114 @@
+"""ConsumerGroupHeartbeat, which is all of the membership of a consumer group (KIP-848)."""
+
+# Each version of a message is a module of kio: only those in use are loaded.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make
+from asyncrevoke.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v0.response import (
+        ConsumerGroupHeartbeatResponse as Heartbeat0,
+    )
+    from kio.schema.consumer_group_heartbeat.v1.response import (
+        ConsumerGroupHeartbeatResponse as Heartbeat1,
+    )
+
+__all__ = ["consumer_group_heartbeat_v0", "consumer_group_heartbeat_v1"]
+
+_UNCHANGED = -0.001
+
+
+def consumer_group_heartbeat_v1() -> Dialect:
+    """The client makes the member id, and the broker resolves regular expressions; Kafka 4.0."""
+    from kio.schema.consumer_group_heartbeat.v1 import request as q
+    from kio.schema.consumer_group_heartbeat.v1 import response as r
+    from kio.schema.types import GroupId, TopicName
+    from kio.static.primitive import i32
+
+    def build(message: ConsumerGroupHeartbeatRequest) -> q.ConsumerGroupHeartbeatRequest:
+        timeout = message.rebalance_timeout
+        topics = message.topics
+        return q.ConsumerGroupHeartbeatRequest(
+            group_id=GroupId(message.group_id),
+            member_id=message.member_id,
+            member_epoch=i32(message.member_epoch),
+            instance_id=message.group_instance_id,
+            rack_id=message.rack,
+            rebalance_timeout=duration(_UNCHANGED if timeout is None else timeout),
+            subscribed_topic_names=None if topics is None else tuple(map(TopicName, topics)),
+            subscribed_topic_regex=message.regex,
+            server_assignor=message.assignor,
+            topic_partitions=None
+            if message.owned is None
+            else tuple(
+                q.TopicPartitions(
+                    topic_id=uuid.UUID(bytes=topic_id), partitions=tuple(map(i32, numbers))
+                )
+                for topic_id, numbers in message.owned
+            ),
+        )
+
+    return make(q.ConsumerGroupHeartbeatRequest, build, r.ConsumerGroupHeartbeatResponse, _read)
+
+
+def consumer_group_heartbeat_v0() -> Dialect:
+    """Without regular expressions; Kafka 3.7 to 3.9, where the protocol is a preview."""
+    from kio.schema.consumer_group_heartbeat.v0 import request as q
+    from kio.schema.consumer_group_heartbeat.v0 import response as r
+    from kio.schema.types import GroupId, TopicName
+    from kio.static.primitive import i32
+
+    def build(message: ConsumerGroupHeartbeatRequest) -> q.ConsumerGroupHeartbeatRequest:
+        if message.regex:
+            raise ValueError(
+                "brokers before Apache Kafka 4.0 resolve no regular expressions: subscribe by "
+                "topics, or by a pattern that the client matches"
+            )
+        timeout = message.rebalance_timeout
+        topics = message.topics
+        return q.ConsumerGroupHeartbeatRequest(
+            group_id=GroupId(message.group_id),
+            member_id=message.member_id,
+            member_epoch=i32(message.member_epoch),
+            instance_id=message.group_instance_id,
+            rack_id=message.rack,
+            rebalance_timeout=duration(_UNCHANGED if timeout is None else timeout),
+            subscribed_topic_names=None if topics is None else tuple(map(TopicName, topics)),
+            server_assignor=message.assignor,
+            topic_partitions=None
+            if message.owned is None
+            else tuple(
+                q.TopicPartitions(
+                    topic_id=uuid.UUID(bytes=topic_id), partitions=tuple(map(i32, numbers))
+                )
+                for topic_id, numbers in message.owned
+            ),
+        )
+
+    return make(q.ConsumerGroupHeartbeatRequest, build, r.ConsumerGroupHeartbeatResponse, _read)
+
+
+def _read(entity: Heartbeat0 | Heartbeat1) -> ConsumerGroupHeartbeatResponse:
+    assignment = entity.assignment
+    return ConsumerGroupHeartbeatResponse(
+        error=entity.error_code,
+        detail=entity.error_message or "",
+        member_id=entity.member_id,
+        member_epoch=entity.member_epoch,
+        heartbeat_interval=entity.heartbeat_interval.total_seconds(),
+        assignment=None
+        if assignment is None
+        else tuple(
+            (bytes(16) if topic.topic_id is None else topic.topic_id.bytes, topic.partitions)
+            for topic in assignment.topic_partitions
+        ),
+    )
