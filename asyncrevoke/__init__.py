@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.model import (
         BlockingRecord,
+        BrokerPattern,
         GroupMetadata,
         Health,
         OffsetAndMetadata,
@@ -62,6 +63,7 @@ __all__ = [
     "BatchError",
     "BlockingRecord",
     "BrokerError",
+    "BrokerPattern",
     "CallNext",
     "ConfigError",
     "Consumer",
@@ -110,6 +112,7 @@ _MODULES = {
     "GroupMetadata": _MODEL,
     "HandlerContext": "asyncrevoke.handlers.context",
     "Health": _MODEL,
+    "BrokerPattern": _MODEL,
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,

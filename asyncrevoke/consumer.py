@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    from asyncrevoke.config import ConsumerOptions, OrderBy
+    from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.handlers.decoding import Decoder
     from asyncrevoke.handlers.middleware import M
     from asyncrevoke.handlers.rate_limit import RateLimit
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
     from asyncrevoke.handlers.worker_resources import OpenWorker
     from asyncrevoke.model import (
+        BrokerPattern,
         GroupMetadata,
         Health,
         OffsetAndMetadata,
@@ -65,7 +66,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     wrapper that asks ahead, or tasks of your own, need ``commit_mode="ack"`` or a
     :meth:`task_group`.
 
-    Topics are given by name or by one ``pattern``, which must match a whole name. ``listener``
+    Topics are given by name or by one ``pattern``, which must match a whole name; a
+    :class:`BrokerPattern` is resolved by the broker (KIP-848). ``listener``
     hears of rebalances. ``resources`` is an async context manager that is entered before the first
     handler runs and left after the last one has ended; handlers have what it gives as
     ``HandlerContext.state``. ``worker_resources`` is called with that, and returns another one:
@@ -80,7 +82,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def __init__(
         self,
         *topics: str,
-        pattern: str | re.Pattern[str] | None = None,
+        pattern: str | re.Pattern[str] | BrokerPattern | None = None,
         listener: RebalanceListener | None = None,
         resources: AbstractAsyncContextManager[object] | None = None,
         decoder: Decoder | None = None,
@@ -88,7 +90,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
-        super().__init__(*read_from(topics, pattern, "Consumer"))
+        super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
         self._listener = listener
         self._hosting = Hosting(self._config, resources, decoder, worker_resources)
@@ -498,6 +500,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 "a group_id of its own) to iterate, or await consumer.run()"
             )
         return self._entered_once()
+
+    @property
+    def _group_protocol(self) -> GroupProtocol:
+        return self._config.group_protocol
 
     @property
     def _has_handlers(self) -> bool:

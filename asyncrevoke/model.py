@@ -33,8 +33,20 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = -1
 
 
+class BrokerPattern(NamedTuple):
+    """A pattern of topics that the broker resolves, in RE2 syntax; it must match a whole name.
+
+    For ``group_protocol="consumer"``. The broker looks for new topics every 10 s at most, and finds
+    those that the principal may describe. Changing the pattern gives everything up, in two steps,
+    even if the new one matches the same topics.
+    """
+
+    regex: str
+
+
 class GroupMetadata(NamedTuple):
-    """Who we are in the group: what a commit is stamped with. Generation -1 and an empty member id
+    """Who we are in the group: what a commit is stamped with. ``generation`` is the member epoch
+    under the consumer protocol (KIP-848). Generation -1 and an empty member id
     outside a group."""
 
     group_id: str

@@ -130,16 +130,6 @@ def offset_reset(name: str, value: object) -> object:
     return choice("earliest", "latest", "error", extra="a timedelta")(name, value)
 
 
-def group_protocol(name: str, value: object) -> object:
-    """A group protocol that this version speaks."""
-    if value in ("consumer", "auto"):
-        raise ConfigError(
-            f'{name}="{value}" (KIP-848) comes with a later version, this one speaks the classic '
-            f'protocol only: use {name}="classic", or leave it out'
-        )
-    return choice("classic")(name, value)
-
-
 def choice(*values: str, extra: str = "") -> Check:
     """One of ``values``; ``extra`` names what else the caller admits."""
 

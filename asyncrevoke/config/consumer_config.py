@@ -30,7 +30,7 @@ SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SAS
 SaslMechanism: TypeAlias = Literal[
     "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"
 ]
-GroupProtocol: TypeAlias = Literal["classic"]
+GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 _MIB = 1024 * 1024
 
@@ -62,6 +62,7 @@ class ConsumerOptions(TypedDict, total=False):
     group_instance_id: str | None
     client_rack: str | None
     group_protocol: GroupProtocol
+    server_assignor: str | None
     assignors: Sequence[str | OwnAssignor]
     auto_offset_reset: OffsetReset
     isolation_level: IsolationLevel
@@ -158,7 +159,18 @@ class ConsumerConfig:
     that have one there (KIP-881)."""
 
     group_protocol: GroupProtocol = "classic"
-    """How the group is coordinated. This version speaks the classic protocol."""
+    """How the group is coordinated: by its members (``"classic"``), by the brokers (``"consumer"``,
+    KIP-848, Apache Kafka 4.0 and later), or by the brokers where they can (``"auto"``, which falls
+    back on the classic protocol). Hazard of ``"consumer"``: the broker decides on the session
+    timeout, and fences a member, all its partitions included, that has not given up a partition
+    within ``rebalance_timeout``. Hazard of ``"auto"``: the first member that joins by KIP-848
+    converts a running classic group, and members that speak neither a common assignor nor KIP-848
+    cannot join it any more."""
+
+    server_assignor: str | None = None
+    """The broker's assignor that the group is to use under KIP-848: ``"uniform"`` or ``"range"``,
+    or one of its administrator's. None leaves it to the broker. If members differ, the one that
+    most of them name is used."""
 
     assignors: Sequence[str | OwnAssignor] = ("cooperative-sticky",)
     """Assignors that this member offers, the preferred first, named as in Java: ``range``,
@@ -299,6 +311,27 @@ class ConsumerConfig:
             raise ConfigError(
                 "group_instance_id is for members of a group: give a group_id, or leave it out"
             )
+        if self.group_protocol == "classic" and self.server_assignor is not None:
+            raise ConfigError(
+                "server_assignor is for assignments made by the broker: use "
+                'group_protocol="consumer", or choose by assignors=(...)'
+            )
+        if self.group_protocol == "consumer":
+            self._refuse_classic_options()
+
+    def _refuse_classic_options(self) -> None:
+        if tuple(self.assignors) != _default("assignors"):
+            raise ConfigError(
+                'assignors=... is for the classic protocol: with group_protocol="consumer" the '
+                "broker assigns, use server_assignor=..., or leave it out"
+            )
+        if self.session_timeout != _default("session_timeout"):
+            raise ConfigError(
+                f'session_timeout={self.session_timeout:g}: with group_protocol="consumer" the '
+                "broker decides it, by group.consumer.session.timeout.ms, or for this group by "
+                "`kafka-configs --entity-type groups --alter --add-config "
+                "consumer.session.timeout.ms=...`: set it there, and leave it out here"
+            )
 
     def _check_times(self) -> None:
         if self.heartbeat_interval * 2 > self.session_timeout:
@@ -373,7 +406,8 @@ _CHECKS: dict[str, checks.Check] = {
     "client_id": checks.text,
     "group_instance_id": checks.optional(checks.text),
     "client_rack": checks.optional(checks.text),
-    "group_protocol": checks.group_protocol,
+    "group_protocol": checks.choice("classic", "consumer", "auto"),
+    "server_assignor": checks.optional(checks.text),
     "assignors": checks.assignors,
     "auto_offset_reset": checks.offset_reset,
     "isolation_level": checks.choice("read_uncommitted", "read_committed"),
@@ -406,3 +440,7 @@ _CHECKS: dict[str, checks.Check] = {
 }
 
 _DEFAULTS = tuple(field.name for field in dataclasses.fields(ConsumerConfig))
+
+
+def _default(name: str) -> object:
+    return ConsumerConfig.__dataclass_fields__[name].default

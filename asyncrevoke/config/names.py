@@ -24,9 +24,7 @@ _SENTENCES = {
     ),
     "key_deserializer": "keys arrive as bytes: decode record.key yourself",
     "consumer_timeout_ms": "use `await consumer.poll(timeout=...)`, in seconds",
-    "group_remote_assignor": (
-        "it belongs to KIP-848, which comes with a later version: use assignors=(...)"
-    ),
+    "group_remote_assignor": ('use server_assignor=..., with group_protocol="consumer"'),
     "api_version": "versions are negotiated with each broker: leave it out",
     "check_crcs": "checksums are always verified: leave it out",
     "loop": "the consumer uses the event loop that it is entered in: leave it out",

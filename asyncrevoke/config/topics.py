@@ -6,6 +6,7 @@ import re
 from typing import cast
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import BrokerPattern
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -24,10 +25,14 @@ def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cast("tuple[str, ...]", topics)))
 
 
-def check_pattern(pattern: object) -> str | None:
-    """A regular expression as text, None for none."""
+def check_pattern(pattern: object) -> str | BrokerPattern | None:
+    """A regular expression as text, or one that the broker is to read; None for none."""
     if pattern is None:
         return None
+    if isinstance(pattern, BrokerPattern):
+        if not pattern.regex:
+            raise ConfigError('BrokerPattern takes a regular expression, like "orders-.*"')
+        return pattern
     text = pattern
     if isinstance(pattern, re.Pattern):
         text = cast("re.Pattern[str]", pattern).pattern
@@ -40,9 +45,11 @@ def check_pattern(pattern: object) -> str | None:
     return text
 
 
-def refuse_both(topics: tuple[str, ...], pattern: str | None) -> None:
+def refuse_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
     """A consumer reads named topics or those that match a pattern."""
     if topics and pattern is not None:
+        if isinstance(pattern, BrokerPattern):
+            pattern = pattern.regex
         raise ConfigError(
             "topics and pattern exclude each other: give names, or one pattern that matches "
             f"them, for example pattern={'|'.join(map(re.escape, topics)) + '|' + pattern!r}"

@@ -111,6 +111,12 @@ class Cluster:
         known = self._topics.get(topic)
         return None if known is None or known.topic_id == NO_ID else known.topic_id
 
+    def names_by_id(self) -> dict[bytes, str]:
+        """The names of all known topics that have an id, by their ids."""
+        return {
+            topic.topic_id: name for name, topic in self._topics.items() if topic.topic_id != NO_ID
+        }
+
     def topics(self) -> frozenset[str]:
         """All known topics, Kafka's internal ones left out."""
         return frozenset(name for name, topic in self._topics.items() if not topic.is_internal)

@@ -14,7 +14,7 @@ class Verdict(enum.Enum):
     RETRY = "again after a backoff"
     COORDINATOR = "the coordinator has moved: find it, again"
     AMBIGUOUS = "it may or may not have been processed: find the coordinator, again, verify"
-    REBALANCE = "the group rebalances: again after the sync"
+    REBALANCE = "the group rebalances: again after the sync, or with the new epoch"
     MEMBERSHIP = "the membership sent is not valid: a verdict, or stale"
     FENCED = "another member has our instance id"
     TOO_LARGE = "the metadata is too large: again without"
@@ -34,13 +34,16 @@ VERDICTS: dict[ErrorCode, Verdict] = {
     ErrorCode.network_exception: Verdict.AMBIGUOUS,
     ErrorCode.unknown_server_error: Verdict.AMBIGUOUS,
     ErrorCode.rebalance_in_progress: Verdict.REBALANCE,
+    # KIP-848: our epoch has moved on, and the answer that says so is on its way or lost.
+    ErrorCode.stale_member_epoch: Verdict.REBALANCE,
     ErrorCode.illegal_generation: Verdict.MEMBERSHIP,
     ErrorCode.unknown_member_id: Verdict.MEMBERSHIP,
+    # The group as a whole is gone, and we with it.
+    ErrorCode.group_id_not_found: Verdict.MEMBERSHIP,
     ErrorCode.fenced_instance_id: Verdict.FENCED,
     ErrorCode.offset_metadata_too_large: Verdict.TOO_LARGE,
     ErrorCode.invalid_commit_offset_size: Verdict.TOO_LARGE,
     ErrorCode.topic_authorization_failed: Verdict.REFUSED,
     ErrorCode.group_authorization_failed: Verdict.FATAL,
-    ErrorCode.group_id_not_found: Verdict.FATAL,
     ErrorCode.unsupported_version: Verdict.FATAL,
 }

@@ -21,6 +21,7 @@ from asyncrevoke.core.fetching import Fetching
 from asyncrevoke.core.leaving import Leaving
 from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
 from asyncrevoke.core.outbox import Outbox
 from asyncrevoke.core.poller import Poller
@@ -34,6 +35,7 @@ from asyncrevoke.errors import (
 )
 from asyncrevoke.model import (
     BlockingRecord,
+    BrokerPattern,
     GroupMetadata,
     Health,
     OffsetAndMetadata,
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 
 
 class ConsumerCore:
-    """One consumer. ``wall_clock_offset`` is the wall clock minus ``now``, in seconds."""
+    """One consumer. ``wall_clock_offset`` is the wall clock minus ``now``, in seconds, and
+    ``member_id`` one that no other consumer in the world has (KIP-848)."""
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class ConsumerCore:
         decode: RecordDecoder,
         *,
         wall_clock_offset: float = 0.0,
+        member_id: str = "",
     ) -> None:
         self._config = config
         self._outbox = outbox = Outbox()
@@ -95,9 +99,9 @@ class ConsumerCore:
             outbox, config, self._start_leaving, self._give_up_closing, self._closed
         )
         self._manual = ManualMembership(config, self._cluster, self._assignment, self._revocation)
-        self._membership: ClassicMembership | ManualMembership = self._manual
         self._classic: ClassicMembership | None = None
-        if config.group_id is not None:
+        self._modern: ConsumerGroupMembership | None = None
+        if config.group_id is not None and config.group_protocol != "consumer":
             self._classic = ClassicMembership(
                 outbox,
                 config,
@@ -107,9 +111,24 @@ class ConsumerCore:
                 self._revocation,
                 find_assignors(config.assignors),
             )
-            self._membership = self._classic
+        if config.group_id is not None and config.group_protocol != "classic":
+            self._modern = ConsumerGroupMembership(
+                outbox,
+                config,
+                self._cluster,
+                self._coordinator,
+                self._assignment,
+                self._revocation,
+                member_id,
+            )
+        # The one that subscribing leads to; manual assignment may stand in its place.
+        self._by_group = self._modern or self._classic or self._manual
+        self._membership: ConsumerGroupMembership | ClassicMembership | ManualMembership = (
+            self._by_group
+        )
         self._connect()
         self._pattern: re.Pattern[str] | None = None
+        self._broker_pattern: str | None = None
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
         self._topic_ids: dict[str, bytes | None] = {}
@@ -128,6 +147,7 @@ class ConsumerCore:
         self._commits.on_acknowledged = self._acknowledged
         self._commits.on_refused = self._revocation.refuse
         self._positions.on_found = self._seeking.found
+        self._positions.identity = self._epoch_identity
         self._fetching.on_out_of_range = self._seeking.out_of_range
         self._fetching.on_log_end = self._seeking.log_end_known
         self._fetching.on_passed = self._tracking.passed
@@ -141,7 +161,7 @@ class ConsumerCore:
         self._positions.on_error = self._error
         self._fetching.on_error = self._error
         self._seeking.on_error = self._error
-        for membership in (self._manual, self._classic):
+        for membership in (self._manual, self._classic, self._modern):
             if membership is not None:
                 membership.on_added = self._seeking.find
                 membership.on_left = self._left
@@ -149,6 +169,36 @@ class ConsumerCore:
         if self._classic is not None:
             self._classic.on_ready = self._commits.kick
             self._classic.on_group_topics = self._group_topics_known
+        if self._modern is not None:
+            self._modern.on_ready = self._epoch_moved
+            if self._classic is not None:
+                self._modern.on_unsupported = self._fall_back
+
+    def _epoch_identity(self) -> tuple[str | None, int]:
+        if self._membership is not self._modern or not self._membership.may_commit:
+            return None, -1
+        stamp = self._membership.stamp
+        return stamp.member_id, stamp.generation
+
+    def _epoch_moved(self, now: float) -> None:
+        self._commits.kick(now)
+        self._positions.membership_known(now)
+
+    def _fall_back(self, now: float, why: str) -> None:
+        """The brokers do not speak KIP-848 for this group."""
+        self._outbox.emit(
+            "info", "using the classic group protocol", group=self._config.group_id, reason=why
+        )
+        self._by_group = self._classic or self._manual
+        self._membership = self._commits.membership = self._by_group
+        self._subscribe_membership(now)
+
+    def _subscribe_membership(self, now: float) -> None:
+        membership = self._membership
+        if self._broker_pattern is not None and isinstance(membership, ConsumerGroupMembership):
+            membership.subscribe(now, frozenset(), self._broker_pattern)
+        else:
+            membership.subscribe(now, self._effective_topics())
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -157,7 +207,7 @@ class ConsumerCore:
         self._started = True
         self._cluster.start(now)
         self._want_topics(now)
-        self._membership.subscribe(now, self._effective_topics())
+        self._subscribe_membership(now)
         self._after(now)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
@@ -289,24 +339,30 @@ class ConsumerCore:
 
     # --- subscription ----------------------------------------------------------------------------
 
-    def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:
+    def subscribe(
+        self,
+        now: float,
+        topics: Iterable[str] = (),
+        pattern: str | BrokerPattern | None = None,
+    ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
-        self._pattern = re.compile(pattern) if pattern is not None else None
+        self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
+        self._pattern = re.compile(pattern) if isinstance(pattern, str) else None
         self._topics = frozenset(topics)
         if self._started:
             self._begin(now, self._subscribe)
-        elif self._classic is not None:
-            self._membership = self._commits.membership = self._classic
+        else:
+            self._membership = self._commits.membership = self._by_group
 
     def _subscribe(self, now: float) -> None:
-        if self._classic is not None:
-            self._membership = self._commits.membership = self._classic
-        self._membership.subscribe(now, self._effective_topics())
+        self._membership = self._commits.membership = self._by_group
+        self._subscribe_membership(now)
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
         wanted = [TopicPartition(*tp) for tp in partitions]
-        self._topics, self._pattern = frozenset(tp.topic for tp in wanted), None
+        self._topics = frozenset(tp.topic for tp in wanted)
+        self._pattern = self._broker_pattern = None
         self._begin(now, lambda later: self._assign(later, wanted))
 
     def _assign(self, now: float, wanted: list[TopicPartition]) -> None:
@@ -340,7 +396,10 @@ class ConsumerCore:
         return ticket
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; for a pattern those that match now."""
+        """The topics that are subscribed to; for a pattern those that match now, and for one that
+        the broker resolves those of which we have partitions."""
+        if self._broker_pattern is not None:
+            return frozenset(tp.topic for tp in self._assignment.partitions())
         return self._effective_topics()
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -354,8 +413,8 @@ class ConsumerCore:
         return frozenset(topic for topic in self._cluster.topics() if match(topic))
 
     def _want_topics(self, now: float) -> None:
-        everything = None if self._pattern is not None else self._topics | self._group_topics
-        self._cluster.want(now, everything)
+        by_pattern = self._pattern is not None or self._broker_pattern is not None
+        self._cluster.want(now, None if by_pattern else self._topics | self._group_topics)
 
     def _group_topics_known(self, now: float, topics: frozenset[str]) -> None:
         self._group_topics = topics
@@ -369,7 +428,7 @@ class ConsumerCore:
             self._revocation.lose(now, gone, "the partition does not exist any more")
             self._membership.rejoin(now, "partitions have gone")
         if self._pattern is not None:
-            self._membership.subscribe(now, self._effective_topics())
+            self._subscribe_membership(now)
         self._membership.metadata_changed(now)
 
     def _exists(self, partition: TopicPartition) -> bool:
@@ -509,7 +568,7 @@ class ConsumerCore:
     def _left(self, now: float) -> None:
         begin, self._next = self._next, None
         if begin is None:
-            self._topics, self._pattern = frozenset(), None
+            self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
         self._group_topics = frozenset()
         if not self._leaving.closing:
             self._membership.subscribe(now, frozenset())

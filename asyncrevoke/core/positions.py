@@ -99,6 +99,8 @@ class Positions:
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         # Topics of which nothing may be skipped, whatever the configuration says.
         self.whole_topics: Collection[str] = ()
+        # Who asks for committed offsets, where an answer to a former member could mislead it.
+        self.identity: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
         self._searches: _Searches = {}
         self._fetching_offsets = False
         self._due = float("inf")
@@ -127,6 +129,13 @@ class Positions:
         if instance.partition.topic in self.whole_topics:
             return "earliest"
         return self._config.auto_offset_reset
+
+    def membership_known(self, now: float) -> None:
+        """Our epoch has moved on: ask those again that waited for it."""
+        for search in self._searches.values():
+            if search.ask is Ask.COMMITTED and not search.complained:
+                search.due = min(search.due, now)
+        self._run(now)
 
     def leaders_known(self, now: float) -> None:
         """The metadata is fresh: ask those again that waited for a leader."""
@@ -226,11 +235,14 @@ class Positions:
         self._fetching_offsets = True
         for search in asked.values():
             search.asked = True
+        member_id, epoch = self.identity()
         self._outbox.send(
             OffsetFetchRequest(
                 group_id=self._config.group_id or "",
                 partitions=tuple(instance.partition for instance in asked),
                 require_stable=True,
+                member_id=member_id,
+                member_epoch=epoch,
             ),
             node,
             Channel.COMMIT,

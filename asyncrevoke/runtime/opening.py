@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -85,6 +86,7 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
         bootstrap,
         decode_batches if world is None else world.decode,
         wall_clock_offset=wall_clock_offset,
+        member_id=f"{config.client_id}-{uuid.uuid4()}",
     )
     log = EventLog(**({} if config.group_id is None else {"group": config.group_id}))
     calls = ListenerCalls(listener)

@@ -6,29 +6,36 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.config.topics import check_pattern, check_topics, refuse_both
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import BrokerPattern
 from asyncrevoke.runtime.positions import to_partitions
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
+    from asyncrevoke.config import GroupProtocol
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.session import Session
 
 
 def read_from(
-    topics: tuple[object, ...], pattern: object, call: str
-) -> tuple[tuple[str, ...], str | None]:
+    topics: tuple[object, ...], pattern: object, call: str, protocol: GroupProtocol
+) -> tuple[tuple[str, ...], str | BrokerPattern | None]:
     """Topics and pattern as the user gave them, checked; ``call`` is what was written."""
     names, expression = check_topics(topics, call), check_pattern(pattern)
     refuse_both(names, expression)
+    if isinstance(expression, BrokerPattern) and protocol != "consumer":
+        raise ConfigError(
+            f'a BrokerPattern needs group_protocol="consumer", and this consumer has "{protocol}": '
+            "choose that, or give the pattern as text, which the client matches by `re`"
+        )
     return names, expression
 
 
 class SubscriptionCalls:
     """Topics, a pattern, or partitions assigned by hand; before entering, and afterwards."""
 
-    def __init__(self, topics: tuple[str, ...], pattern: str | None) -> None:
+    def __init__(self, topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
         self._topics = topics
         self._pattern = pattern
         self._assigned: list[TopicPartition] | None = None
@@ -41,9 +48,15 @@ class SubscriptionCalls:
     def _has_handlers(self) -> bool:
         raise NotImplementedError
 
-    def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
+    @property
+    def _group_protocol(self) -> GroupProtocol:
+        raise NotImplementedError
+
+    def subscribe(
+        self, *topics: str, pattern: str | re.Pattern[str] | BrokerPattern | None = None
+    ) -> None:
         """Replace the subscription; the assignment follows with the next rebalance (KIP-70)."""
-        names, expression = read_from(topics, pattern, "subscribe")
+        names, expression = read_from(topics, pattern, "subscribe", self._group_protocol)
         if not names and expression is None:
             raise ConfigError("subscribe needs topics or a pattern; to end it, unsubscribe()")
         if self._assigned is not None:
@@ -87,7 +100,8 @@ class SubscriptionCalls:
         self._assigned = wanted
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; for a pattern those that match now."""
+        """The topics that are subscribed to; for a pattern those that match now, and for a
+        BrokerPattern those of which we have partitions."""
         if self._session is None:
             return frozenset(self._topics)
         return self._entered().core.subscription()

@@ -58,6 +58,46 @@ def refusal(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) ->
             return InconsistentGroupError(f"{group} refuses this member: {error.name}")
 
 
+def consumer_group_refusal(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:
+    """What the user is told when a coordinator that assigns (KIP-848) answers ``error`` with
+    ``detail``, and no retry can mend it."""
+    group = f"group {config.group_id!r}"
+    match error:
+        case ErrorCode.unsupported_assignor:
+            return InconsistentGroupError(
+                f"the brokers have no assignor named server_assignor={config.server_assignor!r} "
+                f"({detail}): use one of those that they name in group.consumer.assignors, or "
+                "leave it out"
+            )
+        case ErrorCode.group_max_size_reached:
+            return InconsistentGroupError(
+                f"{group} is full: raise the broker's group.consumer.max.size, or run fewer members"
+            )
+        case ErrorCode.group_id_not_found:
+            return InconsistentGroupError(
+                f"{group} has members of the classic protocol, and the brokers do not convert it "
+                f"({detail}): set group.consumer.migration.policy=bidirectional, or use "
+                'group_protocol="classic"'
+            )
+        case ErrorCode.invalid_regular_expression:
+            return InconsistentGroupError(
+                f"the brokers refuse the pattern ({detail}): BrokerPattern takes RE2 syntax"
+            )
+        case ErrorCode.fenced_instance_id | ErrorCode.group_authorization_failed:
+            return refusal(error, config, ())
+        case _:
+            return InconsistentGroupError(f"{group} refuses this member: {error.name} ({detail})")
+
+
+def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
+    """What the user is told when the brokers lack the protocol of KIP-848."""
+    return UnsupportedVersionError(
+        f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}: {detail}. It '
+        "needs Apache Kafka 4.0 or later, with `consumer` in group.coordinator.rebalance.protocols;"
+        ' use "auto", which falls back on the classic protocol there, or "classic"'
+    )
+
+
 def unanswerable(failed: Failed) -> FatalError:
     """What the user is told when a broker cannot be talked to at all."""
     if failed.kind is FailureKind.AUTHENTICATION:
