@@ -133,12 +133,12 @@ def decode_subscription(data: bytes) -> Subscription:
         case 0:
             from kio.schema.consumer_protocol_subscription.v0 import data as v0
 
-            oldest = _decode(v0.ConsumerProtocolSubscription, data)
+            oldest = _decode(v0.ConsumerProtocolSubscription, data)[0]
             return Subscription(topics=oldest.topics or (), user_data=oldest.user_data)
         case 1:
             from kio.schema.consumer_protocol_subscription.v1 import data as v1
 
-            older = _decode(v1.ConsumerProtocolSubscription, data)
+            older = _decode(v1.ConsumerProtocolSubscription, data)[0]
             return Subscription(
                 topics=older.topics or (),
                 owned=_flat(older.owned_partitions),
@@ -147,7 +147,7 @@ def decode_subscription(data: bytes) -> Subscription:
         case 2:
             from kio.schema.consumer_protocol_subscription.v2 import data as v2
 
-            old = _decode(v2.ConsumerProtocolSubscription, data)
+            old = _decode(v2.ConsumerProtocolSubscription, data)[0]
             return Subscription(
                 topics=old.topics or (),
                 owned=_flat(old.owned_partitions),
@@ -157,7 +157,7 @@ def decode_subscription(data: bytes) -> Subscription:
         case _:
             from kio.schema.consumer_protocol_subscription.v3 import data as v3
 
-            newest = _decode(v3.ConsumerProtocolSubscription, data)
+            newest = _decode(v3.ConsumerProtocolSubscription, data)[0]
             return Subscription(
                 topics=newest.topics or (),
                 owned=_flat(newest.owned_partitions),
@@ -167,10 +167,13 @@ def decode_subscription(data: bytes) -> Subscription:
             )
 
 
-def encode_assignment(
-    partitions: Iterable[TopicPartition], user_data: bytes | None = None
-) -> bytes:
-    """The partitions of one member, as the leader sends them with SyncGroup."""
+def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -> bytes:
+    """The partitions of one member, as the leader sends them with SyncGroup.
+
+    The ``note`` stands after the end of the structure, where newer versions would have their
+    fields, and which readers therefore ignore. It is no user data: brokers convert no group to
+    KIP-848 in whose assignments there is any.
+    """
     from kio.schema.consumer_protocol_assignment.v3 import data as v3
     from kio.schema.types import TopicName
     from kio.static.primitive import i32
@@ -181,25 +184,28 @@ def encode_assignment(
         )
         for topic, numbers in _by_topic(partitions)
     )
-    return _encode(
-        v3.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=user_data),
-        NEWEST_VERSION,
+    return (
+        _encode(
+            v3.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None),
+            NEWEST_VERSION,
+        )
+        + note
     )
 
 
-def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes | None]:
-    """The partitions, in the order in which they stand, and the user data.
+def decode_assignment(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
+    """The partitions, in the order in which they stand, and the note after them.
 
     A broker gives no bytes at all to a member that the leader left out: that is an assignment of
     nothing. Raises ``MalformedMemberData``.
     """
     if not data:
-        return (), None
+        return (), b""
     from kio.schema.consumer_protocol_assignment.v3 import data as v3
 
     _version(data)  # all versions so far have the same fields
-    assignment = _decode(v3.ConsumerProtocolAssignment, data)
-    return _flat(assignment.assigned_partitions), assignment.user_data
+    assignment, end = _decode(v3.ConsumerProtocolAssignment, data)
+    return _flat(assignment.assigned_partitions), data[end:]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
@@ -245,13 +251,15 @@ def _encode(entity: Entity, version: int) -> bytes:
         return buffer.getvalue()
 
 
-def _decode(entity_type: type[_E], data: bytes) -> _E:
+def _decode(entity_type: type[_E], data: bytes) -> tuple[_E, int]:
+    """The structure after the version, and where it ends."""
     from kio.serial import entity_reader
     from kio.serial.errors import SerialError
 
     try:
         walk(data, _VERSION.size, entity_type, tagged_header=False)
-        return entity_reader(entity_type)(data, _VERSION.size)[0]
+        entity, size = entity_reader(entity_type)(data, _VERSION.size)
+        return entity, _VERSION.size + size
     except (HostileFrame, SerialError, ValueError, TypeError) as error:
         name = entity_type.__name__
         raise MalformedMemberData(

@@ -1,4 +1,4 @@
-"""What a leader of ours adds to each assignment, in the user data that other clients ignore."""
+"""What a leader of ours adds to each assignment, where other clients read no further."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def checksum(partitions: Mapping[str, tuple[int, ...] | None]) -> int:
 
 
 def encode_note(note: AssignmentNote) -> bytes:
-    """The user data of an assignment."""
+    """The bytes that follow an assignment."""
     return _LAYOUT.pack(_MAGIC, note.withheld, note.partitions)
 
 
-def decode_note(user_data: bytes | None) -> AssignmentNote | None:
+def decode_note(data: bytes) -> AssignmentNote | None:
     """The note, None if the leader was another client's."""
-    if user_data is None or len(user_data) != _LAYOUT.size or not user_data.startswith(_MAGIC):
+    if len(data) != _LAYOUT.size or not data.startswith(_MAGIC):
         return None
-    _, withheld, partitions = _LAYOUT.unpack(user_data)
+    _, withheld, partitions = _LAYOUT.unpack(data)
     return AssignmentNote(withheld, partitions)

@@ -439,14 +439,14 @@ class ClassicMembership:
 
     def _synced(self, now: float, data: bytes) -> None:
         try:
-            assigned, user_data = decode_assignment(data)
+            assigned, note_data = decode_assignment(data)
         except MalformedMemberData as error:
             self.fail(now, FatalError(f"the leader's assignment cannot be read: {error}"))
             return
         self._move(Phase.AWAIT_SYNC, Move.SYNCED)
         self._log.forget(_GROUP)
         self._staged.synced(now)
-        note = decode_note(user_data)
+        note = decode_note(note_data)
         self._led_by_ours = note is not None
         if self._leaving:
             # Added partitions are released unseen; what we held is on its way out already.

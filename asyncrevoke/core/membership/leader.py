@@ -154,10 +154,12 @@ class Leader:
             topic: numbers for topic, numbers in self._led.items() if numbers
         }
         plan = assign(turn.assignor, partitions, turn.members, self._led_racks)
-        waits = False
+        note = b""
         if RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
             plan, violations = repair(plan, turn.members)
             waits = bool(withheld(partitions, turn.members, plan))
+            # Not in eager groups: some of their clients refuse an assignment with more in it.
+            note = encode_note(AssignmentNote(waits, checksum(self._led)))
             for violation in violations:
                 self._outbox.emit(
                     "error",
@@ -165,7 +167,6 @@ class Leader:
                     assignor=turn.assignor.name,
                     violation=str(violation),
                 )
-        note = encode_note(AssignmentNote(waits, checksum(self._led)))
         return tuple(
             (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
             for member in turn.members
