@@ -218,7 +218,7 @@ async def test_every_request_is_answered_in_each_version(
         Channel.JOIN,
     )
     assert synced.error is ErrorCode.none
-    assert decode_assignment(synced.assignment) == ((tp,), None)
+    assert decode_assignment(synced.assignment) == ((tp,), b"")
 
     async def heartbeat(generation: int) -> ErrorCode:
         answer = await client.ask(
