@@ -10,11 +10,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import structs
+
 from asyncrevoke.core import assignment as assignment_module
 from asyncrevoke.core import completion_map, completion_maps
 from asyncrevoke.core import ledger as ledger_module
 from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.assignors import cooperative_sticky
+from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.effects import NotifyKind
@@ -22,10 +25,15 @@ from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.membership import leader
 from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
+from asyncrevoke.core.membership.epoch_heartbeat import EpochHeartbeat
+from asyncrevoke.core.membership.epoch_phase import EpochPhase
 from asyncrevoke.core.membership.staged_release import StagedRelease
+from asyncrevoke.core.membership.target_assignment import TargetAssignment
 from asyncrevoke.core.partition import CAN, Can, PartitionInstance, State, Step
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.completion_map import CompletionMap
     from asyncrevoke.model import GroupMetadata, TopicPartition
+    from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, TopicIdPartitions
 
 
 Plan: TypeAlias = "dict[str, list[TopicPartition]]"
@@ -119,6 +128,18 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
         duration=11.0,
         produce_every=0.1,
     )
+
+
+def many_lost_answers(schedule: Schedule) -> Schedule:
+    """Members come and go while a quarter of all requests breaks its connection."""
+    crowd = tuple(Incident(1.0 + 1.5 * n, Kind.JOIN, n) for n in range(3))
+    return dataclasses.replace(schedule, loss=0.25, incidents=crowd, topics=(6,))
+
+
+def slow_commits(schedule: Schedule) -> Schedule:
+    """Every second packet takes its time, so that a commit may arrive after a later heartbeat."""
+    crowd = tuple(Incident(1.0 + 0.7 * n, Kind.JOIN, n) for n in range(5))
+    return dataclasses.replace(schedule, slow=0.5, incidents=crowd, topics=(6,), produce_every=0.05)
 
 
 def release_before_acknowledged(patch: pytest.MonkeyPatch) -> None:
@@ -352,7 +373,107 @@ def keeps_the_highest_partitions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cooperative_sticky, "_fill_quotas", fill)
 
 
+def acknowledges_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
+    owned = TargetAssignment.owned
+
+    def without_what_drains(
+        self: TargetAssignment, partitions: frozenset[TopicPartition]
+    ) -> tuple[TopicIdPartitions, ...]:
+        return owned(self, partitions & self.resolve().kept)
+
+    def at_barrier(_self: Revocation) -> bool:
+        return True
+
+    patch.setattr(TargetAssignment, "owned", without_what_drains)
+    patch.setattr(Revocation, "at_barrier", property(at_barrier))
+
+
+def says_what_it_owns_while_it_drains(patch: pytest.MonkeyPatch) -> None:
+    compose = ConsumerGroupMembership._compose
+
+    def talkative(self: ConsumerGroupMembership, full: bool) -> ConsumerGroupHeartbeatRequest:
+        request = compose(self, full)
+        if self.phase is EpochPhase.RECONCILING:
+            owned = self._target.owned(self._assignment.partitions())
+            return structs.replace(request, owned=owned)
+        return request
+
+    patch.setattr(ConsumerGroupMembership, "_compose", talkative)
+
+
+def never_acknowledges(patch: pytest.MonkeyPatch) -> None:
+    def barrier(_self: ConsumerGroupMembership, _now: float) -> None:
+        return
+
+    patch.setattr(ConsumerGroupMembership, "barrier", barrier)
+
+
+def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
+    def elsewhere(self: EpochHeartbeat, now: float, why: str) -> None:
+        self._coordinator.unknown(now, why)
+        self._coordinator.call_when_known("heartbeat", self._beat, now)
+
+    patch.setattr(EpochHeartbeat, "elsewhere", elsewhere)
+
+
+def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(VERDICTS, ErrorCode.stale_member_epoch, Verdict.MEMBERSHIP)
+
+    def is_verdict(_self: ConsumerGroupMembership, _sent: GroupMetadata) -> bool:
+        return True
+
+    patch.setattr(ConsumerGroupMembership, "is_verdict", is_verdict)
+
+
+BY_EPOCHS = GroupMode.CONSUMER
+
 MUTANTS = [
+    Mutant(
+        "an acknowledgement before the barrier",
+        acknowledges_before_the_barrier,
+        ("I10",),
+        BY_EPOCHS,
+    ),
+    Mutant(
+        "a member that says what it owns while it drains",
+        says_what_it_owns_while_it_drains,
+        ("I10",),
+        BY_EPOCHS,
+    ),
+    Mutant(
+        "a release that is never acknowledged",
+        never_acknowledges,
+        ("I16", "undue removal"),
+        BY_EPOCHS,
+    ),
+    Mutant(
+        "a heartbeat without an answer that is not followed by a full one",
+        forgets_that_an_answer_was_lost,
+        ("undue loss", "undue removal", "I14"),
+        BY_EPOCHS,
+        Disturbance.LOSS,
+        many_lost_answers,
+    ),
+    Mutant(
+        "a stale epoch that is taken for a verdict",
+        stale_epochs_are_verdicts,
+        ("undue loss",),
+        BY_EPOCHS,
+        tweak=slow_commits,
+    ),
+    Mutant(
+        "a lost instance that commits by its epoch",
+        lost_instance_commits,
+        ("I3",),
+        BY_EPOCHS,
+        tweak=long_freezes,
+    ),
+    Mutant(
+        "release by epochs before the commit is acknowledged",
+        release_before_acknowledged,
+        ("I11",),
+        BY_EPOCHS,
+    ),
     Mutant("release before the commit is acknowledged", release_before_acknowledged, ("I11",)),
     Mutant("a leader that does not withhold", leader_does_not_withhold, ("I3", "I8", "I11")),
     Mutant("a lost instance that commits", lost_instance_commits, ("I3",), tweak=long_freezes),

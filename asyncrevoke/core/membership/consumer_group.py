@@ -252,7 +252,7 @@ class ConsumerGroupMembership:
             self._known = True
             owned = ()
         elif full or self._phase is EpochPhase.ACKNOWLEDGING:
-            owned = self._target.by_id(self._assignment.partitions())
+            owned = self._target.owned(self._assignment.partitions())
         return self._request(
             self._epoch,
             rack=self._config.client_rack if full else None,
@@ -299,6 +299,12 @@ class ConsumerGroupMembership:
                 self._heartbeat.soon(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
                 self._confirmed(now, sent, sent_at, reply)
+            case ConsumerGroupHeartbeatResponse(error=ErrorCode.fenced_member_epoch) if (
+                sent.owned is None
+            ):
+                # Our epoch may have moved on by a request that had no answer: the coordinator
+                # accepts the one before with all that we own, and nobody else has that meanwhile.
+                self._heartbeat.say_all(now)
             case ConsumerGroupHeartbeatResponse():
                 self._judge(now, reply)
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):

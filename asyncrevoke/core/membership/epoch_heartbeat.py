@@ -1,14 +1,15 @@
 """The one kind of request that a member of a consumer group sends (KIP-848): when the next is due.
 
-One is in flight at a time. Whatever was not answered may have been processed or not, so the next
-one is *full*: it says everything, and is answered with the whole assignment.
+One is in flight at a time. Whatever was not answered may have been processed or not, or will be
+after a later one; an assignment, which is told only once, then goes to a connection that is dead.
+So for a while the next ones are *full*: they say everything, and are answered with everything.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel
+from asyncrevoke.core.effects import Channel, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 _TIMER = "heartbeat"
 # Members learn only by their heartbeats that partitions are free or wanted back.
 _EAGER_INTERVAL = 0.5
+# The session timeout is the broker's secret; Kafka's is nine times the interval that it asks for.
+_PATIENT_INTERVALS = 3
+_FIRST_PATIENCE = 15.0
+_FULL_AFTER_SILENCE = 5.0
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
@@ -46,10 +51,14 @@ class EpochHeartbeat:
         self._compose = compose
         self._on_answer = on_answer
         self._running = False
-        self._in_flight: int | None = None
+        self._in_flight = False
         self._again = False
+        # Whether the answer to the one in flight is about a membership that has ended.
+        self._void = False
         self._full = True
+        self._full_until = float("-inf")
         self._interval = config.heartbeat_interval
+        self._patience = _FIRST_PATIENCE
         self._often_until = float("-inf")
         self._backoff = _FIRST_BACKOFF
         self._unconfirmed_since: float | None = None
@@ -69,22 +78,23 @@ class EpochHeartbeat:
         self._outbox.set_timer(_TIMER, now + after, self._beat)
 
     def stop(self) -> None:
-        """No more heartbeats, and no more answers."""
+        """No more heartbeats, and no more answers; one that is in flight is waited for all the
+        same, before another is sent."""
         self._running = False
         self._again = False
+        self._void = self._in_flight
         self._outbox.cancel_timer(_TIMER)
-        if self._in_flight is not None:
-            self._outbox.forget(self._in_flight)
-            self._in_flight = None
 
     def soon(self, now: float) -> None:
         """There is something to say: at once, or as soon as the one in flight is answered."""
         if not self._running:
             return
-        if self._in_flight is not None:
-            self._again = True
-        else:
-            self._beat(now)
+        self._beat(now)
+
+    def say_all(self, now: float) -> None:
+        """A full one, now."""
+        self._full = True
+        self.soon(now)
 
     def often(self, until: float) -> None:
         """Something is likely to change until then."""
@@ -94,10 +104,11 @@ class EpochHeartbeat:
         """Answered without an error, with the ``interval`` (s) that the group asks for."""
         self.confirmed_at = sent_at
         self._unconfirmed_since = None
-        self._full = False
+        self._full = now < self._full_until
         self._backoff = _FIRST_BACKOFF
         if interval > 0:
             self._interval = min(interval, self._config.heartbeat_interval)
+            self._patience = _PATIENT_INTERVALS * interval
         self._schedule(now)
 
     def retry(self, now: float) -> None:
@@ -108,8 +119,9 @@ class EpochHeartbeat:
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
     def elsewhere(self, now: float, why: str) -> None:
-        """It was not answered, or not by the coordinator: a full one as soon as it is found."""
+        """It was not answered, or not by the coordinator: full ones as soon as it is found."""
         self._full = True
+        self._full_until = now + _FULL_AFTER_SILENCE
         self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}")
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
@@ -122,7 +134,10 @@ class EpochHeartbeat:
         self._outbox.set_timer(_TIMER, now if self._again else now + interval, self._beat)
 
     def _beat(self, now: float) -> None:
-        if not self._running or self._in_flight is not None:
+        if not self._running:
+            return
+        if self._in_flight:
+            self._again = True
             return
         node = self._coordinator.node
         if node is None:
@@ -133,16 +148,25 @@ class EpochHeartbeat:
         if self._unconfirmed_since is None:
             self._unconfirmed_since = now
         request = self._compose(self._full)
-        self._in_flight = self._outbox.send(
+        self._in_flight = True
+        self._outbox.send(
             request,
             node,
             Channel.HEARTBEAT,
-            min(self._config.request_timeout, self._config.session_timeout / 3),
+            min(self._config.request_timeout, self._patience),
             lambda later, reply: self._answered(later, request, now, reply),
         )
 
     def _answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
-        self._in_flight = None
-        self._on_answer(now, sent, sent_at, reply)
+        self._in_flight = False
+        if not self._void:
+            self._on_answer(now, sent, sent_at, reply)
+            return
+        self._void = False
+        if isinstance(reply, Failed):
+            self._full_until = now + _FULL_AFTER_SILENCE
+            self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {reply.detail}")
+        if self._again:
+            self._beat(now)

@@ -64,10 +64,14 @@ class TargetAssignment:
                 kept.update(TopicPartition(name, n) for n in numbers)
         return Resolved(frozenset(kept), frozenset(usable), missing)
 
-    def by_id(self, partitions: Iterable[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
-        """Those of these partitions that were assigned to us, as the coordinator knows them."""
-        topics: dict[bytes, list[int]] = {}
-        for name, number in sorted(partitions):
+    def owned(self, partitions: Iterable[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
+        """What to say that we own, where we have ``partitions``: those of them that were assigned
+        to us, and all of the newest assignment, because what is not known by name yet may be begun
+        before the coordinator has heard that we did without it."""
+        topics: dict[bytes, set[int]] = {
+            topic_id: set(numbers) for topic_id, numbers in self._partitions
+        }
+        for name, number in partitions:
             if (topic_id := self._ids.get(name)) is not None:
-                topics.setdefault(topic_id, []).append(number)
-        return tuple((topic_id, tuple(numbers)) for topic_id, numbers in topics.items())
+                topics.setdefault(topic_id, set()).add(number)
+        return tuple((topic_id, tuple(sorted(topics[topic_id]))) for topic_id in sorted(topics))

@@ -10,6 +10,8 @@ from asyncrevoke.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     BrokerMetadata,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     ErrorCode,
     FetchedPartition,
     FetchPartition,
@@ -40,6 +42,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
     TopicMetadata,
 )
+from asyncrevoke.testing.simulation.epoch_group import EpochGroup, topic_id
 from asyncrevoke.testing.simulation.log import PartitionLog
 
 if TYPE_CHECKING:
@@ -56,7 +59,9 @@ _PORT = 9092
 class Brokers:
     """The whole cluster: ``count`` brokers, one group, and topics by name."""
 
-    def __init__(self, clock: Clock, rng: Random, count: int, group: GroupCoordinator) -> None:
+    def __init__(
+        self, clock: Clock, rng: Random, count: int, group: GroupCoordinator | EpochGroup
+    ) -> None:
         self.group = group
         self.topics: dict[str, list[PartitionLog]] = {}
         self.coordinator = 0
@@ -88,6 +93,10 @@ class Brokers:
         """The log of a partition, None if there is no such partition."""
         logs = self.topics.get(partition.topic, [])
         return logs[partition.partition] if 0 <= partition.partition < len(logs) else None
+
+    def count_of(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len(self.topics.get(topic, ()))
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition there is."""
@@ -193,6 +202,14 @@ class Brokers:
     def _to_group(self, client: int, message: Request, reply: Reply) -> None:
         group = self.group
         match message:
+            case OffsetCommitRequest():
+                reply(group.offset_commit(client, message))
+            case OffsetFetchRequest():
+                reply(group.offset_fetch(client, message))
+            case _ if isinstance(group, EpochGroup):
+                if not isinstance(message, ConsumerGroupHeartbeatRequest):
+                    raise TypeError(f"no member by epochs sends a {type(message).__name__}")
+                reply(group.heartbeat(client, message))
             case JoinGroupRequest():
                 group.join_group(client, message, reply)
             case SyncGroupRequest():
@@ -201,10 +218,9 @@ class Brokers:
                 reply(group.heartbeat(message))
             case LeaveGroupRequest():
                 reply(group.leave_group(message))
-            case OffsetCommitRequest():
-                reply(group.offset_commit(client, message))
-            case OffsetFetchRequest():
-                reply(group.offset_fetch(client, message))
+            case ConsumerGroupHeartbeatRequest():
+                # As a coordinator that has only the classic protocol.
+                reply(ConsumerGroupHeartbeatResponse(error=ErrorCode.unsupported_version))
             case _:
                 raise TypeError(f"no broker answers a {type(message).__name__}")
 
@@ -231,7 +247,7 @@ class Brokers:
         return TopicMetadata(
             error=ErrorCode.none,
             name=name,
-            topic_id=name.encode().ljust(16, b"\0")[:16],
+            topic_id=topic_id(name),
             partitions=tuple(
                 PartitionMetadata(
                     error=(
@@ -376,6 +392,8 @@ def _coordinator_error(message: Request, error: ErrorCode) -> Response:
             return HeartbeatResponse(error=ErrorCode.none if blind else error)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error=error)
+        case ConsumerGroupHeartbeatRequest():
+            return ConsumerGroupHeartbeatResponse(error=error)
         case OffsetCommitRequest():
             return OffsetCommitResponse(
                 errors=tuple((entry.partition, error) for entry in message.entries)

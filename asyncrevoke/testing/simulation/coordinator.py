@@ -6,6 +6,8 @@ STABLE or EMPTY, with the metadata of the chosen protocol alone, and the offsets
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     OffsetCommitRequest,
@@ -21,6 +23,9 @@ from asyncrevoke.testing.simulation.group import (
     GroupState,
 )
 from asyncrevoke.testing.simulation.running_group import RunningGroup, refused
+
+if TYPE_CHECKING:
+    from asyncrevoke.model import GroupMetadata
 
 
 class GroupCoordinator(RunningGroup):
@@ -40,6 +45,16 @@ class GroupCoordinator(RunningGroup):
                 (entry.partition, self._offsets.store(client, entry, self.events))
                 for entry in request.entries
             )
+        )
+
+    def accepts(self, client: int, identity: GroupMetadata) -> bool:
+        """Whether a commit of this client with this identity would be stored."""
+        member = self.members.get(identity.member_id)
+        return (
+            self.state in (GroupState.STABLE, GroupState.PREPARING)
+            and member is not None
+            and member.client == client
+            and identity.generation == self.generation
         )
 
     def _check_commit(self, request: OffsetCommitRequest) -> ErrorCode:

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.completion_map import decode
-from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 
 if TYPE_CHECKING:
@@ -172,15 +171,8 @@ class DeliveryOracles:
 
     def _may_commit(self, view: View) -> bool:
         """Whether the coordinator would accept a commit of this member."""
-        group = self._books.brokers.group
         ours = view.member.core.group_metadata()
-        member = group.members.get(ours.member_id)
-        return (
-            group.state in (GroupState.STABLE, GroupState.PREPARING)
-            and member is not None
-            and member.client == view.member.client
-            and ours.generation == group.generation
-        )
+        return self._books.brokers.group.accepts(view.member.client, ours)
 
     def delayed(self, view: View, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke`` has answered."""

@@ -72,6 +72,11 @@ class GroupMember:
     assignment: bytes = b""
     session: Alarm | None = None
 
+    @property
+    def waits_for(self) -> str:
+        """For reports."""
+        return "join" if self.join else "sync" if self.sync else "nothing"
+
     def vote(self, candidates: set[str]) -> str:
         """The first of its protocols that everybody supports."""
         return next(name for name, _ in self.protocols if name in candidates)
@@ -119,6 +124,9 @@ class CoordinatorEvents:
 
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
         """A generation has its assignment; ``assignments`` by client."""
+
+    def owned(self, owners: dict[TopicPartition, int]) -> None:
+        """A coordinator that assigns has changed who has which partition."""
 
     def loaded(self) -> None:
         """A coordinator was loaded."""

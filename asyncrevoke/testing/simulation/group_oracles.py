@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Failed, Notify, NotifyKind, Replied, Send
 from asyncrevoke.protocol.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     ErrorCode,
     FetchedOffset,
     HeartbeatRequest,
@@ -22,6 +25,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
+from asyncrevoke.testing.simulation.epoch_group import by_name
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 from asyncrevoke.testing.simulation.staging_oracle import StagingOracle
 
@@ -67,6 +71,45 @@ class GroupOracles:
             view.sync = send.request_id
         elif isinstance(message, LeaveGroupRequest):
             self._owed.pop(view.member.client, None)
+        elif isinstance(message, ConsumerGroupHeartbeatRequest):
+            self._heartbeat_sent(view, send.request_id, message)
+
+    def _heartbeat_sent(
+        self, view: View, request_id: int, message: ConsumerGroupHeartbeatRequest
+    ) -> None:
+        client = view.member.client
+        if view.join is not None and view.join in view.sent:
+            raise Violation("one heartbeat", f"client {client} has two heartbeats in flight")
+        view.join = request_id
+        if message.member_epoch <= JOIN_EPOCH:
+            self._owed.pop(client, None)
+            if view.held:
+                raise Violation(
+                    "I10",
+                    f"client {client} sends epoch {message.member_epoch}, and still has "
+                    f"{sorted(view.held)}",
+                )
+        elif message.owned is not None:
+            self._owns(view, by_name(message.owned), full=message.rebalance_timeout is not None)
+
+    def _owns(self, view: View, owned: frozenset[TopicPartition], *, full: bool) -> None:
+        client = view.member.client
+        if view.held.keys() - owned:
+            raise Violation(
+                "I10",
+                f"client {client} says that it owns {sorted(owned)}, and has {sorted(view.held)}",
+            )
+        draining = sorted(tp for tp, h in view.held.items() if h.revoking_since is not None)
+        if draining and not full:
+            raise Violation(
+                "I10", f"client {client} acknowledges before it has released {draining}"
+            )
+        owed = self._owed.get(client, {})
+        if again := owned & owed.keys():
+            raise Violation(
+                "I16", f"client {client} says that it owns {sorted(again)}, which it has released"
+            )
+        owed.clear()
 
     def _commit_sent(self, view: View, request_id: int, message: OffsetCommitRequest) -> None:
         client = view.member.client
@@ -128,6 +171,8 @@ class GroupOracles:
             view.sync = None
         if isinstance(event, Replied) and sent is not None:
             self._replied(view, sent[0], event.message, current_sync=current_sync)
+            if isinstance(sent[1], ConsumerGroupHeartbeatRequest):
+                self._epoch_answered(view, sent[0], sent[1], event.message)
             if isinstance(sent[1], HeartbeatRequest):
                 self._heartbeat_answered(view, sent[0], sent[1], event.message)
 
@@ -184,6 +229,28 @@ class GroupOracles:
             for holding in view.held.values():
                 if holding.revoking_since is None:
                     holding.revoking_since = self._books.clock.now
+
+    def _epoch_answered(
+        self,
+        view: View,
+        sent_at: float,
+        request: ConsumerGroupHeartbeatRequest,
+        answer: Response,
+    ) -> None:
+        if not isinstance(answer, ConsumerGroupHeartbeatResponse) or (
+            answer.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH
+        ):
+            return
+        view.confirmed_at = max(view.confirmed_at, sent_at)
+        view.generation = answer.member_epoch
+        if request.member_epoch == JOIN_EPOCH:
+            self._joined_again(view.member.client, sent_at)
+        if answer.assignment is None:
+            return
+        view.granted = by_name(answer.assignment)
+        for partition, holding in view.held.items():
+            if partition not in view.granted and holding.revoking_since is None:
+                holding.revoking_since = self._books.clock.now
 
     def _synced(self, view: View, given: frozenset[TopicPartition]) -> None:
         view.granted = given
@@ -327,6 +394,10 @@ class GroupOracles:
             if client == old:
                 self._assigned[partition] = new
 
+    def owned(self, owners: dict[TopicPartition, int]) -> None:
+        """A coordinator that assigns has changed who has which partition."""
+        self._assigned = owners
+
     def stable(self, assignments: dict[int, bytes]) -> None:
         """A generation has its assignment."""
         self._assigned = {}
@@ -362,6 +433,14 @@ class GroupOracles:
             self.late_joins.add(client)
             if message.member_id in self._books.brokers.group.members:
                 self._books.excuse(client, "a JoinGroup was processed after a later one")
+        elif isinstance(message, ConsumerGroupHeartbeatRequest) and (
+            # It may say what is not true any more: that it leaves, or what it owns.
+            message.member_epoch <= JOIN_EPOCH or message.owned is not None
+        ):
+            cause = "a heartbeat was processed after a later one"
+            self._judged(client, cause)
+            if message.member_id in self._books.brokers.group.members:
+                self._books.excuse(client, cause)
 
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know these members' generation."""

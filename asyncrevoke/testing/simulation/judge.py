@@ -183,6 +183,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(-1, ("stable", generation, tuple(assignments)))
         self.group.stable(assignments)
 
+    def owned(self, owners: dict[TopicPartition, int]) -> None:
+        """A coordinator that assigns has changed who has which partition."""
+        self.group.owned(owners)
+
     def loaded(self) -> None:
         """A coordinator was loaded."""
         self.loads += 1

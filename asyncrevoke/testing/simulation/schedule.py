@@ -20,6 +20,7 @@ class GroupMode(enum.Enum):
     EAGER = "eager"
     COOPERATIVE = "cooperative"
     MIXED = "mixed"
+    CONSUMER = "consumer"
 
 
 class Disturbance(enum.Enum):
@@ -255,7 +256,7 @@ def _assignors(mode: GroupMode, rng: Random) -> tuple[tuple[str, ...], tuple[str
         case GroupMode.EAGER:
             only = rng.choice((("range",), ("roundrobin",)))
             return only, only
-        case GroupMode.COOPERATIVE:
+        case GroupMode.COOPERATIVE | GroupMode.CONSUMER:
             return ("cooperative-sticky",), ("cooperative-sticky",)
         case GroupMode.MIXED:
             return rng.choice(((("range",), both), (both, ("cooperative-sticky",))))

@@ -12,6 +12,7 @@ from asyncrevoke.testing.simulation.application import OPTIONS, Application, Pac
 from asyncrevoke.testing.simulation.brokers import Brokers
 from asyncrevoke.testing.simulation.clock import Clock
 from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
+from asyncrevoke.testing.simulation.epoch_group import EpochGroup
 from asyncrevoke.testing.simulation.faults import Faults
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.judge import Judge
@@ -19,7 +20,7 @@ from asyncrevoke.testing.simulation.log import decode_simulated
 from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.network import Network
 from asyncrevoke.testing.simulation.oracles import Books, Violation
-from asyncrevoke.testing.simulation.schedule import Disturbance, MemberPlan, Schedule
+from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, MemberPlan, Schedule
 
 if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.schedule import Incident
@@ -41,7 +42,7 @@ class World:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.clock = Clock()
-        self.group = GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
+        self.group = self._make_group()
         self.brokers = Brokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
         self.network = Network(self.clock, self.rng("network"), self.brokers)
         self.network.slow = schedule.slow
@@ -57,15 +58,32 @@ class World:
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
 
+    def _make_group(self) -> GroupCoordinator | EpochGroup:
+        schedule = self.schedule
+        if schedule.mode is not GroupMode.CONSUMER:
+            return GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
+        return EpochGroup(
+            self.clock,
+            self._count_of,
+            schedule.session_timeout,
+            assignment_interval=schedule.initial_delay,
+            lenient=schedule.seed % 2 == 0,
+        )
+
+    def _count_of(self, topic: str) -> int:
+        return self.brokers.count_of(topic)
+
     def rng(self, name: str) -> Random:
         """Chance for one purpose, so that dropping an incident leaves the rest as it was."""
         return Random(f"{name} {self.schedule.seed}")  # noqa: S311 - reproducible, not secret
 
     # --- members ---------------------------------------------------------------------------------
 
-    def make_core(self, config: ConsumerConfig) -> ConsumerCore:
+    def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
         """The core of a new member; a test may give another one."""
-        return ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
+        return ConsumerCore(
+            config, self.brokers.bootstrap(), decode_simulated, member_id=f"client{client}"
+        )
 
     def join(
         self,
@@ -82,9 +100,7 @@ class World:
             bootstrap_servers="broker-0:9092",
             group_id=_GROUP,
             group_instance_id=instance_id,
-            assignors=assignors or schedule.assignors,
             auto_offset_reset=schedule.reset,
-            session_timeout=schedule.session_timeout,
             rebalance_timeout=schedule.rebalance_timeout,
             revoke_timeout=schedule.revoke_timeout,
             close_timeout=_CLOSE_TIMEOUT,
@@ -93,21 +109,28 @@ class World:
             commit_interval=0.7,
             completion_map=self.rng(f"map {client}").choice(_MAP_SIZES),
             **OPTIONS[shape],
+            **self._protocol_options(assignors),
         )
         rng = self.rng(f"member {client}")
-        member = Member(
-            self.clock, self.network, self.judge, client, rng, config, self.make_core(config)
-        )
+        core = self.make_core(config, client)
+        member = Member(self.clock, self.network, self.judge, client, rng, config, core)
         self.judge.admit(member)
         application = Application(member, shape, pace, self.judge)
         self.applications[client] = application
         self.books.views[client].works_on = application.works_on
-        core = member.core
         core.subscribe(member.now, [topic_name(i) for i in range(len(schedule.topics))])
         core.start(member.now)
         member.take_effects()
         application.start()
         return application
+
+    def _protocol_options(self, assignors: tuple[str, ...] | None) -> dict[str, object]:
+        if self.schedule.mode is GroupMode.CONSUMER:
+            return {"group_protocol": "consumer"}
+        return {
+            "assignors": assignors or self.schedule.assignors,
+            "session_timeout": self.schedule.session_timeout,
+        }
 
     def _join_planned(self, plan: MemberPlan) -> None:
         self.join(plan.shape, plan.pace)
@@ -194,7 +217,7 @@ class World:
         )
         lines = [head]
         for member in group.members.values():
-            waits = "join" if member.join else "sync" if member.sync else "nothing"
+            waits = member.waits_for
             lines.append(f"  {member.member_id} (client {member.client}) waits for {waits}")
         for application in self.applications.values():
             if application.member.alive:

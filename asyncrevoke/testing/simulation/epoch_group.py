@@ -1,0 +1,455 @@
+"""A consumer group whose coordinator assigns, by the rules of Kafka's (4.x, KIP-848).
+
+Theory of operation. A heartbeat may change what its member subscribes to; then the group's epoch
+grows, and a new target assignment is made. Each heartbeat takes its member one step towards the
+target: partitions that it has to give up are taken from what it may use, and nothing else happens
+to it until it says that it does not own them any more; then it gets what others have released.
+Everything is in the log before it is answered, so that a coordinator that is loaded knows it all.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ErrorCode,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    TopicIdPartitions,
+)
+from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupOffsets, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
+    from asyncrevoke.testing.simulation.clock import Alarm, Clock
+
+_HEARTBEAT_INTERVAL = 1.0
+
+
+class MemberState(enum.Enum):
+    """How far a member is on its way to the target."""
+
+    STABLE = "Stable"
+    UNREVOKED = "UnrevokedPartitions"
+    UNRELEASED = "UnreleasedPartitions"
+
+
+@dataclass(slots=True)
+class EpochMember:
+    """What the coordinator knows of one member."""
+
+    member_id: str
+    client: int
+    instance_id: str | None
+    rebalance_timeout: float = 0.0
+    topics: tuple[str, ...] = ()
+    regex: str = ""
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: frozenset[TopicPartition] = frozenset()
+    pending: frozenset[TopicPartition] = frozenset()
+    session: Alarm | None = None
+    rebalance: Alarm | None = None
+
+    @property
+    def waits_for(self) -> str:
+        """For reports."""
+        return f"{self.state.value} at epoch {self.epoch}, pending {sorted(self.pending)}"
+
+
+def topic_id(name: str) -> bytes:
+    """The id of a simulated topic."""
+    return name.encode().ljust(16, b"\0")[:16]
+
+
+def by_name(partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
+    """Partitions of simulated topics."""
+    return frozenset(
+        TopicPartition(id_.rstrip(b"\0").decode(), number)
+        for id_, numbers in partitions
+        for number in numbers
+    )
+
+
+def _by_id(partitions: frozenset[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
+    topics: dict[bytes, list[int]] = {}
+    for name, number in sorted(partitions):
+        topics.setdefault(topic_id(name), []).append(number)
+    return tuple((id_, tuple(numbers)) for id_, numbers in topics.items())
+
+
+@dataclass
+class EpochGroup:
+    """One group. ``partitions(topic)`` says how many there are; ``lenient`` accepts commits of
+    older epochs for partitions that have been the member's since (KIP-1251)."""
+
+    clock: Clock
+    partitions: Callable[[str], int]
+    session_timeout: float
+    assignment_interval: float = 0.0
+    lenient: bool = False
+    events: CoordinatorEvents = field(default_factory=CoordinatorEvents)
+
+    def __post_init__(self) -> None:
+        self.members: dict[str, EpochMember] = {}
+        self.generation = 0
+        self.rebalances = 0
+        self.protocol = "consumer"
+        self.leader: str | None = None
+        self._target_epoch = 0
+        self._target: dict[str, frozenset[TopicPartition]] = {}
+        self._assigned_at = float("-inf")
+        self._assigned_by: dict[str, int] = {}
+        # Since which epoch of its member a partition is what it is.
+        self._since: dict[TopicPartition, int] = {}
+        self._offsets = GroupOffsets()
+
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets."""
+        return self._offsets.stored
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group, in the words of a classic one."""
+        if not self.members:
+            return GroupState.EMPTY
+        settled = self._target_epoch == self.generation and all(
+            member.state is MemberState.STABLE and member.epoch in (self.generation, -2)
+            for member in self.members.values()
+        )
+        return GroupState.STABLE if settled else GroupState.PREPARING
+
+    # --- heartbeats ------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, client: int, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Answer a heartbeat."""
+        if request.member_epoch < JOIN_EPOCH:
+            return self._leave(request)
+        member = self._find(client, request)
+        if isinstance(member, ErrorCode):
+            return ConsumerGroupHeartbeatResponse(error=member)
+        topics = member.topics if request.topics is None else request.topics
+        if request.rebalance_timeout is not None:
+            member.rebalance_timeout = request.rebalance_timeout
+        regex = member.regex if request.regex is None else request.regex
+        if (topics, regex) != (member.topics, member.regex) or self._topics_have_grown():
+            member.topics, member.regex = topics, regex
+            self._bump()
+        self._assign()
+        before = member.assigned
+        self._reconcile(member, request)
+        self._arm_session(member)
+        full = request.member_epoch == JOIN_EPOCH or (
+            request.rebalance_timeout is not None
+            and request.topics is not None
+            and request.owned is not None
+        )
+        changed = full or member.assigned != before
+        return ConsumerGroupHeartbeatResponse(
+            error=ErrorCode.none,
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval=_HEARTBEAT_INTERVAL,
+            assignment=_by_id(member.assigned) if changed else None,
+        )
+
+    def _find(self, client: int, request: ConsumerGroupHeartbeatRequest) -> EpochMember | ErrorCode:
+        joins = request.member_epoch == JOIN_EPOCH
+        if request.group_instance_id is not None:
+            found = self._find_static(request, joins=joins)
+            if isinstance(found, ErrorCode):
+                return found
+            if found is not None and joins:
+                return self._replace(found, client, request.member_id)
+            member = found
+        else:
+            member = self.members.get(request.member_id)
+        if member is None:
+            if not joins:
+                return ErrorCode.unknown_member_id
+            member = EpochMember(request.member_id, client, request.group_instance_id)
+            self.members[request.member_id] = member
+            self._bump()
+        elif not joins and not self._is_valid(member, request):
+            return ErrorCode.fenced_member_epoch
+        return member
+
+    def _find_static(
+        self, request: ConsumerGroupHeartbeatRequest, *, joins: bool
+    ) -> EpochMember | ErrorCode | None:
+        for member in self.members.values():
+            if member.instance_id == request.group_instance_id:
+                if joins and member.epoch != LEAVE_STATIC_EPOCH:
+                    return ErrorCode.unreleased_instance_id
+                if not joins and member.member_id != request.member_id:
+                    return ErrorCode.fenced_instance_id
+                return member
+        return None
+
+    def _replace(self, member: EpochMember, client: int, member_id: str) -> EpochMember:
+        former, old = member.member_id, member.client
+        self.members = {
+            member_id if known == former else known: other for known, other in self.members.items()
+        }
+        if former in self._target:
+            self._target[member_id] = self._target.pop(former)
+        member.member_id, member.client = member_id, client
+        member.epoch = member.previous_epoch = 0
+        self.events.member_replaced(old, client)
+        return member
+
+    @staticmethod
+    def _is_valid(member: EpochMember, request: ConsumerGroupHeartbeatRequest) -> bool:
+        if request.member_epoch == member.epoch:
+            return True
+        # The answer that moved its epoch on may have been lost.
+        return (
+            request.member_epoch == member.previous_epoch
+            and request.member_epoch < member.epoch
+            and request.owned is not None
+            and by_name(request.owned) <= member.assigned
+        )
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        member = self.members.get(request.member_id)
+        if request.group_instance_id is not None:
+            found = self._find_static(request, joins=False)
+            if isinstance(found, ErrorCode):
+                return ConsumerGroupHeartbeatResponse(error=found)
+            member = found
+        if member is None:
+            return ConsumerGroupHeartbeatResponse(error=ErrorCode.unknown_member_id)
+        if request.member_epoch == LEAVE_EPOCH:
+            self._remove(member)
+        else:
+            member.epoch = LEAVE_STATIC_EPOCH
+            member.pending = frozenset()
+            member.state = MemberState.STABLE
+            if member.rebalance is not None:
+                member.rebalance.cancel()
+            self._tell()
+        return ConsumerGroupHeartbeatResponse(
+            error=ErrorCode.none, member_id=request.member_id, member_epoch=request.member_epoch
+        )
+
+    # --- the target ------------------------------------------------------------------------------
+
+    def _bump(self) -> None:
+        self.generation += 1
+        self.rebalances += 1
+
+    def _topics_have_grown(self) -> bool:
+        return any(self.partitions(topic) != count for topic, count in self._assigned_by.items())
+
+    def _assign(self) -> None:
+        """Make a new target, as sticky as it can be, if it is due."""
+        if self._target_epoch == self.generation or (
+            self.clock.now < self._assigned_at + self.assignment_interval
+        ):
+            return
+        self._assigned_at = self.clock.now
+        self._target_epoch = self.generation
+        self._target = self._plan()
+
+    def _subscribed(self, member: EpochMember) -> tuple[str, ...]:
+        return member.topics
+
+    def _plan(self) -> dict[str, frozenset[TopicPartition]]:
+        members = list(self.members.values())
+        topics = sorted({topic for member in members for topic in self._subscribed(member)})
+        self._assigned_by = {topic: self.partitions(topic) for topic in topics}
+        plan: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self.members}
+        for topic, count in self._assigned_by.items():
+            readers = [member for member in members if topic in self._subscribed(member)]
+            most = -(-count // len(readers))
+            for number in range(count):
+                partition = TopicPartition(topic, number)
+                owners = [
+                    m.member_id
+                    for m in readers
+                    if partition in self._target.get(m.member_id, ())
+                    and sum(tp.topic == topic for tp in plan[m.member_id]) < most
+                ]
+                fewest = min(readers, key=lambda m: len(plan[m.member_id])).member_id
+                plan[owners[0] if owners else fewest].add(partition)
+        return {member_id: frozenset(given) for member_id, given in plan.items()}
+
+    def _reconcile(self, member: EpochMember, request: ConsumerGroupHeartbeatRequest) -> None:
+        owned = None if request.owned is None else by_name(request.owned)
+        match member.state:
+            case MemberState.STABLE:
+                if member.epoch != self._target_epoch:
+                    self._step(member, member.epoch, owned)
+            case MemberState.UNREVOKED:
+                if owned is not None and not owned & member.pending:
+                    self._step(member, member.epoch + 1, owned)
+            case MemberState.UNRELEASED:
+                self._step(member, member.epoch, owned)
+        if member.state is not MemberState.UNREVOKED and member.rebalance is not None:
+            member.rebalance.cancel()
+
+    def _step(
+        self, member: EpochMember, epoch: int, owned: frozenset[TopicPartition] | None
+    ) -> None:
+        target = self._target.get(member.member_id, frozenset())
+        kept, pending = member.assigned & target, member.assigned - target
+        was = (member.state, member.epoch, member.pending)
+        if pending and (owned is None or owned & pending):
+            member.state = MemberState.UNREVOKED
+            member.assigned, member.pending = kept, pending
+        else:
+            taken = {
+                partition
+                for other in self.members.values()
+                if other is not member
+                for partition in other.assigned | other.pending
+            }
+            free = (target - kept) - taken
+            member.state = MemberState.UNRELEASED if target - kept - free else MemberState.STABLE
+            member.assigned, member.pending = kept | free, frozenset()
+            epoch = self._target_epoch
+            self._since |= dict.fromkeys(free, epoch)
+        if epoch != member.epoch:
+            member.previous_epoch, member.epoch = member.epoch, epoch
+        if member.state is MemberState.UNREVOKED and was != (
+            member.state,
+            member.epoch,
+            member.pending,
+        ):
+            self._arm_rebalance(member)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.events.owned(
+            {
+                partition: member.client
+                for member in self.members.values()
+                for partition in sorted(member.assigned | member.pending)
+            }
+        )
+
+    # --- timers ----------------------------------------------------------------------------------
+
+    def _arm_session(self, member: EpochMember) -> None:
+        if member.session is not None:
+            member.session.cancel()
+        member.session = self.clock.after(
+            self.session_timeout, lambda: self._put_out(member, "its session expired")
+        )
+
+    def _arm_rebalance(self, member: EpochMember) -> None:
+        if member.rebalance is not None:
+            member.rebalance.cancel()
+        epoch = member.epoch
+        member.rebalance = self.clock.after(
+            member.rebalance_timeout, lambda: self._rebalance_expired(member, epoch)
+        )
+
+    def _rebalance_expired(self, member: EpochMember, epoch: int) -> None:
+        if member.epoch == epoch and member.state is MemberState.UNREVOKED:
+            self._put_out(member, "it did not give up its partitions in time")
+
+    def _put_out(self, member: EpochMember, reason: str) -> None:
+        if self.members.get(member.member_id) is member:
+            self._remove(member)
+            self.events.member_removed(member.client, reason)
+
+    def _remove(self, member: EpochMember) -> None:
+        self._cancel(member)
+        del self.members[member.member_id]
+        self._target.pop(member.member_id, None)
+        self._bump()
+        self._tell()
+
+    @staticmethod
+    def _cancel(member: EpochMember) -> None:
+        for alarm in (member.session, member.rebalance):
+            if alarm is not None:
+                alarm.cancel()
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets, if the member and its epoch are valid."""
+        error = self._check_commit(request)
+        return OffsetCommitResponse(
+            errors=tuple(
+                (
+                    entry.partition,
+                    self._offsets.store(client, entry, self.events)
+                    if error is ErrorCode.none
+                    else error,
+                )
+                for entry in request.entries
+            )
+        )
+
+    def accepts(self, client: int, identity: GroupMetadata) -> bool:
+        """Whether a commit of this client with this identity would be stored."""
+        member = self.members.get(identity.member_id)
+        return (
+            member is not None and member.client == client and identity.generation == member.epoch
+        )
+
+    def _check_commit(self, request: OffsetCommitRequest) -> ErrorCode:
+        if request.generation < 0 and not self.members:
+            return ErrorCode.none
+        member = self.members.get(request.member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if request.generation == member.epoch:
+            return ErrorCode.none
+        theirs = member.assigned | member.pending
+        older = self.lenient and all(
+            entry.partition in theirs and self._since[entry.partition] <= request.generation
+            for entry in request.entries
+        )
+        if older and request.generation < member.epoch:
+            return ErrorCode.none
+        return ErrorCode.stale_member_epoch
+
+    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read offsets; -1 where there is none."""
+        if request.member_id is not None:
+            member = self.members.get(request.member_id)
+            if member is None:
+                return OffsetFetchResponse(error=ErrorCode.unknown_member_id)
+            if member.epoch != request.member_epoch:
+                return OffsetFetchResponse(error=ErrorCode.stale_member_epoch)
+        self.events.offsets_fetched(client, request.partitions)
+        return self._offsets.fetch(request)
+
+    # --- loading and unloading -------------------------------------------------------------------
+
+    def unload(self) -> None:
+        """The broker is no longer the coordinator; nobody waits for an answer of it."""
+        for member in self.members.values():
+            self._cancel(member)
+
+    def crash(self) -> None:
+        """The broker is gone."""
+        self.unload()
+
+    def load(self) -> None:
+        """Become what the log says: sessions and revocations have all their time anew."""
+        self.events.loaded()
+        for member in self.members.values():
+            self._arm_session(member)
+            if member.state is MemberState.UNREVOKED:
+                self._arm_rebalance(member)
