@@ -12,13 +12,16 @@ from aiokafka.partitioner import DefaultPartitioner
 from asyncrevoke.core.effects import Failed, FailureKind, Replied
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
-from asyncrevoke.testing.scripted_group import ScriptedGroup
+from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
 from asyncrevoke.testing.simulation.brokers import Brokers
 from asyncrevoke.testing.simulation.log import PartitionLog, SimulatedBatch, decode_simulated
+
+_SESSION_TIMEOUT = 45.0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from asyncrevoke.config import GroupProtocol
     from asyncrevoke.core.effects import Channel, Node, Send
     from asyncrevoke.protocol.messages import FetchedPartition, OffsetQuery, Response
     from asyncrevoke.protocol.records import RecordBatch
@@ -69,6 +72,7 @@ class Cluster(Brokers):
     """One broker. ``wall_clock_offset`` makes timestamps (ms) of the clock's seconds.
 
     Topics have ``partitions`` partitions if ``topics``, which are created at once, do not say more.
+    ``protocol`` is that of its group.
     """
 
     def __init__(
@@ -77,8 +81,13 @@ class Cluster(Brokers):
         wall_clock_offset: float,
         partitions: int,
         topics: Mapping[str, int],
+        protocol: GroupProtocol = "classic",
     ) -> None:
-        self.scripted = ScriptedGroup(clock, append_delay=0.0)
+        self.scripted: ScriptedGroup | ScriptedEpochGroup
+        if protocol == "consumer":
+            self.scripted = ScriptedEpochGroup(clock, self.count_of, _SESSION_TIMEOUT)
+        else:
+            self.scripted = ScriptedGroup(clock, append_delay=0.0)
         super().__init__(clock, Random(0), 1, self.scripted)  # noqa: S311 - reproducible
         self.scripted.topics = self.topics
         self._wall_clock_offset = wall_clock_offset

@@ -96,7 +96,8 @@ class TestConsumer:
         passing.enter()
         try:
             offset = time.time() - passing.clock.now
-            cluster = Cluster(passing.clock, offset, self._partitions, self._topics)
+            protocol = self.consumer.config.group_protocol
+            cluster = Cluster(passing.clock, offset, self._partitions, self._topics, protocol)
             self._entered = passing, cluster, passing.clock.now
             await self._start()
             self._entered = passing, cluster, passing.clock.now
@@ -232,8 +233,14 @@ class TestConsumer:
     async def withdraw(self, *partitions: tuple[str, int]) -> None:
         """Another rebalance, which leaves partitions with the consumer after all.
 
-        They must have been announced and not released: ValueError if not, see :meth:`give`.
+        They must have been announced and not released: ValueError if not, see :meth:`give`. With
+        ``group_protocol="consumer"`` no group ever changes its mind: ValueError.
         """
+        if self.consumer.config.group_protocol == "consumer":
+            raise ValueError(
+                'with group_protocol="consumer" no revoke is ever withdrawn: once it has been '
+                "released, give() hands it out again"
+            )
         wanted = self._existing(partitions)
         core = self._session.core
         for tp in wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from asyncrevoke.protocol.messages import (
 )
 from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
 from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
+from asyncrevoke.testing.simulation.epoch_group import EpochGroup, EpochMember
 from asyncrevoke.testing.simulation.group import GroupMember, GroupState
 
 if TYPE_CHECKING:
@@ -106,3 +108,40 @@ class ScriptedGroup(GroupCoordinator):
             for number in range(len(self.topics.get(topic, ())))
             if (partition := TopicPartition(topic, number)) not in self.taken
         ]
+
+
+@dataclass
+class ScriptedEpochGroup(EpochGroup):
+    """The same of a group whose coordinator assigns (KIP-848)."""
+
+    topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
+    taken: set[TopicPartition] = field(default_factory=set[TopicPartition])
+
+    def rebalance(self) -> None:
+        """Have the partitions handed out anew."""
+        self._bump()
+
+    def evict(self) -> None:
+        """Put everybody out, as if their sessions had expired."""
+        for member in list(self.members.values()):
+            self._put_out(member, "the test says so")
+
+    def others(self) -> list[EpochMember]:
+        """The members, none of which is scripted."""
+        return list(self.members.values())
+
+    def _subscribed(self, member: EpochMember) -> tuple[str, ...]:
+        if member.regex:
+            return tuple(filter(re.compile(member.regex).fullmatch, sorted(self.topics)))
+        return super()._subscribed(member)
+
+    def _plan(self) -> dict[str, frozenset[TopicPartition]]:
+        return {
+            member_id: frozenset(
+                partition
+                for topic in self._subscribed(member)
+                for number in range(len(self.topics.get(topic, ())))
+                if (partition := TopicPartition(topic, number)) not in self.taken
+            )
+            for member_id, member in self.members.items()
+        }

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.model import BrokerPattern
 
 RequestT = TypeVar("RequestT", bound=Request)
 
@@ -77,7 +78,7 @@ class ScriptedBrokers:
         *topics: str,
         partitions: dict[str, int] | None = None,
         eager: bool = False,
-        pattern: str | None = None,
+        pattern: str | BrokerPattern | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.now = 1000.0
@@ -110,7 +111,9 @@ class ScriptedBrokers:
         self.notices: list[Notify] = []
         self.events: list[Emit] = []
         self.completed: dict[int, Complete] = {}
-        self.core = ConsumerCore(self.config, [Node(-1, "boot", 9092)], decode_simulated)
+        self.core = ConsumerCore(
+            self.config, [Node(-1, "boot", 9092)], decode_simulated, member_id="client-made"
+        )
         if topics or pattern is None:
             self.core.subscribe(self.now, topics or ("orders",))
         else:

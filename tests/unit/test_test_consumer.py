@@ -31,6 +31,8 @@ from asyncrevoke.testing.virtual_time import VirtualTime
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from asyncrevoke.config import GroupProtocol
+
 
 def tp(number: int, topic: str = "orders") -> TopicPartition:
     return TopicPartition(topic, number)
@@ -335,6 +337,32 @@ async def test_a_running_handler_holds_its_revoke_back_and_ends() -> None:
         assert tp(0) not in t.assignment()
         assert billed.orders == [1]
         assert t.committed("orders", 0) == 1
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "auto"])
+async def test_either_group_protocol_can_be_tested(protocol: GroupProtocol) -> None:
+    consumer = Consumer(group_id="billing", group_protocol=protocol)
+    seen: list[int] = []
+
+    @consumer.handler("orders")
+    async def bill(order: dict[str, int]) -> None:
+        seen.append(order["id"])
+        await asyncio.sleep(10)
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", {"id": 1}, partition=0)
+        await t.revoke(("orders", 0))
+        assert tp(0) in t.assignment()
+        await t.advance(11)
+        assert t.assignment() == {tp(1), tp(2), tp(3)}
+        assert t.committed("orders", 0) == 1
+        await t.lose(("orders", 1))
+        await t.give(("orders", 0), ("orders", 1))
+        assert len(t.assignment()) == 4
+        if protocol == "consumer":
+            with pytest.raises(ValueError, match="no revoke is ever withdrawn"):
+                await t.withdraw(("orders", 0))
+    assert seen == [1]
 
 
 async def test_a_withdrawn_revoke_leaves_the_partition_where_it_is() -> None:
