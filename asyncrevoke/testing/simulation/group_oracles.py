@@ -241,7 +241,7 @@ class GroupOracles:
             answer.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH
         ):
             return
-        view.confirmed_at = max(view.confirmed_at, sent_at)
+        before, view.confirmed_at = view.confirmed_at, max(view.confirmed_at, sent_at)
         view.generation = answer.member_epoch
         if request.member_epoch == JOIN_EPOCH:
             self._joined_again(view.member.client, sent_at)
@@ -251,6 +251,7 @@ class GroupOracles:
         for partition, holding in view.held.items():
             if partition not in view.granted and holding.revoking_since is None:
                 holding.revoking_since = self._books.clock.now
+                holding.wanted_since = before
 
     def _synced(self, view: View, given: frozenset[TopicPartition]) -> None:
         view.granted = given
@@ -327,7 +328,8 @@ class GroupOracles:
         elif not view.works_on(partition):
             return False
         own = holding.revoking_since + (config.revoke_timeout or config.rebalance_timeout)
-        group = view.confirmed_at + config.rebalance_timeout
+        since = view.confirmed_at if holding.wanted_since is None else holding.wanted_since
+        group = since + config.rebalance_timeout
         now = self._books.clock.now + self._books.client_jumped.get(view.member.client, 0.0)
         return now >= min(own, group) - slack
 

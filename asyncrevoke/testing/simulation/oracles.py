@@ -61,6 +61,8 @@ class Holding:
     next: int | None = None
     ledger_id: int | None = None
     revoking_since: float | None = None
+    # A coordinator that assigns cannot have wanted it back before.
+    wanted_since: float | None = None
     announced: bool = False
     may_jump_to: int | None = None
     covered: frozenset[int] = frozenset()
