@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Unpack
 
+    from asyncrevoke.config import ConsumerOptions
     from benchmarks.aiokafka_types import Partition, Reader
     from benchmarks.stall_work import Work
 
@@ -35,27 +37,31 @@ class Client(Protocol):
 
 async def asyncrevoke_cooperative(group: Group, work: Work, stop: asyncio.Event) -> None:
     """Records count when they are acknowledged; a revoke is delayed while some are not."""
-    await _asyncrevoke(group, work, stop, "cooperative-sticky")
+    await _asyncrevoke(group, work, stop, assignors=("cooperative-sticky",))
 
 
 async def asyncrevoke_eager(group: Group, work: Work, stop: asyncio.Event) -> None:
     """The same with an assignor that makes everybody give up everything."""
-    await _asyncrevoke(group, work, stop, "range")
+    await _asyncrevoke(group, work, stop, assignors=("range",))
 
 
-async def _asyncrevoke(group: Group, work: Work, stop: asyncio.Event, assignor: str) -> None:
+async def asyncrevoke_kip848(group: Group, work: Work, stop: asyncio.Event) -> None:
+    """The same in a group whose coordinator assigns."""
+    await _asyncrevoke(group, work, stop, group_protocol="consumer")
+
+
+async def _asyncrevoke(
+    group: Group, work: Work, stop: asyncio.Event, **options: Unpack[ConsumerOptions]
+) -> None:
     from asyncrevoke import Consumer, Record  # noqa: PLC0415
 
     def acknowledge(record: Record) -> Callable[[], object]:
         return lambda: consumer.ack(record)
 
-    consumer = Consumer(
-        group.topic,
-        bootstrap_servers=group.bootstrap,
-        group_id=group.name,
-        assignors=(assignor,),
-        commit_mode="ack",
-    )
+    options["bootstrap_servers"] = group.bootstrap
+    options["group_id"] = group.name
+    options["commit_mode"] = "ack"
+    consumer = Consumer(group.topic, **options)
     work.begin()
     async with consumer:
         ending = asyncio.create_task(_then(stop, consumer.stop))
@@ -163,6 +169,7 @@ async def _then(stop: asyncio.Event, call: Callable[[], object]) -> None:
 CLIENTS: dict[str, Client] = {
     "asyncrevoke cooperative-sticky": asyncrevoke_cooperative,
     "asyncrevoke range (eager)": asyncrevoke_eager,
+    "asyncrevoke KIP-848": asyncrevoke_kip848,
     "aiokafka (eager)": aiokafka_eager,
     "confluent AIOConsumer cooperative-sticky": confluent_cooperative,
     "confluent AIOConsumer KIP-848": confluent_kip848,
