@@ -23,6 +23,9 @@ class GroupMode(enum.Enum):
     CONSUMER = "consumer"
 
 
+_CLASSIC = (GroupMode.EAGER, GroupMode.COOPERATIVE, GroupMode.MIXED)
+
+
 class Disturbance(enum.Enum):
     """What may go wrong in a schedule."""
 
@@ -194,7 +197,10 @@ def draw(
 ) -> Schedule:
     """The schedule of a seed. Without ``mode`` or ``disturbance``, these are drawn too."""
     rng = Random(f"schedule {seed}")  # noqa: S311 - reproducible, not secret
-    drawn_mode = rng.choice((GroupMode.COOPERATIVE, GroupMode.COOPERATIVE, *GroupMode))
+    drawn_mode = rng.choice((GroupMode.COOPERATIVE, GroupMode.COOPERATIVE, *_CLASSIC))
+    # Drawn by itself, so that every seed's schedule is otherwise what it was.
+    if Random(f"protocol {seed}").random() < 0.25:  # noqa: S311 - reproducible, not secret
+        drawn_mode = GroupMode.CONSUMER
     drawn_disturbance = rng.choice(tuple(Disturbance))
     mode = mode or drawn_mode
     disturbance = disturbance or drawn_disturbance
