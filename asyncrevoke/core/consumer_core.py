@@ -545,8 +545,9 @@ class ConsumerCore:
     def leave_at_close(self, leave: bool) -> None:
         """Whether closing tells the group that we go: by default dynamic members do, static ones
         do not."""
-        if self._classic is not None:
-            self._classic.tells_leaving = leave
+        for membership in (self._classic, self._modern):
+            if membership is not None:
+                membership.tells_leaving = leave
 
     def close(self, now: float, *, graceful: bool = True) -> int:
         """Release everything, commit what counts, leave. Answers a ticket, within close_timeout.

@@ -135,7 +135,7 @@ class ScriptedGroup(ScriptedBrokers):
         """Answer the open SyncGroup with this assignment, or this error. ``led_by_us``: a leader of
         ours has made it, of the partitions that there are."""
         send, request = self.only(SyncGroupRequest)
-        note = None
+        note = b""
         if led_by_us:
             known = {name: tuple(range(count)) for name, count in self.partitions.items()}
             note = encode_note(AssignmentNote(False, checksum(known)))

@@ -348,6 +348,26 @@ def test_a_static_member_says_that_it_will_be_back() -> None:
     assert group.core.closed
 
 
+def test_a_static_member_gives_its_place_away_if_it_is_told_to() -> None:
+    group = Group(group_instance_id="one")
+    group.join(0)
+    group.core.leave_at_close(True)
+    group.close()
+    assert group.answer(epoch=-1, assigns=False).member_epoch == -1
+    assert group.core.closed
+
+
+def test_a_dynamic_member_that_is_told_not_to_leave_falls_silent() -> None:
+    group = Group()
+    group.join(0)
+    group.core.leave_at_close(False)
+    group.close()
+    assert group.core.closed
+    assert group.sends(ConsumerGroupHeartbeatRequest) == []
+    group.advance(20.0)
+    assert group.sends(ConsumerGroupHeartbeatRequest) == []
+
+
 def test_an_instance_id_that_an_earlier_self_holds_is_released() -> None:
     group = Group(group_instance_id="one")
     group.start()

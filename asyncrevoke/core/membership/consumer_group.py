@@ -57,6 +57,7 @@ _FENCED_OFTEN = 1.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _FENCING = frozenset((ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch))
 _MEMBER = frozenset((EpochPhase.RECONCILING, EpochPhase.ACKNOWLEDGING, EpochPhase.STABLE))
+_NOT_THERE = frozenset((EpochPhase.UNSUBSCRIBED, EpochPhase.FATAL))
 
 
 class ConsumerGroupMembership:
@@ -84,7 +85,8 @@ class ConsumerGroupMembership:
         self._revocation = revocation
         self._group_id = config.group_id or ""
         self._member_id = member_id
-        self._static = config.group_instance_id is not None
+        # Whether closing gives our place away. A static member says all the same that it goes.
+        self.tells_leaving = config.group_instance_id is None
         self._heartbeat = EpochHeartbeat(
             outbox, config, coordinator, self._compose, self._heartbeat_answered
         )
@@ -238,7 +240,8 @@ class ConsumerGroupMembership:
     def _compose(self, full: bool) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat that is due: ``full`` if the last one may not have arrived."""
         if self._phase is EpochPhase.LEAVING or self._release_instance:
-            return self._request(LEAVE_STATIC_EPOCH if self._static else LEAVE_EPOCH)
+            for_good = self.tells_leaving and not self._release_instance
+            return self._request(LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH)
         subscription = (tuple(sorted(self._topics)), self._regex)
         if not self._wanted and self._sent_subscription is not None:
             subscription = self._sent_subscription  # we are leaving, and that is said otherwise
@@ -478,7 +481,9 @@ class ConsumerGroupMembership:
     # --- leaving and failing ---------------------------------------------------------------------
 
     def _send_leave(self, now: float) -> None:
-        if not self._known or self._phase in (EpochPhase.UNSUBSCRIBED, EpochPhase.FATAL):
+        dynamic = self._config.group_instance_id is None
+        silent = dynamic and not self.tells_leaving
+        if silent or not self._known or self._phase in _NOT_THERE:
             self._left(now)
             return
         self._move(EpochMove.LEAVE)
