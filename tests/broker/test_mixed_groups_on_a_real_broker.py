@@ -143,6 +143,7 @@ async def test_a_static_member_whose_name_another_takes_is_fenced(numbers: Numbe
 
 async def test_a_static_member_that_is_told_to_leave_hands_over_at_once(numbers: Numbers) -> None:
     async with Member(numbers.consumer()) as stays:
+        await until(lambda: has(stays, 6), "all partitions")
         static = numbers.consumer(group_instance_id="one", session_timeout=40.0)
         async with static:
             while len(static.assignment()) < 3:
@@ -155,6 +156,8 @@ async def test_a_dynamic_member_that_is_told_to_stay_is_missed_after_its_session
     numbers: Numbers,
 ) -> None:
     async with Member(numbers.consumer()) as waits:
+        # Were it the first member, `goes` would have all, and would not poll to give some away.
+        await until(lambda: has(waits, 6), "all partitions")
         goes = numbers.consumer(session_timeout=6.0)
         async with goes:
             while len(goes.assignment()) < 3:
