@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 from simulation.mutants import MUTANTS
@@ -51,3 +52,19 @@ def test_the_command_prints_a_summary_and_fails_only_if_a_schedule_does() -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 schedules, 0 failed" in done.stdout
+
+
+def test_fresh_seeds_are_those_of_the_day_and_are_printed_so_that_they_can_be_run_again() -> None:
+    def command(*options: str) -> str:
+        words = [sys.executable, "-m", "asyncrevoke.testing.simulation", *options]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    days = {f"{datetime.now(UTC):%Y%m%d}"}
+    first = command("--fresh", "2")
+    days.add(f"{datetime.now(UTC):%Y%m%d}")  # the day may end meanwhile
+    seeds = first.splitlines()[0].removeprefix("seeds ")
+    assert seeds in {f"{day}00000:{day}00002" for day in days}
+    again = command("--seeds", seeds)
+    assert again.splitlines()[2:] == first.splitlines()[2:]

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import sys
 
 from asyncrevoke.testing.simulation.runner import run, run_many, shrink
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, draw
 
+_SEEDS_A_DAY = 100_000
+
 
 def _seeds(text: str) -> range:
     first, colon, end = text.partition(":")
     return range(int(first), int(end) if colon else int(first) + 1)
+
+
+def _of_today(text: str) -> range:
+    """As many seeds, another range each day: the date, and five digits more."""
+    count = int(text)
+    if not 0 < count <= _SEEDS_A_DAY:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {_SEEDS_A_DAY}, and is {count}")
+    first = int(f"{datetime.datetime.now(datetime.UTC):%Y%m%d}") * _SEEDS_A_DAY
+    return range(first, first + count)
 
 
 def _parse() -> argparse.Namespace:
@@ -20,8 +32,16 @@ def _parse() -> argparse.Namespace:
         description="Run seeded schedules of a simulated cluster; see what breaks.",
         epilog="example: python -m asyncrevoke.testing.simulation --seeds 0:1000 --processes 2",
     )
-    parser.add_argument(
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument(
         "--seeds", type=_seeds, default=range(200), metavar="FIRST:END", help="0:200 by default"
+    )
+    seeds.add_argument(
+        "--fresh",
+        type=_of_today,
+        dest="seeds",
+        metavar="COUNT",
+        help="so many seeds of today (UTC), others than yesterday's",
     )
     modes = [mode.value for mode in GroupMode]
     parser.add_argument("--protocol", choices=modes, help="all, by the seed, if left out")
@@ -47,6 +67,8 @@ def main() -> int:
         for seed in options.seeds:
             print(seed, run(draw(seed, mode, disturbance), digest=True).digest)  # noqa: T201
         return 0
+    # Said first, so that a run that is broken off can be repeated as well.
+    print(f"seeds {options.seeds.start}:{options.seeds.stop}", flush=True)  # noqa: T201
     summary = run_many(
         options.seeds,
         mode,
