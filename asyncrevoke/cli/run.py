@@ -49,7 +49,7 @@ def run(
 
 
 def _find(target: str) -> Consumer:
-    from asyncrevoke.cli.target import (  # noqa: PLC0415 - loads all
+    from asyncrevoke.target import (  # noqa: PLC0415 - loads all
         TargetError,
         find_consumer,
         from_the_module,

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from asyncrevoke import TopicPartition
-from asyncrevoke.cli.groups.cluster import Cluster
-from asyncrevoke.cli.groups.observer import describe_group, list_groups, settled
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.observer import describe_group, list_groups, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.cli.groups.facts import GroupFacts
+    from asyncrevoke.groups.facts import GroupFacts
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 

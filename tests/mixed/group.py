@@ -15,13 +15,13 @@ from interop.java_member import JavaMember, Seen, java_command
 
 from asyncrevoke import TopicPartition
 from asyncrevoke.broker.supervisor import die_with_parent
-from asyncrevoke.cli.groups.cluster import Cluster
-from asyncrevoke.cli.groups.kio_request import NoGroupError
-from asyncrevoke.cli.groups.observer import describe_group, settled
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.kio_request import NoGroupError
+from asyncrevoke.groups.observer import describe_group, settled
 
 if TYPE_CHECKING:
-    from asyncrevoke.cli.groups.facts import GroupFacts
+    from asyncrevoke.groups.facts import GroupFacts
 
 Client = Literal["ours", "java", "aiokafka", "librdkafka", "kafka-python"]
 

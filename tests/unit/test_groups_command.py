@@ -26,18 +26,19 @@ from typer.testing import CliRunner
 from unit.scripted_brokers import tp
 
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.groups import command, requests
-from asyncrevoke.cli.groups.facts import GroupFacts, MemberFacts
-from asyncrevoke.cli.groups.hold_up import of_classic, of_consumer_group
-from asyncrevoke.cli.groups.kio_request import GroupsError, NotOfferedError
-from asyncrevoke.cli.groups.observer import describe_group, list_groups, settled
+from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group, show_groups
+from asyncrevoke.groups import requests
+from asyncrevoke.groups.facts import GroupFacts, MemberFacts
+from asyncrevoke.groups.hold_up import of_classic, of_consumer_group
+from asyncrevoke.groups.kio_request import GroupsError, NotOfferedError
+from asyncrevoke.groups.observer import describe_group, list_groups, settled
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.cli.groups.kio_request import KioRequest
+    from asyncrevoke.groups.kio_request import KioRequest
     from asyncrevoke.model import TopicPartition
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncrevoke.cli.target import TargetError, find_consumer
+from asyncrevoke.target import TargetError, find_consumer
 
 ROOT = Path(__file__).parents[2]
 APP = """

@@ -13,10 +13,10 @@ import msgspec
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary
-from asyncrevoke.cli.groups.kio_request import GroupsError
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.facts import GroupFacts, GroupSummary
+from asyncrevoke.groups.kio_request import GroupsError
 
 FAILED = 1
 USAGE = 2
@@ -82,8 +82,8 @@ def groups(
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
-    from asyncrevoke.cli.groups.cluster import Cluster  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.cli.groups.observer import (  # noqa: PLC0415 - and kio
+    from asyncrevoke.groups.cluster import Cluster  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.groups.observer import (  # noqa: PLC0415 - and kio
         describe_group,
         list_groups,
         settled,

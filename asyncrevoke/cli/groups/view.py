@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+    from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
     from asyncrevoke.model import TopicPartition
 
 _UNKNOWN = "?"

@@ -1,4 +1,4 @@
-"""``app:consumer``: which Consumer a command is about."""
+"""``app:consumer``: which Consumer a command, or a task of a cluster, is about."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import cast
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.handlers.registry import Router
 
-_COMMANDS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parent)
 
 
 class TargetError(Exception):
@@ -42,7 +42,7 @@ def from_the_module(error: Exception) -> Exception:
 
 
 def _leads_to_the_module(file: str) -> bool:
-    return file.startswith((_COMMANDS, "<frozen importlib")) or file == importlib.__file__
+    return file.startswith((_OURS, "<frozen importlib")) or file == importlib.__file__
 
 
 def _parts(target: str) -> tuple[str, str]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.cli.groups import hold_up, requests
-from asyncrevoke.cli.groups.cluster import check
-from asyncrevoke.cli.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-from asyncrevoke.cli.groups.kio_request import (
+from asyncrevoke.groups import hold_up, requests
+from asyncrevoke.groups.cluster import check
+from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+from asyncrevoke.groups.kio_request import (
     GroupsError,
     NoGroupError,
     NotOfferedError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
     from kio.static.protocol import ResponsePayload
 
-    from asyncrevoke.cli.groups.kio_request import KioRequest
+    from asyncrevoke.groups.kio_request import KioRequest
 
     Answer = TypeVar("Answer", bound=ResponsePayload)
     Answered = TypeVar("Answered")
@@ -46,7 +46,7 @@ _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version
 
 
 class Brokers(Protocol):
-    """What is needed of :class:`~asyncrevoke.cli.groups.cluster.Cluster`."""
+    """What is needed of :class:`~asyncrevoke.groups.cluster.Cluster`."""
 
     def brokers(self) -> Mapping[int, str]:
         """Addresses by id."""

@@ -10,7 +10,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.client import AIOKafkaClient
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.cli.groups.kio_request import GroupsError, KioRequest, UnsettledError
+from asyncrevoke.groups.kio_request import GroupsError, KioRequest, UnsettledError
 
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload

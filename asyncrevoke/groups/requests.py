@@ -27,7 +27,7 @@ from kio.schema.offset_fetch.v7.response import OffsetFetchResponse
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from asyncrevoke.cli.groups.kio_request import KioRequest
+from asyncrevoke.groups.kio_request import KioRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.cli.groups.facts import Rebalance
+from asyncrevoke.groups.facts import Rebalance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from asyncrevoke.cli.groups.facts import MemberFacts
+    from asyncrevoke.groups.facts import MemberFacts
     from asyncrevoke.model import TopicPartition
 
 _JOINING = "PreparingRebalance"

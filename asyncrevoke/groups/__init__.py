@@ -1,0 +1,1 @@
+"""What brokers tell of consumer groups: members, assignments, offsets, lag."""
