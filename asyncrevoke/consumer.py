@@ -101,6 +101,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """All options of this consumer."""
         return self._config
 
+    @property
+    def hosting(self) -> Hosting:
+        """Its handlers and what they need, for those that run them on records of another source."""
+        return self._hosting
+
     def _check_assignors(self) -> None:
         if len(self._config.assignors) > 1 or not isinstance(self._config.assignors[0], str):
             from asyncrevoke.core.assignors import (  # noqa: PLC0415 - not for one of ours

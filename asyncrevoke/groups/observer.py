@@ -96,6 +96,11 @@ async def list_groups(brokers: Brokers) -> list[GroupSummary]:
     return [found[name] for name in sorted(found)]
 
 
+async def committed_offsets(brokers: Brokers, name: str) -> dict[TopicPartition, int]:
+    """All that a group has committed; nothing if there is no such group. Raises GroupsError."""
+    return await _committed(brokers, await brokers.coordinator(name), name)
+
+
 async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
     """One group, with its members, lag, and who holds a rebalance up. Raises GroupsError."""
     node = await brokers.coordinator(name)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.handlers.decoding import Decoder
+    from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.runtime.session import Session
@@ -101,10 +102,7 @@ class Hosting:
 
         dead_letters = session.letters or DeadLetterProducer(self._config, session.log)
         try:
-            async with (
-                nullcontext() if self._resources is None else self._resources as state,
-                self._workers(state, session) as workers,
-            ):
+            async with self.opened(session.log) as (state, workers):
                 runner = HandlerRunner(
                     session,
                     router,
@@ -128,8 +126,17 @@ class Hosting:
             session.close_soon()
             await dead_letters.aclose()
 
+    @asynccontextmanager
+    async def opened(self, log: Log) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
+        """What the handlers share, and what each call of them has for itself, until left."""
+        async with (
+            nullcontext() if self._resources is None else self._resources as state,
+            self._workers(state, log) as workers,
+        ):
+            yield state, workers
+
     def _workers(
-        self, state: object, session: Session
+        self, state: object, log: Log
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
@@ -137,7 +144,7 @@ class Hosting:
             WorkerResources,
         )
 
-        return WorkerResources(self._worker_resources, state, session.log)
+        return WorkerResources(self._worker_resources, state, log)
 
 
 def _check_resources(resources: object) -> AbstractAsyncContextManager[object] | None:

@@ -283,6 +283,14 @@ class Router:
             with_decoder = _with_decoder(handler, self._decoder)
             self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
 
+    def adapted(self, change: Callable[[Handler], Handler]) -> Router:
+        """The same handlers and middleware, each handler as ``change`` returns it."""
+        router = Router(decoder=self._decoder)
+        router._middleware = list(self._middleware)
+        for handler in self._handlers:
+            router._add(change(handler))
+        return router
+
     def get(self, topic: str) -> Handler | None:
         """The handler of a topic, None if there is none."""
         handler = self._by_topic.get(topic)
