@@ -52,8 +52,10 @@ if TYPE_CHECKING:
         OffsetAndTimestamp,
         PollResult,
         Record,
+        RunningHandler,
         TopicPartition,
     )
+    from asyncrevoke.runtime.probe import Probe
 
 __version__ = "0.1.0"
 
@@ -89,6 +91,7 @@ __all__ = [
     "PartitionLostError",
     "PartitionsError",
     "PollResult",
+    "Probe",
     "RateLimit",
     "RebalanceListener",
     "Record",
@@ -96,6 +99,7 @@ __all__ = [
     "Retry",
     "RetryTopic",
     "Router",
+    "RunningHandler",
     "TopicAuthorizationError",
     "TopicPartition",
     "UnsupportedVersionError",
@@ -116,12 +120,14 @@ _MODULES = {
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
+    "Probe": "asyncrevoke.runtime.probe",
     "RateLimit": "asyncrevoke.handlers.rate_limit",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
     "Retry": "asyncrevoke.handlers.retry",
     "RetryTopic": "asyncrevoke.handlers.retry_topic",
     "Router": "asyncrevoke.handlers.registry",
+    "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
 }
 

@@ -19,6 +19,7 @@ from asyncrevoke.errors import (
 from asyncrevoke.handlers.hosting import Hosting
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
+from asyncrevoke.runtime.probe import probe
 from asyncrevoke.runtime.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.signals import drain_on_signals
 from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         PollResult,
         TopicPartition,
     )
+    from asyncrevoke.runtime.probe import Probe
     from asyncrevoke.runtime.record_iterator import RecordIterator
     from asyncrevoke.runtime.session import Session
 
@@ -307,7 +309,19 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def health(self) -> Health:
         """How the consumer is, for a health check."""
         session = self._entered_once()
-        return session.core.health(session.now())._replace(blocking=session.blocking())
+        return session.core.health(session.now())._replace(
+            blocking=session.blocking(), running=session.running()
+        )
+
+    def probe(self, *, max_handler_age: float | None = None) -> Probe:
+        """Whether it is alive and ready, for an orchestrator; before entering it is not ready.
+
+        A handler that runs for longer than ``max_handler_age`` seconds is not alive, nor is one
+        that has not ended 5 s after its ``max_handler_time``.
+        """
+        session = self._session
+        health = None if session is None else self.health()
+        return probe(self._config, session, health, max_handler_age)
 
     # --- handlers and tasks ----------------------------------------------------------------------
 

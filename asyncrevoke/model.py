@@ -76,6 +76,21 @@ class BlockingRecord(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+class RunningHandler(NamedTuple):
+    """A call of a handler that has not ended.
+
+    ``seconds`` is for how long it has been seen running, at most a second less than it does;
+    ``offset`` is its record's, of a batch the first one's.
+    """
+
+    handler: str
+    topic: str
+    partition: int
+    offset: int
+    seconds: float
+    max_handler_time: float | None = None
+
+
 class Health(NamedTuple):
     """How the consumer is, for a health check.
 
@@ -85,7 +100,8 @@ class Health(NamedTuple):
     the user or by back-pressure. ``error`` is the fatal error, if there is one. ``blocking`` names
     the record that each of the ``revoking`` partitions waits for, if it waits for one. ``skipped``
     counts records that were not delivered, because the completion map of a commit said that a
-    former owner of their partition had finished them.
+    former owner of their partition had finished them. ``running`` are the calls of handlers, the
+    longest first.
     """
 
     state: str
@@ -99,6 +115,7 @@ class Health(NamedTuple):
     error: Exception | None = None
     blocking: tuple[BlockingRecord, ...] = ()
     skipped: int = 0
+    running: tuple[RunningHandler, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -105,6 +105,11 @@ class HandlerWork:
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
         return handler
 
+    def attempt_of(self, item: Item) -> int:
+        """Which call for it is made, or was made last, from 1."""
+        trial = self._trials.get(item)
+        return 1 if trial is None else trial.calls
+
     def _starter(self) -> Callable[[Item], Awaitable[object]]:
         trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
 

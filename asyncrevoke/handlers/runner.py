@@ -16,9 +16,10 @@ from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
 from asyncrevoke.handlers.limits import in_flight_limits
 from asyncrevoke.handlers.workers import Workers
+from asyncrevoke.runtime.running_calls import RunningCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letter import DeadLetters
@@ -135,6 +136,14 @@ class HandlerRunner:
             self._backlog.lose(partition)
             self._workers.cancel(partition)
         self._workers.notify()
+
+    def running(self) -> Iterator[RunningCall]:
+        """The calls that have begun and not ended."""
+        for _, item in self._workers.running():
+            handler = self._work.prepare(item.topic)
+            attempt = self._work.attempt_of(item)
+            where = item.topic, item.partition, first_offset(item)
+            yield RunningCall(item, attempt, handler.name, *where, handler.max_handler_time)
 
     def name_of(self, partition: TopicPartition, _offset: int) -> str | None:
         """The handler that has a record of this partition."""

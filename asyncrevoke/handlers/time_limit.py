@@ -6,14 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import HandlerTimeoutError
+from asyncrevoke.runtime.running_calls import HANDLER_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from asyncrevoke.handlers.waiting import Clock, Timer
-
-# Seconds that a handler has to end after it was cancelled.
-_GRACE = 5.0
 
 
 class TimeLimit:
@@ -70,7 +68,7 @@ class TimeLimit:
     def _expire(self) -> None:
         assert self._task is not None
         self._expired = True
-        self._arm(_GRACE, self._on_stuck)
+        self._arm(HANDLER_GRACE, self._on_stuck)
         self._task.cancel()
 
     def _arm(self, delay: float, callback: Callable[[], None]) -> None:

@@ -14,6 +14,7 @@ from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.record_iterator import RecordIterator
+from asyncrevoke.runtime.running_calls import Calling, RunningCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.delay import Delay
-    from asyncrevoke.model import BlockingRecord, PollResult, Record, TopicPartition
+    from asyncrevoke.model import (
+        BlockingRecord,
+        PollResult,
+        Record,
+        RunningHandler,
+        TopicPartition,
+    )
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
@@ -128,6 +135,7 @@ class Session:
         self._workers: WeakSet[Workers] = WeakSet()
         self._groups: WeakSet[Observer] = WeakSet()
         self._delayed = DelayedRevokes()
+        self._running = RunningCalls()
         # None: the real ones.
         self.letters: LetterWriter | None = None
         # Seconds since the epoch.
@@ -139,7 +147,7 @@ class Session:
     def start(self) -> None:
         """Begin to connect."""
         self._driver.on_lost = self._lost
-        self._driver.on_tick = self._say_what_blocks
+        self._driver.on_tick = self._tick
         self._driver.start()
 
     def delay(self, delays: Mapping[str, Delay]) -> None:
@@ -426,6 +434,20 @@ class Session:
                 if name is not None:
                     return name
         return None
+
+    def running(self) -> tuple[RunningHandler, ...]:
+        """The calls of handlers that have not ended, the longest first."""
+        calls = [
+            call
+            for workers in self._workers
+            if isinstance(workers, Calling)
+            for call in workers.running()
+        ]
+        return tuple(self._running.look(self.now(), calls))
+
+    def _tick(self) -> None:
+        self.running()
+        self._say_what_blocks()
 
     def _say_what_blocks(self) -> None:
         due = self._delayed.due(self.blocking())

@@ -1,0 +1,22 @@
+"""Health routes for a FastAPI application: ``app.include_router(health_router(consumer))``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from asyncrevoke.integrations.starlette import health_routes
+
+if TYPE_CHECKING:
+    from asyncrevoke.consumer import Consumer
+
+
+def health_router(*consumers: Consumer, max_handler_age: float | None = None) -> APIRouter:
+    """``GET /livez`` and ``GET /readyz``: 200, or 503 with the reasons; not in the OpenAPI schema.
+
+    All of the consumers have to be fine; see ``Consumer.probe`` for what that means. A handler
+    without a ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever.
+    The answers name groups, states and partitions, and quote no error. Raises ConfigError.
+    """
+    return APIRouter(routes=list(health_routes(*consumers, max_handler_age=max_handler_age)))

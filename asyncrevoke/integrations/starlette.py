@@ -1,0 +1,53 @@
+"""Health routes for a Starlette application: ``Starlette(routes=health_routes(consumer))``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.runtime.probe import Probe
+
+
+def health_routes(*consumers: Consumer, max_handler_age: float | None = None) -> list[Route]:
+    """``GET /livez`` and ``GET /readyz`` for an orchestrator: 200, or 503 with the reasons.
+
+    All of the consumers have to be fine; see ``Consumer.probe`` for what that means. A handler
+    without a ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever.
+    The answers name groups, states and partitions, and quote no error. Raises ConfigError.
+    """
+    if not consumers:
+        raise ConfigError("there is no consumer to ask: health_routes(consumer)")
+    if max_handler_age is not None and max_handler_age <= 0:
+        raise ConfigError(f"max_handler_age={max_handler_age}: seconds above 0, or None")
+
+    def probes() -> list[Probe]:
+        return [consumer.probe(max_handler_age=max_handler_age) for consumer in consumers]
+
+    async def livez(_request: Request) -> JSONResponse:
+        found = probes()
+        return _answer(found, fine=all(probe.live for probe in found))
+
+    async def readyz(_request: Request) -> JSONResponse:
+        found = probes()
+        return _answer(found, fine=all(probe.ready for probe in found))
+
+    return [
+        Route("/livez", livez, include_in_schema=False),
+        Route("/readyz", readyz, include_in_schema=False),
+    ]
+
+
+def _answer(probes: list[Probe], *, fine: bool) -> JSONResponse:
+    return JSONResponse(
+        {"ok": fine, "consumers": [probe.facts() for probe in probes]},
+        status_code=200 if fine else 503,
+        headers={"Cache-Control": "no-store"},
+    )

@@ -1,0 +1,208 @@
+"""Alive and ready, as an orchestrator asks for it: by ``Consumer.probe`` and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+
+from asyncrevoke import ConfigError, Consumer
+from asyncrevoke.integrations.fastapi import health_router
+from asyncrevoke.integrations.starlette import health_routes
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp
+
+ALL = [("orders", number) for number in range(4)]
+
+
+def handling(work: Callable[[], Awaitable[object]], **options: Any) -> Consumer:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", **options)
+    async def bill(order: bytes) -> None:
+        await work()
+
+    return consumer
+
+
+async def nothing() -> None: ...
+
+
+async def fail() -> None:
+    raise ValueError("card 1234")
+
+
+async def stubborn(until: asyncio.Event) -> None:
+    while not until.is_set():
+        try:
+            await until.wait()
+        except asyncio.CancelledError:
+            continue
+
+
+async def asked(app: ASGIApp, path: str) -> tuple[int, dict[str, Any]]:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+        answer = await client.get(path)
+        assert answer.headers["cache-control"] == "no-store"
+        return answer.status_code, answer.json()
+
+
+def test_before_it_is_entered_a_consumer_is_alive_and_not_ready() -> None:
+    probe = handling(nothing).probe()
+    assert (probe.live, probe.ready, probe.reasons) == (True, False, ("it is not entered yet",))
+    assert probe.facts()["state"] is None
+
+
+async def test_a_member_of_its_group_is_ready_also_without_any_partition() -> None:
+    async with TestConsumer(handling(nothing)) as t:
+        assert t.consumer.probe()[:3] == (True, True, ())
+        await t.revoke(*ALL)
+        await t.advance(5)
+        assert t.assignment() == frozenset()
+        assert t.consumer.probe()[:3] == (True, True, ())
+
+
+async def test_a_consumer_that_no_broker_answers_is_alive_and_not_ready() -> None:
+    async with Consumer("orders", bootstrap_servers="localhost:1", group_id="billing") as consumer:
+        probe = consumer.probe()
+    assert (probe.live, probe.ready) == (True, False)
+    assert probe.reasons == ("it has not joined its group yet",)
+
+
+async def test_a_coordinator_that_falls_silent_makes_it_unready_and_not_dead() -> None:
+    async with TestConsumer(handling(nothing)) as t:
+        t._session_and_connections[1].cut()
+        await t.advance(44)
+        assert t.consumer.probe().ready
+        await t.advance(10)
+        probe = t.consumer.probe()
+        assert (probe.live, probe.ready) == (True, False)
+        await t.crash()
+
+
+async def test_a_consumer_that_closes_is_alive_and_not_ready() -> None:
+    consumer = handling(nothing)
+    async with TestConsumer(consumer) as t:
+        consumer.stop()
+        await t.advance(0)
+        assert consumer.probe()[:3] == (True, False, ("it is closing, or closed",))
+
+
+async def test_a_failed_handler_is_named_by_its_kind_and_never_by_its_text() -> None:
+    consumer = handling(fail)
+    with pytest.raises(ValueError, match="1234"):
+        async with TestConsumer(consumer) as t:
+            await t.publish("orders", b"x")
+            probe = consumer.probe()
+            assert (probe.live, probe.ready) == (False, False)
+            assert probe.reasons == ("it has failed: ValueError, see the log",)
+            assert "1234" not in str(probe.facts())
+            await t.advance(1)
+
+
+async def test_a_handler_beyond_the_greatest_age_is_not_alive_and_again_when_it_has_ended() -> None:
+    go_on = asyncio.Event()
+    consumer = handling(go_on.wait)
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"x", partition=2)
+        await t.advance(60)
+        assert consumer.probe(max_handler_age=61).live
+        assert consumer.probe().live
+        await t.advance(3)
+        probe = consumer.probe(max_handler_age=61)
+        assert not probe.live
+        (reason,) = probe.reasons
+        assert "bill has been running for 6" in reason
+        assert "orders-2 at offset 0" in reason
+        (running,) = consumer.health().running
+        assert 62 <= running.seconds <= 63
+        go_on.set()
+        await t.advance(0)
+        assert consumer.probe(max_handler_age=61).live
+
+
+async def test_a_handler_that_goes_on_after_its_own_limit_is_not_alive() -> None:
+    go_on = asyncio.Event()
+    consumer = handling(lambda: stubborn(go_on), max_handler_time=10)
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"x")
+        await t.advance(14.5)
+        assert consumer.probe().live
+        await t.advance(2)
+        assert not consumer.probe().live
+        go_on.set()
+        await t.advance(1)
+
+
+async def test_a_further_attempt_has_an_age_of_its_own() -> None:
+    from asyncrevoke import Retry
+
+    async def slow_failure() -> None:
+        await asyncio.sleep(40)
+        raise ValueError
+
+    retry = Retry(attempts=3, backoff=0.1, jitter=0)
+    consumer = handling(slow_failure, retry=retry, on_error="skip")
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"x")
+        await t.advance(60)
+        (running,) = consumer.health().running
+        assert 18 <= running.seconds <= 20
+        await t.advance(90)
+        assert consumer.health().running == ()
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+async def test_the_routes_answer_200_and_then_503_with_the_reason(framework: str) -> None:
+    consumer = handling(fail)
+    app: ASGIApp
+    if framework == "fastapi":
+        app = fast = FastAPI()
+        fast.include_router(health_router(consumer))
+        assert fast.openapi()["paths"] == {}
+    else:
+        app = Starlette(routes=health_routes(consumer))
+    assert await asked(app, "/livez") == (
+        200,
+        {"ok": True, "consumers": [dict(consumer.probe().facts())]},
+    )
+    assert (await asked(app, "/readyz"))[0] == 503
+    with pytest.raises(ValueError, match="1234"):
+        async with TestConsumer(consumer) as t:
+            for path in "/livez", "/readyz":
+                status, body = await asked(app, path)
+                assert (status, body["ok"]) == (200, True)
+                assert body["consumers"][0]["assigned"] == 4
+            await t.publish("orders", b"x")
+            for path in "/livez", "/readyz":
+                status, body = await asked(app, path)
+                assert (status, body["ok"]) == (503, False)
+                assert body["consumers"][0]["reasons"] == ["it has failed: ValueError, see the log"]
+            await t.advance(1)
+
+
+async def test_of_several_consumers_each_has_to_be_fine() -> None:
+    entered, other = handling(nothing), handling(nothing)
+    app = FastAPI()
+    app.include_router(health_router(entered, other))
+    async with TestConsumer(entered):
+        status, body = await asked(app, "/readyz")
+        assert status == 503
+        assert [each["ready"] for each in body["consumers"]] == [True, False]
+        assert (await asked(app, "/livez"))[0] == 200
+
+
+def test_a_router_without_consumers_or_with_an_age_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"there is no consumer to ask"):
+        health_router()
+    with pytest.raises(ConfigError, match=r"max_handler_age=0: seconds above 0"):
+        health_routes(handling(nothing), max_handler_age=0)
