@@ -1,29 +1,37 @@
 """Handlers inside a FastAPI application: one process serves requests and handles records.
 
-POST /orders writes an order to Kafka, the handler bills it, GET /billed/{customer} tells the sum.
-When the server shuts down, handlers that have started end, and their records are committed. A
+POST /orders writes an order to Kafka, the handler bills it in a database, GET /billed/{customer}
+tells the sum; /livez and /readyz are for an orchestrator. When the server shuts down, handlers that
+have started end, their records are committed, and only then producer and database are closed. A
 handler that fails shuts the server down.
 
+    pip install 'asyncrevoke' aiosqlite fastapi uvicorn
     BOOTSTRAP=localhost:9092 uvicorn --app-dir examples fastapi_app:app
+
+Tested without a broker in tests/unit/test_fastapi_example.py.
 """
 
 import os
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TypedDict
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
 
+import aiosqlite
 from aiokafka import AIOKafkaProducer
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from pydantic import BaseModel
 
-from asyncrevoke import Consumer
+from asyncrevoke import Consumer, HandlerContext
+from asyncrevoke.integrations.fastapi import health_router
 
-BOOTSTRAP = os.environ.get("BOOTSTRAP", "localhost:9092")
-TOPIC = os.environ.get("TOPIC", "orders")
-
-consumer = Consumer(bootstrap_servers=BOOTSTRAP, group_id=os.environ.get("GROUP", "billing"))
-billed: Counter[str] = Counter()
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS billed (
+    topic TEXT, partition INTEGER, offset INTEGER,
+    customer TEXT NOT NULL, amount INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition, offset)
+)
+"""
 
 
 class Order(BaseModel):
@@ -33,35 +41,102 @@ class Order(BaseModel):
     amount: int
 
 
-@consumer.handler(TOPIC)
-async def bill(order: Order) -> None:
-    if order.amount < 0:
-        raise ValueError(f"an order of {order.amount}")
-    billed[order.customer] += order.amount
+class Ledger:
+    """What was billed. A record that comes twice, after a crash for example, is billed once."""
+
+    def __init__(self, database: aiosqlite.Connection) -> None:
+        self._database = database
+
+    async def bill(self, order: Order, key: tuple[str, int, int]) -> None:
+        """Write an order down, once for each key."""
+        await self._database.execute(
+            "INSERT OR IGNORE INTO billed VALUES (?, ?, ?, ?, ?)",
+            (*key, order.customer, order.amount),
+        )
+        await self._database.commit()
+
+    async def billed(self, customer: str) -> int:
+        """The sum of a customer's orders."""
+        query = "SELECT COALESCE(SUM(amount), 0) FROM billed WHERE customer = ?"
+        async with self._database.execute(query, (customer,)) as rows:
+            found = await rows.fetchone()
+        return 0 if found is None else int(found[0])
+
+
+@asynccontextmanager
+async def open_ledger(path: str) -> AsyncGenerator[Ledger]:
+    async with aiosqlite.connect(path) as database:
+        await database.execute(SCHEMA)
+        yield Ledger(database)
 
 
 class State(TypedDict):
     """What requests have as ``request.state``."""
 
     producer: AIOKafkaProducer
+    ledger: Ledger
 
 
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
-    # Only the consumer to look after: FastAPI(lifespan=consumer.lifespan).
-    async with AIOKafkaProducer(bootstrap_servers=BOOTSTRAP) as producer, consumer.lifespan(app):
-        yield {"producer": producer}
+def get_producer(request: Request) -> AIOKafkaProducer:
+    return request.state.producer
 
 
-app = FastAPI(lifespan=lifespan)
+def get_ledger(request: Request) -> Ledger:
+    return request.state.ledger
 
 
-@app.post("/orders", status_code=202)
-async def order(order: Order, request: Request) -> None:
-    value = order.model_dump_json().encode()
-    await request.state.producer.send_and_wait(TOPIC, value, order.customer.encode())
+@dataclass
+class Shop:
+    """The application, and the consumer that runs in it."""
+
+    app: FastAPI
+    consumer: Consumer
 
 
-@app.get("/billed/{customer}")
-async def billed_to(customer: str) -> int:
-    return billed[customer]
+def make_shop(bootstrap: str, topic: str, group: str, database: str) -> Shop:
+    # The handler's own connection; requests have another, as each would end the other's
+    # transactions.
+    consumer = Consumer(
+        bootstrap_servers=bootstrap, group_id=group, resources=open_ledger(database)
+    )
+
+    @consumer.handler(topic, max_handler_time=10)
+    async def bill(order: Order, context: HandlerContext[Ledger]) -> None:
+        if order.amount < 0:
+            raise ValueError(f"an order of {order.amount}")
+        await context.state.bill(order, context.idempotency_key)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
+        # The consumer comes last, so that it ends first. With nothing else to open:
+        # FastAPI(lifespan=consumer.lifespan).
+        async with (
+            AIOKafkaProducer(bootstrap_servers=bootstrap) as producer,
+            open_ledger(database) as ledger,
+            consumer.lifespan(app),
+        ):
+            yield {"producer": producer, "ledger": ledger}
+
+    app = FastAPI(lifespan=lifespan)
+    app.include_router(health_router(consumer))
+
+    @app.post("/orders", status_code=202)
+    async def order(
+        order: Order, producer: Annotated[AIOKafkaProducer, Depends(get_producer)]
+    ) -> None:
+        value = order.model_dump_json().encode()
+        await producer.send_and_wait(topic, value, order.customer.encode())
+
+    @app.get("/billed/{customer}")
+    async def billed_to(customer: str, ledger: Annotated[Ledger, Depends(get_ledger)]) -> int:
+        return await ledger.billed(customer)
+
+    return Shop(app, consumer)
+
+
+app = make_shop(
+    os.environ.get("BOOTSTRAP", "localhost:9092"),
+    os.environ.get("TOPIC", "orders"),
+    os.environ.get("GROUP", "billing"),
+    os.environ.get("DATABASE", "billed.db"),
+).app

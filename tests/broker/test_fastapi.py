@@ -1,4 +1,4 @@
-"""A consumer in a FastAPI application, served by uvicorn, against a real Apache Kafka."""
+"""Consumers in FastAPI applications, served by uvicorn and hypercorn, on a real Apache Kafka."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,7 +51,8 @@ async def handle(value: bytes) -> None:
     print("started", value.decode(), flush=True)
     if value == b"bad":
         raise ValueError("no such account")
-    await asyncio.to_thread(input)
+    while not os.path.exists("go"):  # hypercorn's workers have no stdin
+        await asyncio.sleep(0.02)
     print("ended", value.decode(), flush=True)
 
 
@@ -65,10 +67,63 @@ async def root() -> str:
 """
 
 
-class Server:
-    """uvicorn as a process, on a port of its own choice."""
+# Two consumers, and a thing that must be open until both have ended.
+COMPOSED = """
+import asyncio
+import logging
+import os
+from contextlib import asynccontextmanager
 
-    def __init__(self, folder: Path, broker: RunningBroker, topic: str) -> None:
+from fastapi import FastAPI
+
+from asyncrevoke import Consumer
+from asyncrevoke.integrations.fastapi import health_router
+
+TOPIC = os.environ["TOPIC"]
+logging.basicConfig(level="INFO")
+
+
+@asynccontextmanager
+async def resource():
+    try:
+        yield
+    finally:
+        print("closed the resource", flush=True)
+
+
+def make_consumer(name):
+    consumer = Consumer(bootstrap_servers=os.environ["BOOTSTRAP"], group_id=f"{TOPIC}-{name}")
+
+    @consumer.handler(TOPIC)
+    async def handle(value: bytes) -> None:
+        print("started", name, flush=True)
+        await asyncio.sleep(1)
+        print("ended", name, flush=True)
+
+    return consumer
+
+
+first, second = make_consumer("first"), make_consumer("second")
+
+
+@asynccontextmanager
+async def lifespan(app):
+    async with resource(), first.lifespan(app), second.lifespan(app):
+        yield
+
+
+app = FastAPI(lifespan=lifespan)
+app.include_router(health_router(first, second))
+"""
+
+
+class Server:
+    """uvicorn or hypercorn as a process, on a port of its own choice."""
+
+    def __init__(
+        self, folder: Path, broker: RunningBroker, topic: str, kind: str = "uvicorn"
+    ) -> None:
+        self._kind = kind
         self._output = folder / "output"
         self._folder = folder
         self._environment = {
@@ -77,6 +132,7 @@ class Server:
             "BOOTSTRAP": broker.bootstrap_servers,
             "TOPIC": topic,
             "GROUP": topic,
+            "DATABASE": str(folder / "billed.db"),
         }
         self._process: subprocess.Popen[str] | None = None
 
@@ -91,24 +147,30 @@ class Server:
 
     async def start(self, application: str, folder: Path) -> str:
         """Its address, once it takes requests."""
-        words = ["--app-dir", str(folder), "--port", "0", application]
+        if self._kind == "uvicorn":
+            words = ["--app-dir", str(folder), "--port", "0", application]
+        else:
+            words = ["--bind", "127.0.0.1:0", application]
+            self._environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
         with self._output.open("w") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", *words],
+                [sys.executable, "-m", self._kind, *words],
                 cwd=self._folder,
                 env=self._environment,
-                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-        await self.until(lambda: "Uvicorn running on" in self.output)
-        match = re.search(r"running on (http://[\d.:]+)", self.output)
+        await self.until(lambda: "unning on http" in self.output)
+        match = re.search(r"unning on (http://[\d.:]+)", self.output)
         assert match, self.output
         return match[1]
 
     async def start_plain(self, application: str) -> str:
-        (self._folder / "plain.py").write_text(PLAIN)
+        return await self.start_text(PLAIN, application)
+
+    async def start_text(self, text: str, application: str) -> str:
+        (self._folder / "plain.py").write_text(text)
         return await self.start(f"plain:{application}", self._folder)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -119,9 +181,7 @@ class Server:
             await asyncio.sleep(0.02)
 
     def let_go(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go on\n")
-        self.process.stdin.flush()
+        (self._folder / "go").touch()
 
     async def ended(self) -> int:
         return await asyncio.to_thread(self.process.wait, DEADLINE)
@@ -130,15 +190,31 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self._process.wait(DEADLINE)
-            assert self._process.stdin is not None
-            self._process.stdin.close()
 
 
 @pytest.fixture
-def server(tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str) -> Iterator[Server]:
-    process = Server(tmp_path, kafka_broker, kafka_topic)
+def server(
+    tmp_path: Path,
+    kafka_broker: RunningBroker,
+    kafka_topic: str,
+    request: pytest.FixtureRequest,
+) -> Iterator[Server]:
+    kind = cast("str", getattr(request, "param", "uvicorn"))
+    process = Server(tmp_path, kafka_broker, kafka_topic, kind)
     yield process
     process.kill()
+
+
+both_servers = pytest.mark.parametrize("server", ["uvicorn", "hypercorn"], indirect=True)
+
+
+def takes_requests(address: str) -> bool:
+    host, _, port = address.removeprefix("http://").partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 async def produce(broker: RunningBroker, topic: str, value: bytes) -> None:
@@ -190,20 +266,66 @@ async def test_an_order_that_cannot_be_billed_ends_the_example_and_does_not_coun
     assert await group(kafka_broker, kafka_topic) == (1, 0)
 
 
+@both_servers
 async def test_a_shutdown_waits_for_the_running_handler_and_commits_it(
     server: Server, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, b"slow")
-    await server.start_plain("app")
+    address = await server.start_plain("app")
     await server.until(lambda: "started slow" in server.output)
     server.process.send_signal(signal.SIGTERM)
-    await server.until(lambda: "Waiting for application shutdown" in server.output)
+    await server.until(lambda: not takes_requests(address))
     assert "ended slow" not in server.output
     server.let_go()
     await server.ended()
     assert "ended slow" in server.output
-    assert "Application shutdown complete" in server.output
+    assert "Traceback" not in server.output
     assert await group(kafka_broker, kafka_topic) == (1, 0)
+
+
+@both_servers
+async def test_composed_lifespans_and_several_consumers_end_in_order(
+    server: Server, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    address = await server.start_text(COMPOSED, "app")
+    async with httpx.AsyncClient(base_url=address) as client:
+        deadline = time.monotonic() + DEADLINE
+        while (answer := await client.get("/readyz")).status_code != 200:
+            assert time.monotonic() < deadline, answer.text
+            await asyncio.sleep(0.02)
+        assert [each["group"] for each in answer.json()["consumers"]] == [
+            f"{kafka_topic}-first",
+            f"{kafka_topic}-second",
+        ]
+        assert (await client.get("/livez")).status_code == 200
+    await produce(kafka_broker, kafka_topic, b"value")
+    await server.until(lambda: server.output.count("started") == 2)
+    server.process.send_signal(signal.SIGTERM)
+    await server.ended()
+    words = [
+        line
+        for line in server.output.splitlines()
+        if line.startswith(("ended", "closed the resource"))
+    ]
+    assert sorted(words[:2]) == ["ended first", "ended second"]
+    assert words[2:] == ["closed the resource"]
+    for name in "first", "second":
+        assert await group(kafka_broker, f"{kafka_topic}-{name}") == (1, 0)
+
+
+@both_servers
+async def test_a_handler_that_never_ends_holds_a_shutdown_up_for_close_timeout_only(
+    server: Server, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, b"slow")
+    text = PLAIN.replace("group_id=TOPIC)", "group_id=TOPIC, close_timeout=4)")
+    await server.start_text(text, "app")
+    await server.until(lambda: "started slow" in server.output)
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    await server.ended()
+    assert time.monotonic() - began < 10
+    assert await group(kafka_broker, kafka_topic) == (0, 0)
 
 
 async def test_a_failing_handler_shuts_the_server_down(
