@@ -82,7 +82,8 @@ def get_producer(request: Request) -> AIOKafkaProducer:
 
 
 def get_ledger(request: Request) -> Ledger:
-    return request.state.ledger
+    ledger: Ledger = request.state.ledger
+    return ledger
 
 
 @dataclass
