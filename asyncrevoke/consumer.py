@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         PollResult,
         TopicPartition,
     )
+    from asyncrevoke.runtime.observer import Observer
     from asyncrevoke.runtime.probe import Probe
     from asyncrevoke.runtime.record_iterator import RecordIterator
     from asyncrevoke.runtime.session import Session
@@ -97,6 +98,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._listener = listener
         self._hosting = Hosting(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
+        self._observers: list[Observer] = []
 
     @property
     def config(self) -> ConsumerConfig:
@@ -107,6 +109,18 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def hosting(self) -> Hosting:
         """Its handlers and what they need, for those that run them on records of another source."""
         return self._hosting
+
+    def observe(self, observer: Observer) -> None:
+        """Let metrics, traces or a page look on; without any, they cost nothing.
+
+        To be called before the consumer is entered; an observer belongs to one consumer, unless it
+        says otherwise. Raises ConfigError for what is no observer, and IllegalStateError.
+        """
+        if self._session is not None:
+            raise IllegalStateError("observe() is called before the consumer is entered")
+        from asyncrevoke.runtime.observers import check_observer  # noqa: PLC0415 - if used
+
+        self._observers.append(check_observer(observer))
 
     def _check_assignors(self) -> None:
         if len(self._config.assignors) > 1 or not isinstance(self._config.assignors[0], str):
@@ -149,7 +163,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def _open(self) -> Session:
         from asyncrevoke.runtime.opening import open_session  # noqa: PLC0415 - loads everything
 
-        return open_session(self._config, self._listener)
+        return open_session(self._config, self._listener, self._observers)
 
     async def aclose(self, *, leave: bool | None = None) -> None:
         """Leave: wait for tracked work, commit what counts, leave the group, disconnect.
@@ -468,6 +482,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             dead_letter=dead_letter,
             on_error=on_error or "stop",
             dead_letters=None if dead_letter is None else letters,
+            observers=session.observers,
         )
         session.watch(group)
         return group

@@ -348,6 +348,7 @@ class Commits:
                     f"{i.partition.topic}-{i.partition.partition}": flight.entries[i].offset
                     for i in acked
                 },
+                seconds=round(now - flight.sent_at, 4),
             )
         self._follow(now, flight, verdicts)
         self._waiters.check()

@@ -28,6 +28,7 @@ from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.standing import Standing, standings
 from asyncrevoke.core.tracking import Tracking
 from asyncrevoke.errors import (
     ConsumerClosedError,
@@ -624,6 +625,10 @@ class ConsumerCore:
     def blocking(self, now: float) -> list[BlockingRecord]:
         """What the partitions wait for that are to be given up; see :meth:`Revocation.blocking`."""
         return self._revocation.blocking(now, self._stopped_at)
+
+    def standings(self) -> tuple[Standing, ...]:
+        """How the partitions stand that are ours."""
+        return standings(self._assignment.live())
 
     def health(self, now: float) -> Health:
         """How the consumer is."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.call_log import CallLog
+    from asyncrevoke.runtime.observer import Tracer
 
 
 class Handlers(Protocol):
@@ -59,6 +60,7 @@ class HandlerCalls:
         state: object,
         workers: WorkerResources | None,
         call_log: CallLog | None,
+        tracer: Tracer | None,
         past: Callable[[Record], Past] | None,
     ) -> None:
         self._router = router
@@ -68,6 +70,7 @@ class HandlerCalls:
         self._state = state
         self._workers = workers
         self._call_log = call_log
+        self._tracer = tracer
         self._past = past
         self._around: dict[str, Around | None] = {}
 
@@ -77,6 +80,16 @@ class HandlerCalls:
         Returns what makes a record's first call in the shortest way, if nothing goes around it.
         """
         around = self._around[topic] = chain(self._router.middleware_of(handler))
+        first = self._first(topic, handler, around)
+        tracer = self._tracer
+        if tracer is None or first is None:
+            return first
+        wants, one = tracer.wants, self.one
+        return lambda record: one(record, handler, 1) if wants(record) else first(record)
+
+    def _first(
+        self, topic: str, handler: Handler, around: Around | None
+    ) -> Callable[[Record], Awaitable[object]] | None:
         call = handler.call
         if call is None or around is not None or self._call_log is not None:
             return None
@@ -166,7 +179,8 @@ class HandlerCalls:
             handler.max_handler_time,
             self._call_log,
         )
-        if around is None and longest is None and call_log is None:
+        tracer = self._tracer if self._tracer and self._tracer.wants(record) else None
+        if around is None and longest is None and call_log is None and tracer is None:
             return function(context)
         call: CallNext = partial(function, context)
         if call_log is not None:
@@ -175,6 +189,8 @@ class HandlerCalls:
             )
         if around is not None:
             call = partial(around, context, call)
+        if tracer is not None:
+            call = partial(tracer.call, handler.name, context.records, attempt, call)
         return call() if longest is None else self._limit(item, handler, longest).run(call)
 
     def _limit(self, item: Item, handler: Handler, seconds: float) -> TimeLimit:

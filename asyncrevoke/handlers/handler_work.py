@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.backlog import Backlog, Trial
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.call_log import CallLog, Decision
+    from asyncrevoke.runtime.observers import Observers
+
+
+# As in ``runtime.observer``: what, from when, until when, and what it has raised.
+_Call: TypeAlias = tuple[Item, float, float, BaseException | None]
 
 
 class HandlerWork:
@@ -48,6 +53,7 @@ class HandlerWork:
         wall_clock: Callable[[], float],
         workers: WorkerResources | None = None,
         call_log: CallLog | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self._source = source
         self._router = router
@@ -62,6 +68,12 @@ class HandlerWork:
             handler.retry_topic.topic for handler in router.handlers if handler.retry_topic
         }
         self._call_log = call_log
+        self._observers = observers
+        # What has ended since the last turn, if somebody looks on.
+        watched = observers is not None and observers.wants("handled")
+        self.calls: list[_Call] | None = [] if watched else None
+        # Of these it was the sending to another topic, which is no call.
+        self._sent: set[Item] = set()
         self._calls = HandlerCalls(
             router,
             log,
@@ -70,6 +82,7 @@ class HandlerWork:
             state=state,
             workers=workers,
             call_log=call_log,
+            tracer=None if observers is None else observers.tracer,
             past=self._past if self._retry_topics else None,
         )
         self._handlers: dict[str, Handler] = {}
@@ -134,7 +147,11 @@ class HandlerWork:
     async def _call_again(self, item: Item, trial: Trial) -> None:
         handler = self._handlers[item.topic]
         if trial.failure is not None and not isinstance(item, Batch):
-            await self.send_on(item, handler, trial.failure, trial.calls)
+            try:
+                await self.send_on(item, handler, trial.failure, trial.calls)
+            finally:
+                if self.calls is not None:
+                    self._sent.add(item)
         elif trial.refused is not None:
             raise trial.refused
         else:
@@ -155,6 +172,25 @@ class HandlerWork:
             done = self._done.copy()
             self._done.clear()
             self._source.complete_all(done)
+        if self.calls:
+            self._tell_calls(self.calls)
+
+    def _tell_calls(self, calls: list[_Call]) -> None:
+        assert self._observers is not None
+        ended = calls.copy() if not self._sent else self._without_sent(calls)
+        calls.clear()
+        self._observers.handled(ended)
+
+    def _without_sent(self, calls: list[_Call]) -> list[_Call]:
+        """The sending of a record ends after its calls, and may do so in the same turn."""
+        ended: list[_Call] = []
+        for call in reversed(calls):
+            if call[0] in self._sent:
+                self._sent.remove(call[0])
+            else:
+                ended.append(call)
+        ended.reverse()
+        return ended
 
     # -- single records --------------------------------------------------------------------------
 
@@ -195,6 +231,8 @@ class HandlerWork:
             if (later := handler.retry_topic) is not None and later.topic == topic:
                 what, fields = "the retry topic", {"retry_topic": topic}
                 letter = Postponed(past, error, self._wall_clock() + later.delay)
+            if self._observers is not None and (tracer := self._observers.tracer) is not None:
+                letter.headers = list(tracer.headers(topic, letter.headers, error))
             await self._dead_letters.send(topic, letter)
         except Exception as unsent:
             raise _UnsentError(topic) from unsent
@@ -360,6 +398,9 @@ class HandlerWork:
         if self._call_log is not None:
             for record in records_of(item):
                 self._call_log.decided(record, decision)
+        if self._observers is not None:
+            for record in records_of(item):
+                self._observers.decided(record, decision)
 
     def _say(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

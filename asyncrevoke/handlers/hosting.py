@@ -116,6 +116,7 @@ class Hosting:
                     wall_clock=session.wall_clock,
                     workers=workers,
                     call_log=session.call_log,
+                    observers=session.observers,
                 )
                 session.watch(runner)
                 await runner.run()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.call_log import CallLog
+    from asyncrevoke.runtime.observers import Observers
 
 
 class HandlerRunner:
@@ -66,6 +67,7 @@ class HandlerRunner:
         wall_clock: Callable[[], float] = time.time,
         workers: WorkerResources | None = None,
         call_log: CallLog | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self._source = source
         self._log = log
@@ -96,6 +98,7 @@ class HandlerRunner:
             wall_clock=wall_clock,
             workers=workers,
             call_log=call_log,
+            observers=observers,
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.runtime.observers import Observers
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -106,6 +107,7 @@ class TrackedTaskGroup:
         dead_letters: LetterSender | None = None,
         clock: Clock | None = None,
         random: Callable[[], float] = any_fraction,
+        observers: Observers | None = None,
     ) -> None:
         clock = clock or asyncio.get_running_loop()
         self._log = log
@@ -147,6 +149,7 @@ class TrackedTaskGroup:
             random=random,
             dead_letters=dead_letters,
             wall_clock=time.time,
+            observers=observers,
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

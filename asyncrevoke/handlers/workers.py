@@ -28,6 +28,9 @@ _GRACE = 5.0
 class Work(Protocol[T]):
     """What the workers do, and whom they tell."""
 
+    # Where calls that have ended are put (see HandlerCall); None if nobody looks on.
+    calls: list[tuple[T, float, float, BaseException | None]] | None
+
     def start(self, item: T, /) -> Awaitable[object]:
         """Call the handler. What it raises itself counts like what its awaitable raises."""
         ...
@@ -177,9 +180,11 @@ class Workers(Generic[T]):
         lanes, work = self._lanes, self._work
         take, lane_done = lanes.take, lanes.done
         start, finished, clean = work.start, work.finished, self._context
+        calls = work.calls
         fresh = True
         while not self._closing:
-            if monotonic() > self._turn_ends and not self._begin_turn():
+            began = monotonic()
+            if began > self._turn_ends and not self._begin_turn():
                 await asyncio.sleep(0)
                 continue
             entry = take()
@@ -197,6 +202,8 @@ class Workers(Generic[T]):
                 await start(item)
             except BaseException as error:  # noqa: BLE001 - all of it is a handler's, see _failed
                 worker.entry = None
+                if calls is not None:
+                    calls.append((item, began, monotonic(), error))
                 await self._failed(worker, entry, error)
             else:
                 worker.entry = None
@@ -204,6 +211,8 @@ class Workers(Generic[T]):
                     return
                 finished(item)
                 lane_done(entry)
+                if calls is not None:
+                    calls.append((item, began, monotonic(), None))
                 if worker.cancelled:
                     await self._absorb_cancel(worker)
             if copy_context() != clean and not self._closing:

@@ -140,16 +140,24 @@ class Driver:
         self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
         # Called once a second or more often.
         self.on_tick: Callable[[], None] = lambda: None
+        # Called when all has ended.
+        self.on_end: Callable[[], None] = lambda: None
         self.error: FatalError | None = None
 
     def now(self) -> float:
         """The core's clock, in seconds: monotonic, without a meaning of its own."""
         return self._loop.time()
 
+    @property
+    def loop_lag(self) -> float:
+        """By how many seconds the event loop was late when :attr:`on_tick` was last due."""
+        return self._lag.late
+
     def start(self) -> None:
         """Start the core and the root task."""
         self._root = self._loop.create_task(self._own_tasks(), name="asyncrevoke")
         self._root.add_done_callback(self._ended)
+        self._root.add_done_callback(lambda _root: self.on_end())
         self._lag.start()
         try:
             self._core.start(self.now())

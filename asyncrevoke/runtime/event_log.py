@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from asyncrevoke.core.effects import Emit
+    from asyncrevoke.runtime.observers import Observers
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -44,9 +45,13 @@ class EventLog:
             context_class=dict,
         )
         self._log = cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
+        # Who is told of the core's events, whatever the level.
+        self.observers: Observers | None = None
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
+        if self.observers is not None:
+            self.observers.happened(event)
         self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
 
     def debug(self, event: str, /, **fields: object) -> None:

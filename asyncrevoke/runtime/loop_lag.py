@@ -39,6 +39,8 @@ class LoopLag:
         self._interval = tick_interval(tolerated)
         self._on_tick = on_tick
         self._timer: asyncio.TimerHandle | None = None
+        # By how many seconds the last measurement was late.
+        self.late = 0.0
 
     def start(self) -> None:
         """Begin to measure."""
@@ -52,7 +54,7 @@ class LoopLag:
             self._timer = None
 
     def _measure(self, due: float) -> None:
-        late = self._loop.time() - due
+        late = self.late = self._loop.time() - due
         self.start()
         blocked_at = self._on_tick()
         if blocked_at is not None:

@@ -19,6 +19,7 @@ from asyncrevoke.runtime.event_log import EventLog
 from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.listener import ListenerCalls
 from asyncrevoke.runtime.loop_lag import tick_interval
+from asyncrevoke.runtime.observers import Observers
 from asyncrevoke.runtime.remembered_token import RememberedToken
 from asyncrevoke.runtime.session import Session
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.driver import Requests
+    from asyncrevoke.runtime.observer import Observer
     from asyncrevoke.runtime.session import LetterWriter
 
 
@@ -68,7 +70,9 @@ def opened_in(world: World) -> Generator[None]:
         _worlds.reset(token)
 
 
-def open_session(config: ConsumerConfig, listener: object) -> Session:
+def open_session(
+    config: ConsumerConfig, listener: object, observers: Sequence[Observer] = ()
+) -> Session:
     """A session on the running event loop, not started yet."""
     worlds = _worlds.get()
     world = worlds.pop() if worlds else None
@@ -109,6 +113,16 @@ def open_session(config: ConsumerConfig, listener: object) -> Session:
         jitter=None if world is None else world.jitter,
     )
     session = Session(config, core, driver, calls, log)
+    if observers:
+        session.observed_by(
+            Observers(
+                observers,
+                log,
+                session.facts,
+                group_id=config.group_id,
+                client_id=config.client_id,
+            )
+        )
     if world is not None:
         session.letters = world.letters
         session.wall_clock = world.wall_clock

@@ -13,6 +13,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalSta
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
+from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.running_calls import Calling, RunningCalls
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.observers import Observers
 
 T = TypeVar("T")
 
@@ -143,6 +145,20 @@ class Session:
         self._delays = False
         # None: nobody writes down what handlers are called with.
         self.call_log: CallLog | None = None
+        # None: nobody looks on.
+        self.observers: Observers | None = None
+
+    def observed_by(self, observers: Observers) -> None:
+        """Tell these of all that happens; to be called before :meth:`start`."""
+        self.observers = self.log.observers = observers
+        self._driver.on_end = observers.closed
+        observers.opened()
+
+    def facts(self) -> Facts:
+        """What the consumer is like now."""
+        now = self._driver.now()
+        health = self.core.health(now)._replace(blocking=self.blocking())
+        return Facts(now, health, self.core.standings())
 
     def start(self) -> None:
         """Begin to connect."""
@@ -243,6 +259,8 @@ class Session:
             self._exit.body = asyncio.current_task()
             for group in self._groups:
                 group.observe(result)
+            if self.observers is not None:
+                self.observers.polled(result)
         return result
 
     def _take_batches(self) -> None:
@@ -448,6 +466,8 @@ class Session:
     def _tick(self) -> None:
         self.running()
         self._say_what_blocks()
+        if self.observers is not None:
+            self.observers.ticked(self._driver.loop_lag)
 
     def _say_what_blocks(self) -> None:
         due = self._delayed.due(self.blocking())

@@ -1,0 +1,179 @@
+"""Observers look on; what they do changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from asyncrevoke import ConfigError, Consumer, IllegalStateError, Record, Retry, TopicPartition
+from asyncrevoke.runtime.observer import HandlerCall, Observed, Observer
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke import PollResult
+    from asyncrevoke.runtime.call_log import Decision
+
+
+class Everything(Observer):
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.consumer: Observed | None = None
+        self.events: list[tuple[str, Mapping[str, object]]] = []
+        self.records: list[Record] = []
+        self.calls: list[HandlerCall] = []
+        self.decisions: list[tuple[Record, Decision]] = []
+        self.ticks = 0
+        self.is_closed = False
+
+    def opened(self, consumer: Observed) -> None:
+        self.consumer = consumer
+
+    def closed(self) -> None:
+        self.is_closed = True
+
+    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+        self.events.append((event, fields))
+
+    def polled(self, batch: PollResult) -> None:
+        self.records += batch.records
+
+    def ticked(self, late: float) -> None:
+        self.ticks += 1
+
+    def handled(self, calls: Sequence[HandlerCall]) -> None:
+        self.calls += calls
+
+    def decided(self, record: Record, decision: Decision) -> None:
+        self.decisions.append((record, decision))
+
+    def names(self) -> list[str]:
+        return [event for event, _ in self.events]
+
+
+def consumer_with(*observers: Observer) -> Consumer:
+    consumer = Consumer(group_id="billing")
+    for observer in observers:
+        consumer.observe(observer)
+    return consumer
+
+
+async def test_an_observer_hears_of_records_calls_commits_and_revokes() -> None:
+    seen = Everything()
+    consumer = consumer_with(seen)
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        await asyncio.sleep(0.5)
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1", partition=0)
+        await t.advance(3)
+        await t.publish("orders", b"2", partition=1)
+        await t.revoke(("orders", 1))
+        await t.advance(3)
+    assert [record.value for record in seen.records] == [b"1", b"2"]
+    assert [(what.topic, what.partition, error) for what, _, _, error in seen.calls] == [
+        ("orders", 0, None),
+        ("orders", 1, None),
+    ]
+    assert all(began <= ended for _, began, ended, _ in seen.calls)
+    wanted = ["assigned", "committed", "revoke requested", "released"]
+    assert [event for event in wanted if event in seen.names()] == wanted
+    committed = next(fields for event, fields in seen.events if event == "committed")
+    assert isinstance(committed["seconds"], float)
+    assert seen.ticks >= 6
+    assert seen.is_closed
+
+
+async def test_an_observer_sees_how_partitions_stand() -> None:
+    seen = Everything()
+    consumer = consumer_with(seen)
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        await asyncio.sleep(5)
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1", partition=0)
+        assert seen.consumer is not None
+        assert (seen.consumer.group_id, seen.consumer.client_id) == ("billing", "asyncrevoke")
+        standing = {each.partition: each for each in seen.consumer.facts().partitions}
+        assert len(standing) == 4
+        first = standing[TopicPartition("orders", 0)]
+        assert (first.revoking, first.in_flight, first.oldest, first.lag) == ("", 1, 0, 0)
+        await t.revoke(("orders", 0))
+        facts = seen.consumer.facts()
+        assert [s.revoking for s in facts.partitions if s.in_flight] == ["draining"]
+        assert [record.offset for record in facts.health.blocking] == [0]
+
+
+async def test_an_observer_hears_what_becomes_of_failed_records_and_of_no_sending() -> None:
+    seen = Everything()
+    consumer = consumer_with(seen)
+
+    @consumer.handler("orders", retry=Retry(attempts=2, backoff=0.1), dead_letter="orders.dlq")
+    async def bill(order: bytes) -> None:
+        raise LookupError("no such order")
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1")
+        await t.advance(2)
+        assert len(t.dead_letters("orders.dlq")) == 1
+    assert [decision for _, decision in seen.decisions] == ["retried", "dead-lettered"]
+    assert [type(error) for *_, error in seen.calls] == [LookupError, LookupError]
+
+
+async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Observer):
+        def polled(self, batch: PollResult) -> None:
+            raise ZeroDivisionError
+
+    seen = Everything()
+    consumer = consumer_with(Broken(), seen)
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None: ...
+
+    with caplog.at_level(logging.ERROR, "asyncrevoke"):
+        async with TestConsumer(consumer) as t:
+            await t.publish("orders", b"1")
+            await t.publish("orders", b"2")
+            await t.advance(2)
+            assert sum(t.committed("orders", n) or 0 for n in range(4)) == 2
+    assert [line.getMessage() for line in caplog.records] == [
+        "an observer failed: it hears nothing any more group=billing observer=Broken"
+    ]
+    assert len(seen.records) == 2
+
+
+async def test_facts_are_had_from_another_thread_in_time_or_not_at_all() -> None:
+    seen = Everything()
+    async with Consumer("orders", bootstrap_servers="127.0.0.1:1", group_id="billing") as consumer:
+        assert consumer.health().assigned == 0
+        with pytest.raises(IllegalStateError, match="before the consumer is entered"):
+            consumer.observe(seen)
+    consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", group_id="billing")
+    consumer.observe(seen)
+    async with consumer:
+        assert seen.consumer is not None
+        facts = await asyncio.to_thread(seen.consumer.facts)
+        assert facts.health.assigned == 0
+        # The loop does not run while it waits for the thread.
+        blocked = asyncio.get_running_loop().run_in_executor(None, seen.consumer.facts)
+        asyncio.get_running_loop().call_soon(time.sleep, 1.3)
+        with pytest.raises(TimeoutError):
+            await blocked
+
+
+def test_what_is_no_observer_is_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match=r"is no Observer: call it, Everything\(\)"):
+        Consumer(group_id="billing").observe(Everything)  # type: ignore[arg-type]
