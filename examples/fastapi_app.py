@@ -126,7 +126,9 @@ def make_shop(bootstrap: str, topic: str, group: str, database: str) -> Shop:
         order: Order, producer: Annotated[AIOKafkaProducer, Depends(get_producer)]
     ) -> None:
         value = order.model_dump_json().encode()
-        await producer.send_and_wait(topic, value, order.customer.encode())
+        await producer.send_and_wait(  # pyright: ignore[reportUnknownMemberType] - half typed
+            topic, value, order.customer.encode()
+        )
 
     @app.get("/billed/{customer}")
     async def billed_to(customer: str, ledger: Annotated[Ledger, Depends(get_ledger)]) -> int:

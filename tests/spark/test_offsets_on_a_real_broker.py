@@ -32,7 +32,7 @@ async def test_places_are_found_by_end_offset_and_time(
     address = kafka_broker.bootstrap_servers
 
     def spans(**places: object) -> list[tuple[int, int]]:
-        return [(r.start, r.end) for r in resolve_ranges(address, kafka_topic, **places)]  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        return [(r.start, r.end) for r in resolve_ranges(address, kafka_topic, **places)]  # type: ignore[arg-type]
 
     assert spans() == [(0, 10), (0, 10)]
     assert spans(start=3, end={0: 5, 1: 6}) == [(3, 5), (3, 6)]
