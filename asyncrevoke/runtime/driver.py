@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.effects import (
     CancelTimer,
+    Channel,
     Complete,
     Effect,
     Emit,
@@ -37,10 +38,12 @@ from asyncrevoke.runtime.loop_lag import LoopLag
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.effects import Channel, Node
+    from asyncrevoke.core.effects import Node
     from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
+
+_FETCHING = frozenset((Channel.FETCH, Channel.FETCH_BUSY))
 
 
 class Core(Protocol):
@@ -136,6 +139,7 @@ class Driver:
         self._ending = self._loop.create_future()
         self._calls: asyncio.Task[None] | None = None
         self.wake = asyncio.Event()
+        self._awaited = False
         # Told before the listener, without a task: whoever runs work on these partitions.
         self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
         # Called once a second or more often.
@@ -198,14 +202,17 @@ class Driver:
 
     async def wait_until(self, deadline: float | None) -> bool:
         """Wait until woken: True, or until ``deadline``: False. Cancelling it changes nothing."""
-        if deadline is None:
-            await self.wake.wait()
-            return True
+        self._awaited = True
         try:
+            if deadline is None:
+                await self.wake.wait()
+                return True
             async with asyncio.timeout_at(deadline):
                 await self.wake.wait()
         except TimeoutError:
             return False
+        finally:
+            self._awaited = False
         return True
 
     def is_calling_listener(self) -> bool:
@@ -240,10 +247,11 @@ class Driver:
         if self._ending.done():
             return
         notifications: list[Notify] = []
+        woken = False
         for effect in effects:
             match effect:
                 case Send():
-                    self._adopt(self._loop.create_task(self._request(effect)))
+                    self._send(effect, woken=woken)
                 case Reset(node, channel):
                     self._requests.reset(node, channel)
                 case SetTimer():
@@ -254,6 +262,7 @@ class Driver:
                     if self._stand_in is not None:
                         self._stand_in.stand_by(effect)
                 case WakePoller():
+                    woken = self._awaited
                     self.wake.set()
                 case Emit():
                     self._log.emit(effect)
@@ -293,6 +302,18 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
         return blocked_at
+
+    def _send(self, send: Send, *, woken: bool) -> None:
+        if woken and send.channel in _FETCHING:
+            # To write a request takes about as long as all that is between an answer and its
+            # handlers: who waits for records gets those that are here before we ask for more.
+            self._loop.call_soon(self._start_request, send)
+        else:
+            self._start_request(send)
+
+    def _start_request(self, send: Send) -> None:
+        if not self._ending.done():
+            self._adopt(self._loop.create_task(self._request(send)))
 
     async def _request(self, send: Send) -> None:
         self._feed(await self._requests.request(send))

@@ -228,6 +228,7 @@ class ScriptedRequests:
         self.error: BaseException | None = None
         self.unreachable = False
         self.sent: list[Send] = []
+        self.on_request: Callable[[Send], object] = lambda _send: None
         self.cancelled = 0
         self.resets: list[tuple[Node, Channel]] = []
         self.closed = False
@@ -237,6 +238,7 @@ class ScriptedRequests:
 
     async def request(self, send: Send) -> Replied | Failed:
         self.sent.append(send)
+        self.on_request(send)
         try:
             await self.open.wait()
         except asyncio.CancelledError:

@@ -20,6 +20,7 @@ from unit.scripted_core import (
 from asyncrevoke.consumer import RebalanceListener
 from asyncrevoke.core.effects import (
     CancelTimer,
+    Channel,
     Complete,
     Event,
     Failed,
@@ -91,6 +92,42 @@ async def test_effects_that_an_answer_causes_are_carried_out_before_anything_els
     driver.flush()
     await until(lambda: core.events)
     assert driver.wake.is_set()
+
+
+async def test_who_waits_for_records_and_whom_that_wakes_go_before_the_next_fetch(
+    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+) -> None:
+    order: list[str] = []
+    arrived = asyncio.Event()
+
+    async def poller() -> None:
+        await driver.wait_until(None)
+        order.append("poller")
+        arrived.set()
+
+    async def handler() -> None:
+        await arrived.wait()
+        order.append("handler")
+
+    requests.on_request = lambda _send: order.append("fetch")
+    tasks = [asyncio.create_task(poller()), asyncio.create_task(handler())]
+    await asyncio.sleep(0)
+    core.effects += [WakePoller(), send(1)._replace(channel=Channel.FETCH)]
+    driver.flush()
+    await until(lambda: len(order) == 3)
+    await asyncio.gather(*tasks)
+    assert order == ["poller", "handler", "fetch"]
+
+
+async def test_a_fetch_does_not_wait_for_a_poller_that_is_busy(
+    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+) -> None:
+    sent: list[int] = []
+    requests.on_request = lambda request: sent.append(request.request_id)
+    core.effects += [WakePoller(), send(1)._replace(channel=Channel.FETCH), send(2)]
+    driver.flush()
+    await until(lambda: len(sent) == 2)
+    assert sent == [1, 2]
 
 
 async def test_a_timer_fires_at_its_time(core: ScriptedCore, driver: Driver) -> None:
