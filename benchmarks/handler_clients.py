@@ -64,6 +64,19 @@ async def asyncrevoke(group: Group, handler: Handler) -> None:
         await handler.finished.wait()
 
 
+async def asyncrevoke_sequential(group: Group, handler: Handler) -> None:
+    """``async for batch in consumer``, and each handler awaited before the next one."""
+    from asyncrevoke import Consumer  # noqa: PLC0415
+
+    consumer = Consumer(group.topic, bootstrap_servers=group.bootstrap, group_id=group.name)
+    async with consumer:
+        async for batch in consumer:
+            for record in batch.records:
+                await handler.handle(record.value or b"")
+            if handler.finished.is_set():
+                consumer.stop()
+
+
 async def aiokafka_bare(group: Group, handler: Handler) -> None:
     """``getmany()``, and a loop that only looks at the values: no handler is called."""
     async with _reader(group) as consumer:
@@ -157,10 +170,12 @@ async def hottest_alone(group: Group, handler: Handler) -> None:  # noqa: ARG001
 
 
 OURS = "asyncrevoke, handlers by key"
+OUR_LOOP = "asyncrevoke, handlers in a row"
 HOTTEST_ALONE = "the hottest key's handlers in a row"
 
 CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
+    OUR_LOOP: asyncrevoke_sequential,
     "aiokafka, bare getmany()": aiokafka_bare,
     "aiokafka, handlers in a row": aiokafka_sequential,
     "aiokafka, a task per record": aiokafka_tasks,
