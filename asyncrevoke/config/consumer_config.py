@@ -250,9 +250,9 @@ class ConsumerConfig:
 
     heartbeat_thread: bool = True
     """While the event loop is blocked, a thread sends the heartbeats, over a connection of its own
-    and for ``max_poll_interval`` at most, and a warning names the line that blocks. Not
-    under KIP-848, where heartbeats come from the event loop. Hazard: it keeps the membership and
-    nothing else; commits and everything of your own stand still."""
+    and for ``max_poll_interval`` at most, and a warning names the line that blocks.
+    Hazard: it keeps the membership and nothing else; commits and everything of your own stand
+    still."""
 
     metadata_max_age: float = 300.0
     """Seconds after which topics and brokers are looked up again, by which new partitions and

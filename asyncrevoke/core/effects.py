@@ -76,16 +76,16 @@ class CancelTimer(NamedTuple):
 class Standby(NamedTuple):
     """What keeps the membership while the event loop does not run, as of now: whoever notices that
     may send ``message`` to ``node`` over a connection of its own, one at a time and ``interval``
-    seconds apart, and owes an answer to each by ``StoodIn``. It goes on only while
-    ``may_repeat(response)``, a pure function, and as long as there is no newer ``Standby``.
-    Without a ``message`` nothing may be sent any more. Nobody has to do any of it."""
+    seconds apart, and owes an answer to each by ``StoodIn``. After a response it goes on with
+    ``after(response)``, a pure function, if that is a message, and as long as there is no newer
+    ``Standby``. Without a ``message`` nothing may be sent any more. Nobody has to do any of it."""
 
     standby_id: int
     message: Request | None
     node: Node | None
     interval: float
     timeout: float
-    may_repeat: Callable[[Response], bool]
+    after: Callable[[Response], Request | None]
 
 
 class WakePoller(NamedTuple):

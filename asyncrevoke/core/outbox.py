@@ -42,6 +42,7 @@ class Outbox:
         self._timers: dict[str, OnTimer] = {}
         self._on_stood_in: OnStoodIn | None = None
         self._standby_id = 0
+        self._standby_from = 0
         self._next_request = 0
         self._woken = False
 
@@ -64,26 +65,30 @@ class Outbox:
         node: Node,
         interval: float,
         timeout: float,
-        may_repeat: Callable[[Response], bool],
+        after: Callable[[Response], Request | None],
         then: OnStoodIn,
+        *,
+        goes_on: bool = False,
     ) -> None:
         """While the event loop is blocked, ``message`` may be sent for us: see :class:`Standby`.
 
         ``then(now, sent_at, reply)`` gets each answer, unless there is a newer one by then: what
-        was sent for a membership that is over is no news of the present one.
+        was sent for a membership that is over is no news of the present one. If the newer one
+        ``goes_on``, it is of the same membership, and answers to the ones before count as well.
         """
         self._standby_id += 1
+        if not goes_on:
+            self._standby_from = self._standby_id
         self._on_stood_in = then
-        self._effects.append(
-            Standby(self._standby_id, message, node, interval, timeout, may_repeat)
-        )
+        self._effects.append(Standby(self._standby_id, message, node, interval, timeout, after))
 
     def stand_down(self) -> None:
         """Nothing may be sent for us any more, and late answers are dropped."""
         if self._on_stood_in is not None:
             self._standby_id += 1
+            self._standby_from = self._standby_id
             self._on_stood_in = None
-            self._effects.append(Standby(self._standby_id, None, None, 0, 0, _never))
+            self._effects.append(Standby(self._standby_id, None, None, 0, 0, _nothing))
 
     def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
         """Call ``then(now)`` at ``at``, or up to ``spread`` later; replaces the key's timer."""
@@ -128,7 +133,7 @@ class Outbox:
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
                     on_reply(now, event)
             case StoodIn(standby_id, sent_at, reply):
-                if standby_id == self._standby_id and self._on_stood_in is not None:
+                if standby_id >= self._standby_from and self._on_stood_in is not None:
                     self._on_stood_in(now, sent_at, reply)
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
@@ -141,5 +146,5 @@ class Outbox:
         return effects
 
 
-def _never(_response: Response) -> bool:
-    return False
+def _nothing(_response: Response) -> None:
+    return None

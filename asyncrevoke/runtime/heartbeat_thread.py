@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.core.effects import Replied
+    from asyncrevoke.protocol.messages import Request
     from asyncrevoke.runtime.event_log import EventLog
 
 _NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
@@ -157,9 +158,10 @@ class HeartbeatThread:
         self._tell()
         ticked, until = self._ticked, self._until
         failing = False
-        while self._blocked and self._ticked == ticked:
-            standby = self._standby
-            if standby is None or standby.message is None or standby.node is None:
+        standby = self._standby
+        message = None if standby is None else standby.message
+        while self._blocked and self._ticked == ticked and standby is self._standby:
+            if standby is None or message is None or standby.node is None:
                 return
             if _now() >= until:
                 self._log.error(
@@ -171,13 +173,14 @@ class HeartbeatThread:
                 return
             sent_at = _now()
             reply = await requests.request(
-                Send(0, standby.message, standby.node, Channel.HEARTBEAT, standby.timeout)
+                Send(0, message, standby.node, Channel.HEARTBEAT, standby.timeout)
             )
             failed = isinstance(reply, Failed)
             if not (failed and failing):
                 self._hand_over(standby, sent_at, reply)
             failing = failed
-            if not _may_repeat(standby, reply):
+            message = _next(standby, message, reply)
+            if message is None:
                 await self._pause(ticked, float("inf"))
                 return
             await self._pause(ticked, min(sent_at + standby.interval, until))
@@ -208,10 +211,10 @@ class HeartbeatThread:
             await asyncio.sleep(min(self._patience / 4, max(0.0, until - _now())))
 
 
-def _may_repeat(standby: Standby, reply: Replied | Failed) -> bool:
+def _next(standby: Standby, sent: Request, reply: Replied | Failed) -> Request | None:
     if isinstance(reply, Failed):
-        return reply.kind not in _NEVER_AGAIN
-    return standby.may_repeat(reply.message)
+        return None if reply.kind in _NEVER_AGAIN else sent
+    return standby.after(reply.message)
 
 
 def _now() -> float:

@@ -96,8 +96,10 @@ def test_it_is_not_published_again_by_each_heartbeat() -> None:
 
 
 def test_only_what_leaves_the_membership_alone_may_be_repeated_after() -> None:
-    may_repeat = standby_of(member()).may_repeat
-    again = {error for error in ErrorCode if may_repeat(HeartbeatResponse(error=error))}
+    standby = standby_of(member())
+    after = {error: standby.after(HeartbeatResponse(error=error)) for error in ErrorCode}
+    again = {error for error, message in after.items() if message == standby.message}
+    assert set(after.values()) == {standby.message, None}
     assert again == {ErrorCode.none, ErrorCode.rebalance_in_progress}
 
 

@@ -88,7 +88,13 @@ class ConsumerGroupMembership:
         # Whether closing gives our place away. A static member says all the same that it goes.
         self.tells_leaving = config.group_instance_id is None
         self._heartbeat = EpochHeartbeat(
-            outbox, config, coordinator, self._compose, self._heartbeat_answered
+            outbox,
+            config,
+            coordinator,
+            self._compose,
+            self._heartbeat_answered,
+            self._repeatable,
+            self._epoch_heard,
         )
         self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
         self.on_ready: Callable[[float], None] = lambda _now: None
@@ -290,6 +296,19 @@ class ConsumerGroupMembership:
             owned=owned,
         )
 
+    def _repeatable(self) -> ConsumerGroupHeartbeatRequest | None:
+        """What keeps the membership and says nothing, while there is one to keep."""
+        return self._request(self._epoch) if self._phase in _MEMBER else None
+
+    def _epoch_heard(self, now: float, epoch: int) -> bool:
+        """Others were told our epoch. Whether it has moved on."""
+        if epoch <= self._epoch:
+            return False
+        self._epoch = epoch
+        self._heartbeat.often(now + _OFTEN_AFTER_EPOCH)
+        self.on_ready(now)
+        return True
+
     def _heartbeat_answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
@@ -300,10 +319,15 @@ class ConsumerGroupMembership:
                 self._leave_answered(now, reply)
             case ConsumerGroupHeartbeatResponse() if self._phase is EpochPhase.LEAVING:
                 self._heartbeat.soon(now)
+            case ConsumerGroupHeartbeatResponse(error=ErrorCode.none, member_epoch=epoch) if (
+                epoch < self._epoch
+            ):
+                # Older than what others were told for us meanwhile.
+                self._heartbeat.say_all(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
                 self._confirmed(now, sent, sent_at, reply)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.fenced_member_epoch) if (
-                sent.owned is None
+                sent.owned is None or sent.member_epoch < self._epoch
             ):
                 # Our epoch may have moved on by a request that had no answer: the coordinator
                 # accepts the one before with all that we own, and nobody else has that meanwhile.

@@ -3,21 +3,30 @@
 One is in flight at a time. Whatever was not answered may have been processed or not, or will be
 after a later one; an assignment, which is told only once, then goes to a connection that is dead.
 So for a while the next ones are *full*: they say everything, and are answered with everything.
+
+While the event loop is blocked, others may send for us what says nothing new: neither that we own
+something nor that we do not, so that it acknowledges nothing, whenever it arrives. It goes on with
+the epochs that it is answered with. What it hears of an assignment is told once, to it; it is not
+acted on: our next heartbeats are full.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from asyncrevoke.core.effects import Channel, Failed
+from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.effects import Node
     from asyncrevoke.core.outbox import Outbox, Reply
-    from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
+    from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
 _TIMER = "heartbeat"
 # Members learn only by their heartbeats that partitions are free or wanted back.
@@ -30,9 +39,18 @@ _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
 
+class _Told(NamedTuple):
+    """Others were told, or may have been, at ``at``, what the coordinator had decided after
+    ``since``; only a heartbeat of ours that is sent later brings it to us."""
+
+    at: float
+    since: float
+
+
 class EpochHeartbeat:
     """Sends what ``compose(full)`` makes, and hands the answer to ``on_answer(now, sent, sent_at,
-    reply)``.
+    reply)``. ``repeatable()`` is what others may send for us, if anything; of what they are
+    answered, ``on_epoch(now, epoch)`` gets the epoch.
 
     ``confirmed_at`` is the send time of the last heartbeat that was answered without an error.
     """
@@ -44,12 +62,17 @@ class EpochHeartbeat:
         coordinator: Coordinator,
         compose: Callable[[bool], ConsumerGroupHeartbeatRequest],
         on_answer: Callable[[float, ConsumerGroupHeartbeatRequest, float, Reply], None],
+        repeatable: Callable[[], ConsumerGroupHeartbeatRequest | None],
+        on_epoch: Callable[[float, int], bool],
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
         self._compose = compose
         self._on_answer = on_answer
+        self._repeatable = repeatable
+        self._on_epoch = on_epoch
+        self._standing_by: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
         self._running = False
         self._in_flight = False
         self._again = False
@@ -62,6 +85,7 @@ class EpochHeartbeat:
         self._often_until = float("-inf")
         self._backoff = _FIRST_BACKOFF
         self._unconfirmed_since: float | None = None
+        self._told: _Told | None = None
         self.confirmed_at: float | None = None
 
     @property
@@ -75,6 +99,7 @@ class EpochHeartbeat:
         self._running = True
         self._full = True
         self._unconfirmed_since = None
+        self._told = None
         self._outbox.set_timer(_TIMER, now + after, self._beat)
 
     def stop(self) -> None:
@@ -84,6 +109,7 @@ class EpochHeartbeat:
         self._again = False
         self._void = self._in_flight
         self._outbox.cancel_timer(_TIMER)
+        self._stand_by()
 
     def soon(self, now: float) -> None:
         """There is something to say: at once, or as soon as the one in flight is answered."""
@@ -102,13 +128,16 @@ class EpochHeartbeat:
 
     def confirm(self, now: float, sent_at: float, interval: float) -> None:
         """Answered without an error, with the ``interval`` (s) that the group asks for."""
-        self.confirmed_at = sent_at
-        self._unconfirmed_since = None
+        self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
+        if self._told is not None and sent_at >= self._told.at:
+            self._told = None
+        self._unconfirmed_since = None if self._told is None else self._told.since
         self._full = now < self._full_until
         self._backoff = _FIRST_BACKOFF
         if interval > 0:
             self._interval = min(interval, self._config.heartbeat_interval)
             self._patience = _PATIENT_INTERVALS * interval
+        self._stand_by()
         self._schedule(now)
 
     def retry(self, now: float) -> None:
@@ -136,6 +165,7 @@ class EpochHeartbeat:
     def _beat(self, now: float) -> None:
         if not self._running:
             return
+        self._stand_by()
         if self._in_flight:
             self._again = True
             return
@@ -153,9 +183,59 @@ class EpochHeartbeat:
             request,
             node,
             Channel.HEARTBEAT,
-            min(self._config.request_timeout, self._patience),
+            self._timeout,
             lambda later, reply: self._answered(later, request, now, reply),
         )
+
+    @property
+    def _timeout(self) -> float:
+        return min(self._config.request_timeout, self._patience)
+
+    # --- while the event loop is blocked ---------------------------------------------------------
+
+    def _stand_by(self) -> None:
+        message = self._repeatable() if self._running else None
+        node = self._coordinator.node
+        if message is None:
+            self._standing_by = None
+            self._outbox.stand_down()
+        elif node is not None and (node, message, self._interval) != self._standing_by:
+            goes_on = self._standing_by is not None
+            self._standing_by = node, message, self._interval
+            self._outbox.stand_by(
+                message,
+                node,
+                self._interval,
+                self._timeout,
+                lambda reply: _with_epoch_of(reply, message),
+                self._stood_in,
+                goes_on=goes_on,
+            )
+
+    def _stood_in(self, now: float, sent_at: float, reply: Reply) -> None:
+        news = True
+        match reply:
+            case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
+                moved = self._on_epoch(now, reply.member_epoch)
+                self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
+                news = moved or reply.assignment is not None
+            case ConsumerGroupHeartbeatResponse(error=error):
+                self._unheard(error.name)
+            case Failed(detail=detail):
+                self._unheard(detail)
+            case _:
+                self._unheard(type(reply).__name__)
+        if news:
+            since = self._unconfirmed_since
+            since = sent_at if since is None else min(since, sent_at)
+            self._told, self._unconfirmed_since = _Told(now, since), since
+            self._full_until = now + _FULL_AFTER_SILENCE
+            self.say_all(now)
+
+    def _unheard(self, answer: str) -> None:
+        self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
+
+    # --- answers ---------------------------------------------------------------------------------
 
     def _answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
@@ -170,3 +250,10 @@ class EpochHeartbeat:
             self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {reply.detail}")
         if self._again:
             self._beat(now)
+
+
+def _with_epoch_of(reply: Response, message: ConsumerGroupHeartbeatRequest) -> Request | None:
+    """What goes on from there, unless we are no member any more."""
+    if isinstance(reply, ConsumerGroupHeartbeatResponse) and reply.error is ErrorCode.none:
+        return replace(message, member_epoch=reply.member_epoch)
+    return None

@@ -148,7 +148,7 @@ class Heartbeat:
                 node,
                 self._config.heartbeat_interval,
                 self._timeout,
-                _still_ours,
+                lambda reply: standing_by[1] if _still_ours(reply) else None,
                 lambda now, sent_at, reply: self._stood_in(now, stamp, sent_at, reply),
             )
 
