@@ -95,6 +95,27 @@ class OffsetOutOfRangeError(PartitionsError):
     reason = 'position outside the log, and auto_offset_reset="error": seek to a valid offset'
 
 
+class LogTruncationError(OffsetOutOfRangeError):
+    """An election has cut the log before our position (KIP-320), and ``auto_offset_reset="error"``;
+    the position is kept.
+
+    ``position`` is the next offset that would have been read, and ``truncated_to`` the one from
+    which on the log differs from what was read, None if the leader does not know it.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, position: int | None, truncated_to: int | None
+    ) -> None:
+        self.position = position
+        self.truncated_to = truncated_to
+        where = "somewhere before it" if truncated_to is None else f"at offset {truncated_to}"
+        super().__init__(
+            [partition],
+            f"{_names([partition])}: an election has cut the log {where}, and it was read up to"
+            f" offset {position}; seek to go on",
+        )
+
+
 class NoOffsetError(PartitionsError):
     """The group has committed nothing here and ``auto_offset_reset="error"``."""
 

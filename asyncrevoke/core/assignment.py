@@ -126,7 +126,9 @@ class Assignment:
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped
         finished = ledger.finished
-        instance.buffer = RecordBuffer(instance.partition, ledger.ledger_id, offset, finished)
+        instance.buffer = RecordBuffer(
+            instance.partition, ledger.ledger_id, offset, finished, ledger.position_epoch
+        )
 
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
         """It goes on after a stop: what was abandoned meanwhile is read again, and all after it

@@ -22,7 +22,8 @@ class RecordBuffer:
     ``position`` is the next offset to deliver and lies past holes, control batches and aborted
     ones as far as they are known; ``fetch_position`` is the next offset to fetch, the end of what
     is buffered. ``buffered`` counts records not taken yet: an estimate from the batches' headers,
-    0 only if there is nothing to deliver. ``size`` is the bytes held. The epochs are -1 if unknown.
+    0 only if there is nothing to deliver. ``size`` is the bytes held. The
+    epochs are those of the batches before the two positions, -1 if unknown.
     What is ``finished`` is passed over, and counted in ``skipped``.
     """
 
@@ -30,8 +31,10 @@ class RecordBuffer:
         "_batches",
         "_cursor",
         "_decoded",
+        "_epochs",
         "_open_size",
         "buffered",
+        "checked_epoch",
         "fetch_epoch",
         "fetch_position",
         "finished",
@@ -49,6 +52,7 @@ class RecordBuffer:
         ledger_id: int,
         position: int,
         finished: CompletionMap | None = None,
+        leader_epoch: int = -1,
     ) -> None:
         self.partition = partition
         self.ledger_id = ledger_id
@@ -56,8 +60,12 @@ class RecordBuffer:
         self.finished = finished
         self.skipped = 0
         self.fetch_position = position
-        self.fetch_epoch = -1
-        self.leader_epoch = -1
+        self.fetch_epoch = leader_epoch
+        self.leader_epoch = leader_epoch
+        # The epoch of the leader whose log is known to hold what was fetched (KIP-320).
+        self.checked_epoch = -1
+        # The epochs in which what was fetched was written, and where they begin.
+        self._epochs: list[tuple[int, int]] = []
         self.buffered = 0
         self.size = 0
         # The first batch is the open one if ``_decoded`` holds its records.
@@ -80,6 +88,9 @@ class RecordBuffer:
             # The first batch of a fetch may begin before the offset that was asked for.
             wanted = batch.next_offset - max(batch.base_offset, self.fetch_position)
             estimate = min(batch.count, wanted)
+            if not self._epochs or self._epochs[-1][0] != batch.leader_epoch:
+                first = max(batch.base_offset, self.fetch_position)
+                self._epochs.append((batch.leader_epoch, first))
             self.fetch_position = batch.next_offset
             self.fetch_epoch = batch.leader_epoch
             self._batches.append((batch, estimate))
@@ -139,6 +150,12 @@ class RecordBuffer:
         self.buffered = self.size = 0
         self.fetch_position = self.position
         self.fetch_epoch = self.leader_epoch
+        self._epochs = [entry for entry in self._epochs if entry[1] < self.position]
+
+    def diverges_at(self, epoch: int, end: int) -> int:
+        """Where the log of a leader leaves what was fetched, if ``epoch`` is the last one that both
+        may have in common and ends at ``end`` there."""
+        return min([end, *(first for other, first in self._epochs if other > epoch)])
 
     def _open(self, batch: RecordBatch) -> list[Record]:
         packed = batch.size
@@ -186,6 +203,7 @@ class RecordBuffer:
         self._decoded = None
         self._cursor = 0
         self.position = batch.next_offset
+        self.leader_epoch = batch.leader_epoch
         self._skip_empty()
 
     def _skip_empty(self) -> None:
@@ -193,6 +211,7 @@ class RecordBuffer:
         while self._batches and not self._batches[0][1]:
             batch, _ = self._batches.popleft()
             self.position = batch.next_offset
+            self.leader_epoch = batch.leader_epoch
             self.size -= batch.size
 
 

@@ -216,7 +216,7 @@ class Commits:
 
     def _returned(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
-            instance.partition: OffsetAndMetadata(ledger.position, "", ledger.commit_epoch)
+            instance.partition: OffsetAndMetadata(ledger.position, "", ledger.position_epoch)
             for instance in self._assignment.live()
             if (ledger := instance.ledger) is not None and ledger.position != instance.acked
         }

@@ -150,6 +150,7 @@ class ConsumerCore:
         self._positions.on_found = self._seeking.found
         self._positions.identity = self._epoch_identity
         self._fetching.on_out_of_range = self._seeking.out_of_range
+        self._fetching.on_truncated = self._seeking.truncated
         self._fetching.on_log_end = self._seeking.log_end_known
         self._fetching.on_passed = self._tracking.passed
         self._fetching.blocked = self._seeking.is_blocked

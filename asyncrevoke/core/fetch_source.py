@@ -59,6 +59,7 @@ class FetchSource:
         "in_flight",
         "instance",
         "leader",
+        "metadata_tries",
         "not_before",
         "out_of_range",
         "preferred",
@@ -84,6 +85,8 @@ class FetchSource:
         # From the low water mark up to the high one it is fetched for.
         self.filling = True
         self.leader: tuple[Node, int] | None = None
+        # How often the metadata was found older than what was read.
+        self.metadata_tries = 0
         self.preferred = -1
         self.preferred_until = 0.0
         self.backoff = FIRST_BACKOFF
@@ -120,6 +123,7 @@ class FetchSource:
         self.complained = False
         self.corrupt = None
         self.out_of_range = None
+        self.metadata_tries = 0
         self.filling = True
         self.too_early = False
 

@@ -1,9 +1,9 @@
 """Which partitions to fetch from which broker, and the fair drain of what came.
 
 Every instance that is fetched for stands in exactly one place: *hungry* or *full* at its leader's
-lane, in the flight of that lane, *parked* while it may not flow (paused, blocked, being revoked)
-or *delayed* after an error. So neither a poll nor an event costs a step per partition, but only
-one per partition that moved.
+lane, in the flight of that lane, *parked* while it may not flow (paused, blocked, being revoked),
+*delayed* after an error, or waiting for a check of its position (:class:`EpochChecks`). So neither
+a poll nor an event costs a step per partition, but only one per partition that moved.
 
 While a lane's long poll waits at the broker for partitions without new data, others of that lane
 may run dry, and go by a fetch of their own: see :class:`Lane`.
@@ -15,11 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Failed, FailureKind
+from asyncrevoke.core.epoch_checks import EpochChecks
 from asyncrevoke.core.fair_share import FairShare
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
 from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
 from asyncrevoke.core.fetch_source import FetchSource
+from asyncrevoke.core.partition import State
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
@@ -48,9 +50,10 @@ class Fetching:
 
     The composer sets ``blocked(instance)`` (nothing of it may be delivered or fetched now),
     ``room(instance)`` (how many records it may deliver now), ``on_out_of_range(now, instance)``,
-    ``on_passed(now, instance)`` (its position has moved, and nothing was delivered),
-    ``on_log_end(now, instance)`` and ``on_error(now, error)``, calls :meth:`add` also after a new
-    buffer was put in place, and :meth:`plan` after every event.
+    ``on_truncated(now, instance, offset, epoch)`` (the log was cut, and ends at ``offset`` before
+    what was delivered; None if that is not known), ``on_passed(now, instance)`` (its position has
+    moved, and nothing was delivered), ``on_log_end(now, instance)`` and ``on_error(now, error)``,
+    calls :meth:`add` also after a new buffer was put in place, and :meth:`plan` after every event.
     """
 
     def __init__(
@@ -66,10 +69,18 @@ class Fetching:
         self._answers.on_error = self._error
         self._answers.on_out_of_range = self._out_of_range
         self._answers.on_log_end = self._log_end
+        self._checks = EpochChecks(outbox, config, cluster, self._log)
+        self._checks.on_checked = self._place
+        self._checks.on_truncated = self._truncated
+        self._checks.on_delayed = lambda source: source.move_to(self._delayed)
+        self._checks.on_error = self._error
         self.blocked: Callable[[PartitionInstance], bool] = lambda _instance: False
         self.room: Callable[[PartitionInstance], int] = lambda _instance: _UNLIMITED
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
+        )
+        self.on_truncated: Callable[[float, PartitionInstance, int | None, int], None] = (
+            lambda _now, _instance, _offset, _epoch: None
         )
         self.on_passed: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
@@ -158,6 +169,7 @@ class Fetching:
         if looks:
             self._look_at = now + _LOOK_EVERY
             self._place_all(now, [source for source in self._parked if source.may_flow])
+        self._checks.run()
         for lane in self._lanes.values():
             while lane.is_due(now) and self._send(now, lane):
                 pass
@@ -216,6 +228,8 @@ class Fetching:
                 partition=source.name,
                 reason="its leader is unknown",
             )
+        elif self._checks.hold(now, source, buffer):
+            pass  # it has its place there
         elif self._budget.is_hungry(source, buffer):
             if source.home is not lane.hungry:
                 source.move_to(lane.hungry)
@@ -240,6 +254,23 @@ class Fetching:
             lane = self._lanes[node.node_id] = Lane(node.node_id)
             self._budget.share(len(self._sources), len(self._lanes))
         return lane
+
+    def _truncated(self, now: float, source: FetchSource, offset: int | None, epoch: int) -> None:
+        """The log was cut before the end of what was fetched."""
+        instance, buffer = source.instance, source.instance.buffer
+        if buffer is None or instance.state is not State.ACTIVE:
+            self._place(now, source)
+            return
+        buffer.discard()
+        self._ring.withdraw(instance.partition)
+        self._budget.recount(source)
+        if offset is not None and offset >= buffer.position:
+            # Only what was not delivered is gone; the position is checked in its turn.
+            self._place(now, source)
+        else:
+            source.out_of_range = buffer
+            source.move_to(None)
+            self.on_truncated(now, instance, offset, epoch)
 
     def _appended(self, source: FetchSource) -> None:
         self._budget.recount(source)

@@ -135,6 +135,11 @@ class Ledger:
         return self._epochs[bisect_left(self._epoch_starts, self.commit_point) - 1]
 
     @property
+    def position_epoch(self) -> int:
+        """The leader epoch of what stands before ``position``, -1 if unknown."""
+        return self._epochs[-1]
+
+    @property
     def leader_epoch(self) -> int:
         """The highest leader epoch that anything finished may have, -1 if unknown."""
         delivered = self._epochs[-1]
@@ -372,10 +377,12 @@ class Ledger:
     def _begin_slice(self, first: int | None, position: int, leader_epoch: int) -> None:
         if (first is not None and first < self.position) or position < self.position:
             raise ValueError(f"a slice {first}..{position} begins before {self.position}")
-        if first is not None and leader_epoch != self._epochs[-1]:
+        moved = first is not None or position > self.position
+        if moved and leader_epoch != self._epochs[-1]:
             passed = bisect_left(self._epoch_starts, self.commit_point) - 1
             del self._epoch_starts[:passed], self._epochs[:passed]
-            self._epoch_starts.append(first)
+            # Control batches count too: a position behind them is one of their epoch.
+            self._epoch_starts.append(self.position if first is None else first)
             self._epochs.append(leader_epoch)
         self.position = position
 

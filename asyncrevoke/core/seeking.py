@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Complete
 from asyncrevoke.core.partition import State
-from asyncrevoke.errors import IllegalStateError, OffsetOutOfRangeError
+from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,6 +171,25 @@ class Seeking:
             self.on_error(now, OffsetOutOfRangeError([instance.partition]))
         else:
             self._positions.reset(now, instance, None)
+
+    def truncated(
+        self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
+    ) -> None:
+        """The log was cut at ``offset``, before the position; None if nobody knows where."""
+        position = None if instance.buffer is None else instance.buffer.position
+        self._outbox.emit(
+            "warning",
+            "the log was truncated: records that were read are gone from it",
+            partition=f"{instance.partition.topic}-{instance.partition.partition}",
+            position=position,
+            truncated_to=offset,
+        )
+        if self._positions.policy(instance) == "error":
+            self.on_error(now, LogTruncationError(instance.partition, position, offset))
+        elif offset is None:
+            self._positions.reset(now, instance, None)
+        else:
+            self._place(now, instance, offset, leader_epoch)
 
     def positioned(self, instance: PartitionInstance) -> None:
         """It has a (new) buffer, or may be read again."""

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.dialects import cluster, consumer_group, fetching, group, offsets
+from asyncrevoke.protocol.dialects import cluster, consumer_group, epochs, fetching, group, offsets
 from asyncrevoke.protocol.guard import walk
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
     messages.HeartbeatRequest: _Api(12, {3: group.heartbeat_v3, 4: group.heartbeat_v4}),
     messages.LeaveGroupRequest: _Api(13, {5: group.leave_group_v5, 3: group.leave_group_v3}),
     messages.SyncGroupRequest: _Api(14, {5: group.sync_group_v5, 3: group.sync_group_v3}),
+    messages.OffsetsForLeaderEpochRequest: _Api(
+        23, {3: epochs.offsets_for_leader_epoch_v3, 4: epochs.offsets_for_leader_epoch_v4}
+    ),
     messages.ConsumerGroupHeartbeatRequest: _Api(
         68,
         {

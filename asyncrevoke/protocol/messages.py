@@ -260,6 +260,32 @@ class ListOffsetsResponse(Message, frozen=True, kw_only=True):
     offsets: tuple[ListedOffset, ...]
 
 
+class EpochQuery(Message, frozen=True, kw_only=True):
+    """Where does ``epoch`` end in the log? ``leader_epoch`` is that of the leader that is asked."""
+
+    partition: TopicPartition
+    epoch: int
+    leader_epoch: int = -1
+
+
+class OffsetsForLeaderEpochRequest(Message, frozen=True, kw_only=True):
+    queries: tuple[EpochQuery, ...]
+
+
+class EpochEnd(Message, frozen=True, kw_only=True):
+    """``epoch`` is the largest one in the log that is not above what was asked for, and ``offset``
+    the end of its records; both are -1 if the log knows of none."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    epoch: int = -1
+    offset: int = -1
+
+
+class OffsetsForLeaderEpochResponse(Message, frozen=True, kw_only=True):
+    ends: tuple[EpochEnd, ...]
+
+
 # --- fetching ----------------------------------------------------------------------------------
 
 
@@ -316,6 +342,7 @@ Request: TypeAlias = (
     | OffsetCommitRequest
     | OffsetFetchRequest
     | ListOffsetsRequest
+    | OffsetsForLeaderEpochRequest
     | FetchRequest
 )
 Response: TypeAlias = (
@@ -329,5 +356,6 @@ Response: TypeAlias = (
     | OffsetCommitResponse
     | OffsetFetchResponse
     | ListOffsetsResponse
+    | OffsetsForLeaderEpochResponse
     | FetchResponse
 )

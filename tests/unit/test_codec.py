@@ -83,6 +83,12 @@ REQUESTS: tuple[Request, ...] = (
     messages.ListOffsetsRequest(
         queries=(messages.OffsetQuery(partition=TP, timestamp=-2, leader_epoch=1),)
     ),
+    messages.OffsetsForLeaderEpochRequest(
+        queries=(
+            messages.EpochQuery(partition=TP, epoch=3, leader_epoch=5),
+            messages.EpochQuery(partition=TopicPartition("u", 0), epoch=0),
+        )
+    ),
     messages.FetchRequest(
         partitions=(
             messages.FetchPartition(partition=TP, offset=7, max_bytes=100, leader_epoch=2),
@@ -111,7 +117,7 @@ def test_the_preferred_version_is_used_where_it_is_offered(kind: type[Request]) 
 
 
 # What Apache Kafka 2.4 and 4.3 offer.
-KAFKA_2_4 = {1: 11, 2: 5, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4}
+KAFKA_2_4 = {1: 11, 2: 5, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 23: 3}
 KAFKA_4_3 = {
     1: (4, 18),
     2: (1, 11),
@@ -123,6 +129,7 @@ KAFKA_4_3 = {
     12: (0, 4),
     13: (0, 5),
     14: (0, 5),
+    23: (2, 4),
     68: (0, 1),
 }
 

@@ -224,6 +224,8 @@ class NaiveLedger:
         for offset in offsets:
             self.state[offset] = "pending"
             self.epochs[offset] = epoch
+        if not offsets and position > self.position:
+            self.epochs[self.position] = epoch
         self.position = position
 
     def submit(self, offset: int) -> bool:
@@ -260,7 +262,8 @@ class NaiveLedger:
         if drop:
             self.position = drop[0]
         for at in drop:
-            del self.state[at], self.epochs[at]
+            del self.state[at]
+        self.epochs = {at: epoch for at, epoch in self.epochs.items() if at < self.position}
         return len(drop)
 
 

@@ -12,6 +12,8 @@ from asyncrevoke.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    EpochEnd,
+    EpochQuery,
     ErrorCode,
     FetchedPartition,
     FetchPartition,
@@ -35,6 +37,8 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetQuery,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResponse,
     PartitionMetadata,
     Request,
     Response,
@@ -78,6 +82,7 @@ class Brokers:
             MetadataRequest: self._metadata,
             FindCoordinatorRequest: self._find_coordinator,
             ListOffsetsRequest: self._list_offsets,
+            OffsetsForLeaderEpochRequest: self._epoch_ends,
             FetchRequest: self._fetch,
         }
 
@@ -153,11 +158,19 @@ class Brokers:
         if self.coordinator == broker:
             self._become_coordinator(broker, loads=True)
 
+    def elect_unclean(self, partition: TopicPartition, end: int) -> None:
+        """A replica whose log ends at ``end`` (or with the batch before) becomes the leader."""
+        log = self.log(partition)
+        if log is None:
+            raise ValueError(f"there is no {partition}")
+        log.truncate(end)
+        self._elect(log)
+
     def _elect(self, log: PartitionLog) -> None:
         others = [number for number in range(self.count) if self._up[number]]
         if others:
             log.leader_id = self._rng.choice(others)
-            log.leader_epoch += 1
+            log.begin_epoch()
             waiting, log.waiting = log.waiting, []
             for tell in waiting:
                 tell()
@@ -300,6 +313,21 @@ class Brokers:
             timestamp=0,
             leader_epoch=log.leader_epoch,
         )
+
+    def _epoch_ends(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
+        assert isinstance(message, OffsetsForLeaderEpochRequest)
+        reply(
+            OffsetsForLeaderEpochResponse(
+                ends=tuple(self._epoch_end(broker, query) for query in message.queries)
+            )
+        )
+
+    def _epoch_end(self, broker: int, query: EpochQuery) -> EpochEnd:
+        log, error = self._led(broker, query.partition, query.leader_epoch)
+        if log is None:
+            return EpochEnd(partition=query.partition, error=error)
+        epoch, offset = log.end_of_epoch(query.epoch)
+        return EpochEnd(partition=query.partition, error=error, epoch=epoch, offset=offset)
 
     def _led(
         self, broker: int, partition: TopicPartition, epoch: int

@@ -46,6 +46,8 @@ class PartitionLog:
         self.waiting: list[Callable[[], None]] = []
         self._batches: list[LoggedBatch] = []
         self._ends: list[int] = []
+        # Every epoch and the offset at which it began, ascending in both.
+        self._epochs: list[tuple[int, int]] = [(0, 0)]
 
     def append(self, count: int, hole: int = 0) -> None:
         """Append a batch of ``count`` records (0: a control batch) and ``hole`` empty offsets."""
@@ -57,6 +59,32 @@ class PartitionLog:
         waiting, self.waiting = self.waiting, []
         for tell in waiting:
             tell()
+
+    def begin_epoch(self) -> None:
+        """A leader was elected."""
+        self.leader_epoch += 1
+        while self._epochs and self._epochs[-1][1] >= self.end:
+            self._epochs.pop()
+        self._epochs.append((self.leader_epoch, self.end))
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to this one, and where it ends; (-1, -1) if there was none yet."""
+        if epoch > self.leader_epoch:
+            return -1, -1
+        if epoch == self.leader_epoch:
+            return epoch, self.end
+        later = [start for other, start in self._epochs if other > epoch]
+        until = [other for other, _ in self._epochs if other <= epoch]
+        return max(until, default=epoch), min(later)
+
+    def truncate(self, end: int) -> None:
+        """Cut off what lies at ``end`` and after it, and the batch in which it lies."""
+        while self._batches and self._batches[-1].end > end:
+            self._ends.pop()
+            self.end = self._batches.pop().base
+        del self.offsets[bisect_left(self.offsets, self.end) :]
+        self.start = min(self.start, self.end)
+        self._epochs = [entry for entry in self._epochs if entry[1] < self.end]
 
     def delete_before(self, offset: int) -> None:
         """Retention: what lies before ``offset`` can no longer be read."""

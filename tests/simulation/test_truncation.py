@@ -1,0 +1,199 @@
+"""A member whose log is cut by an unclean election (KIP-320): nothing new is skipped."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.consumer_core import ConsumerCore
+from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.testing.simulation.brokers import Brokers
+from asyncrevoke.testing.simulation.clock import Clock
+from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
+from asyncrevoke.testing.simulation.log import PartitionLog, decode_simulated
+from asyncrevoke.testing.simulation.member import Member, Observer
+from asyncrevoke.testing.simulation.network import Network
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from asyncrevoke.config import ConsumerOptions
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Reader:
+    """One member that reads orders-0, without a group's help, from a cluster of three; ``read`` are
+    the offsets in the order in which they came."""
+
+    def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
+        self.clock = Clock()
+        group = GroupCoordinator(self.clock, initial_delay=0.0)
+        self.brokers = Brokers(self.clock, Random(1), 3, group)
+        self.network = Network(self.clock, Random(2), self.brokers)
+        self.brokers.create_topic("orders", 1)
+        self.clients = 0
+        self.options: ConsumerOptions = {
+            "bootstrap_servers": "broker-0:9092",
+            "group_id": "g",
+            "auto_offset_reset": "earliest",
+            "commit_interval": 0.5,
+            "metadata_max_age": 5.0,
+            **options,
+        }
+        self.read: list[int] = []
+        self.errors: list[Exception] = []
+        self.member = self.start()
+
+    def start(self) -> Member:
+        config = ConsumerConfig.from_options(**self.options)
+        core = ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
+        core.track(on=False)
+        member = Member(self.clock, self.network, Observer(), self.clients, Random(3), config, core)
+        self.clients += 1
+        core.start(member.now)
+        core.assign(member.now, [ORDERS])
+        member.take_effects()
+        return member
+
+    @property
+    def log(self) -> PartitionLog:
+        log = self.brokers.log(ORDERS)
+        assert log is not None
+        return log
+
+    def wait(self, seconds: float) -> None:
+        """Poll ten times a second."""
+        for _ in range(round(seconds * 10)):
+            self.clock.run_until(self.clock.now + 0.1)
+            try:
+                result = self.member.core.poll(self.member.now, 3, expired=True)
+            except PartitionsError as error:
+                self.errors.append(error)
+                result = None
+            self.member.take_effects()
+            if result is not None:
+                for records in result.by_partition().values():
+                    self.read += [record.offset for record in records]
+
+    def wait_for(self, count: int) -> None:
+        """Poll until so many records were read."""
+        for _ in range(100):
+            if len(self.read) >= count:
+                return
+            self.wait(0.1)
+        raise AssertionError(f"{len(self.read)} of {count} records within 10 s")
+
+
+def test_what_was_written_where_the_log_was_cut_is_read() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.log.append(10)
+    world.wait_for(20)
+    world.brokers.elect_unclean(ORDERS, 10)
+    world.log.append(30)
+    world.wait_for(50)
+    assert world.read == [*range(20), *range(10, 40)]
+    assert world.errors == []
+
+
+def test_the_commit_goes_back_to_where_the_log_was_cut() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.log.append(10)
+    world.wait_for(20)
+    world.wait(2)
+    world.brokers.elect_unclean(ORDERS, 10)
+    world.wait(2)
+    world.member.die()
+    world.log.append(5)
+    world.read.clear()
+    world.member = world.start()
+    world.wait_for(5)
+    assert world.read == [10, 11, 12, 13, 14]
+
+
+def test_a_successor_finds_that_the_log_was_cut_before_the_committed_offset() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.log.append(10)
+    world.wait_for(20)
+    world.wait(2)
+    world.member.die()
+    world.brokers.elect_unclean(ORDERS, 10)
+    world.log.append(30)
+    world.read.clear()
+    world.member = world.start()
+    world.wait_for(30)
+    assert world.read == [*range(10, 40)]
+
+
+def test_records_that_were_fetched_and_not_delivered_are_not_delivered_after_a_cut() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.log.append(10)
+    world.wait_for(3)
+    world.brokers.elect_unclean(ORDERS, 10)
+    world.clock.run_until(world.clock.now + 6.0)
+    world.log.append(5)
+    world.wait(3)
+    assert world.read == list(range(15))
+
+
+@pytest.mark.parametrize("seek", [10, 0])
+def test_with_the_policy_error_it_is_told_once_and_goes_on_after_a_seek(seek: int) -> None:
+    world = Reader(auto_offset_reset="error")
+    world.log.append(10)
+    world.log.append(10)
+    world.wait(2)
+    assert [type(error) for error in world.errors] == [NoOffsetError]
+    world.errors.clear()
+    world.member.core.seek(world.member.now, ORDERS, 0)
+    world.wait_for(20)
+    world.brokers.elect_unclean(ORDERS, 10)
+    world.log.append(5)
+    world.wait(8)
+    (error,) = world.errors
+    assert isinstance(error, LogTruncationError)
+    assert (error.position, error.truncated_to) == (20, 10)
+    assert len(world.read) == 20
+    world.member.core.seek(world.member.now, ORDERS, seek)
+    world.member.take_effects()
+    world.wait(2)
+    assert world.read[20:] == list(range(seek, 15))
+
+
+def test_an_election_that_loses_nothing_repeats_and_skips_nothing() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.wait_for(10)
+    for _ in range(5):
+        world.brokers.elect_unclean(ORDERS, world.log.end)
+        world.log.append(0, hole=1)
+        world.wait(1)
+        world.log.append(7)
+        world.wait(1)
+    world.wait_for(45)
+    assert world.read == sorted(set(world.read))
+    assert len(world.read) == 45
+
+
+def test_a_member_that_follows_elections_without_records_repeats_nothing() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.wait_for(10)
+    world.wait(1)
+    for _ in range(3):
+        world.brokers.elect_unclean(ORDERS, world.log.end)
+    world.log.append(0, hole=1)
+    world.wait(2)
+    world.member.die()
+    world.brokers.elect_unclean(ORDERS, world.log.end)
+    world.member = world.start()
+    world.log.append(3)
+    world.wait_for(13)
+    assert world.read == [*range(10), 11, 12, 13]
