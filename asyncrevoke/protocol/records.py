@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.model import Record
-from asyncrevoke.protocol.snappy import declares_too_much
+from asyncrevoke.protocol.unpacking import TooLarge, compression, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.protocol.messages import AbortedTransaction, FetchedPartition
 
-__all__ = ["CorruptBatch", "RecordBatch", "RecordDecoder", "decode_batches"]
+__all__ = ["LARGEST_UNPACKED", "CorruptBatch", "RecordBatch", "RecordDecoder", "decode_batches"]
 
 
 class CorruptBatch(Exception):  # noqa: N818 - it names what was read
@@ -78,21 +78,29 @@ _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_SNAPPY: Final = 2
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _ABORT: Final = 0
 _LARGEST_OFFSET: Final = 2**63 - 1
+# What a compressed batch may unpack to, in bytes; records that large are no mistake.
+LARGEST_UNPACKED: Final = 256 * 1024 * 1024
 
 
 class _LogBatch:
     """A batch as it stands in the log."""
 
-    __slots__ = ("_data", "base_offset", "count", "leader_epoch", "next_offset", "size")
+    __slots__ = ("_data", "_limit", "base_offset", "count", "leader_epoch", "next_offset", "size")
 
     def __init__(
-        self, data: bytes, base_offset: int, next_offset: int, count: int, leader_epoch: int
+        self,
+        data: bytes,
+        base_offset: int,
+        next_offset: int,
+        count: int,
+        leader_epoch: int,
+        limit: int,
     ) -> None:
         self._data = data
+        self._limit = limit
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.count = count
@@ -106,8 +114,10 @@ class _LogBatch:
             batch = DefaultRecordBatch(self._data)
             if not batch.validate_crc():
                 raise CorruptBatch("the checksum of the record batch is wrong")
-            if batch.compression_type == _SNAPPY and declares_too_much(self._data, _HEADER.size):
-                raise CorruptBatch("the record batch is no snappy data")
+            if compression(self._data):
+                unpacked = unpack(self._data, self._limit)
+                self.size = len(unpacked)
+                batch = DefaultRecordBatch(unpacked)
             kind = batch.timestamp_type
             records = [
                 Record(
@@ -125,6 +135,11 @@ class _LogBatch:
             ]
         except CorruptBatch:
             raise
+        except TooLarge as error:
+            raise CorruptBatch(
+                f"a compressed record batch is refused: {error}; if it is sound, raise"
+                " buffer_memory above a quarter of that"
+            ) from error
         except Exception as error:  # the codecs share no base class
             raise CorruptBatch(f"the record batch cannot be decoded: {error}") from error
         self._check(records)
@@ -145,13 +160,16 @@ class _LogBatch:
             raise CorruptBatch("the offsets in the record batch are out of order")
 
 
-def decode_batches(fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
+def decode_batches(
+    fetched: FetchedPartition, read_committed: bool, *, limit: int = LARGEST_UNPACKED
+) -> list[RecordBatch]:
     """Split the bytes of one partition into batches.
 
     With ``read_committed``, batches of aborted transactions have a count of 0, as control batches
     always have, so that the position moves past them. Batches before a broken one are returned
     without it; if it stands first, ``CorruptBatch`` is raised, and likewise if there are bytes but
-    no whole batch, because fetching again would bring the same.
+    no whole batch, because fetching again would bring the same. One that may unpack to more than ``limit`` bytes is
+    corrupt, too.
     """
     data = fetched.records
     end = len(data)
@@ -167,7 +185,7 @@ def decode_batches(fetched: FetchedPartition, read_committed: bool) -> list[Reco
                 break
             if base_offset < last:
                 raise CorruptBatch(f"a batch at offset {base_offset} follows one up to {last}")
-            batch = _batch(data, position, stop, aborted)
+            batch = _batch(data, position, stop, aborted, limit)
         except CorruptBatch:
             if batches:
                 return batches
@@ -180,7 +198,9 @@ def decode_batches(fetched: FetchedPartition, read_committed: bool) -> list[Reco
     return batches
 
 
-def _batch(data: bytes, position: int, stop: int, aborted: _AbortedProducers | None) -> RecordBatch:
+def _batch(
+    data: bytes, position: int, stop: int, aborted: _AbortedProducers | None, limit: int
+) -> RecordBatch:
     magic = data[position + _MAGIC_AT]
     if magic != _MAGIC:
         raise CorruptBatch(
@@ -215,10 +235,10 @@ def _batch(data: bytes, position: int, stop: int, aborted: _AbortedProducers | N
     if attributes & _CONTROL:
         if aborted is not None and count and _is_abort(data[position:stop]):
             aborted.end(producer_id)
-        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch)
+        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, limit)
     if aborted is not None and aborted.wrote(next_offset, producer_id, attributes):
-        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch)
-    return _LogBatch(data[position:stop], base_offset, next_offset, count, leader_epoch)
+        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, limit)
+    return _LogBatch(data[position:stop], base_offset, next_offset, count, leader_epoch, limit)
 
 
 class _AbortedProducers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["declares_too_much"]
+__all__ = ["declared_size"]
 
 # Producers of the JVM write a chain of blocks (xerial): a header, then each with its length.
 _CHAIN: Final = b"\x82SNAPPY\0"
@@ -19,28 +19,33 @@ _BLOCK_SIZE: Final = struct.Struct(">i")
 _LARGEST_RATIO: Final = 22
 
 
-def declares_too_much(data: bytes, start: int) -> bool:
-    """Whether the snappy data that begins at ``start`` cannot hold what it declares."""
+def declared_size(data: bytes, start: int) -> int | None:
+    """What the snappy data that begins at ``start`` unpacks to; None if it cannot hold that."""
     end = len(data)
     if end - start <= _CHAIN_HEADER_SIZE or not data.startswith(_CHAIN, start):
-        return not _fits(data, start, end)
+        return _block_size(data, start, end)
     position = start + _CHAIN_HEADER_SIZE
+    total = 0
     while position < end:
         if position + _BLOCK_SIZE.size > end:
-            return True
+            return None
         size = _BLOCK_SIZE.unpack_from(data, position)[0]
         position += _BLOCK_SIZE.size
-        if not 0 < size <= end - position or not _fits(data, position, position + size):
-            return True
+        if not 0 < size <= end - position:
+            return None
+        content = _block_size(data, position, position + size)
+        if content is None:
+            return None
+        total += content
         position += size
-    return False
+    return total
 
 
-def _fits(data: bytes, start: int, end: int) -> bool:
+def _block_size(data: bytes, start: int, end: int) -> int | None:
     """A block begins with the size of its content, seven bits to a byte."""
     declared = 0
     for number, byte in enumerate(data[start : min(start + 5, end)]):
         declared |= (byte & 0x7F) << (7 * number)
         if byte < 0x80:
-            return declared <= (end - start) * _LARGEST_RATIO
-    return False
+            return declared if declared <= (end - start) * _LARGEST_RATIO else None
+    return None

@@ -8,11 +8,12 @@ import uuid
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.effects import Node
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
 from asyncrevoke.runtime.channels import Channels
 from asyncrevoke.runtime.driver import Driver
 from asyncrevoke.runtime.event_log import EventLog
@@ -88,7 +89,7 @@ def open_session(
     core = ConsumerCore(
         config,
         bootstrap,
-        decode_batches if world is None else world.decode,
+        _decoder(config) if world is None else world.decode,
         wall_clock_offset=wall_clock_offset,
         member_id=f"{config.client_id}-{uuid.uuid4()}",
     )
@@ -129,6 +130,11 @@ def open_session(
         session.call_log = world.call_log
         world.opened(session)
     return session
+
+
+def _decoder(config: ConsumerConfig) -> RecordDecoder:
+    """With room for what batches unpack to, which one that is hostile has no end of."""
+    return partial(decode_batches, limit=max(LARGEST_UNPACKED, 4 * config.buffer_memory))
 
 
 def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import struct
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from wire.spoiled_records import batch, fetched, seal
 
 from asyncrevoke.protocol.messages import AbortedTransaction
@@ -259,6 +264,45 @@ def test_a_snappy_block_that_promises_gigabytes_is_an_error() -> None:
     data[61:] = b"\xff\xff\xff\xff\x0f" + bytes(20)
     (one,) = decode(seal(data))
     with pytest.raises(CorruptBatch, match="snappy"):
+        read([one])
+
+
+CODECS = ["gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("compression", range(1, 5), ids=CODECS)
+def test_a_batch_that_unpacks_to_more_than_is_allowed_is_refused_unopened(
+    compression: int,
+) -> None:
+    bomb = batch(1, compression=compression, value=bytes(8 * 2**20))
+    assert len(bomb) < 2**20
+    (one,) = decode_batches(fetched(bomb), read_committed=False, limit=2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptBatch, match="raise buffer_memory"):
+            read([one])
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compression", range(1, 5), ids=CODECS)
+def test_a_batch_below_the_limit_is_read_and_counts_what_it_unpacks_to(compression: int) -> None:
+    value = random.Random(1).randbytes(1000) * 900
+    (one,) = decode_batches(
+        fetched(batch(1, compression=compression, value=value)), read_committed=False, limit=2**21
+    )
+    packed = one.size
+    assert [record.value for record in read([one])] == [value]
+    assert one.size > len(value) > packed
+
+
+@pytest.mark.parametrize("compression", range(1, 5), ids=CODECS)
+@given(data=st.binary(max_size=200), keep=st.integers(0, 60))
+def test_what_is_no_compressed_data_is_corrupt(compression: int, data: bytes, keep: int) -> None:
+    whole = batch(3, compression=compression)
+    (one,) = decode(seal(whole[: 61 + keep] + data))
+    with contextlib.suppress(CorruptBatch):
         read([one])
 
 

@@ -1,0 +1,169 @@
+"""Compressed record batches: how large they may become, and what is in them.
+
+A batch of a few kilobytes may unpack to gigabytes, and the codecs would make room for all of it. So
+the frames are walked before: each block says how much it holds, or its format bounds it. gzip says
+nothing, and is unpacked no further than the limit.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from aiokafka.codec import lz4_decode, snappy_decode, zstd_decode
+
+from asyncrevoke.protocol.snappy import declared_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["BATCH_HEADER_SIZE", "TooLarge", "compression", "unpack"]
+
+BATCH_HEADER_SIZE: Final = 61
+_ATTRIBUTES_AT: Final = 21
+_COMPRESSION: Final = 0x07
+_GZIP: Final = 1
+_GZIP_WINDOW: Final = 31  # with its header and checksum
+_U32: Final = struct.Struct("<I")
+# Any data may be preceded by frames that hold something else.
+_SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)
+_LZ4: Final = 0x184D2204
+_LZ4_BLOCKS: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_LZ4_LARGEST_RATIO: Final = 255
+_ZSTD: Final = 0xFD2FB528
+_ZSTD_BLOCK: Final = 1 << 17
+
+
+class TooLarge(ValueError):  # noqa: N818 - it names what was read
+    """It unpacks to more than is allowed."""
+
+
+def compression(batch: bytes) -> int:
+    """The codec of a whole record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+    return batch[_ATTRIBUTES_AT + 1] & _COMPRESSION
+
+
+def unpack(batch: bytes, limit: int) -> bytes:
+    """The same batch without compression (its checksum is that of the compressed one).
+
+    Raises ``TooLarge`` if its records have more than ``limit`` bytes, and ValueError or what a
+    codec raises for what is no compressed data.
+    """
+    kind = compression(batch)
+    if not kind:
+        return batch
+    if kind == _GZIP:
+        records = _gunzip(batch[BATCH_HEADER_SIZE:], limit)
+    else:
+        codec = _CODECS.get(kind)
+        if codec is None:
+            raise ValueError(f"compression {kind} is unknown")
+        largest, decode = codec
+        _check(largest(batch, BATCH_HEADER_SIZE), limit)
+        records = decode(memoryview(batch)[BATCH_HEADER_SIZE:])
+    high, low = batch[_ATTRIBUTES_AT], batch[_ATTRIBUTES_AT + 1] & ~_COMPRESSION
+    return b"".join(
+        (
+            batch[:_ATTRIBUTES_AT],
+            bytes((high, low)),
+            batch[_ATTRIBUTES_AT + 2 : BATCH_HEADER_SIZE],
+            records,
+        )
+    )
+
+
+def _check(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"it may unpack to {size} bytes, and at most {limit} are taken")
+
+
+def _gunzip(data: bytes, limit: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit
+    while data:
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        part = member.decompress(data, left + 1)
+        if len(part) > left:
+            raise TooLarge(f"it unpacks to more than the {limit} bytes that are taken")
+        if not member.eof:
+            raise ValueError("the gzip data is cut short")
+        parts.append(part)
+        left -= len(part)
+        data = member.unused_data.lstrip(b"\0")
+    return b"".join(parts)
+
+
+def _snappy_size(batch: bytes, start: int) -> int:
+    size = declared_size(batch, start)
+    if size is None:
+        raise ValueError("it is no snappy data")
+    return size
+
+
+def _lz4_size(batch: bytes, start: int) -> int:
+    """The most that the frames can hold: a block of a frame has a largest size."""
+    size, position, end = 0, start, len(batch)
+    try:
+        while position < end:
+            position, magic = _frame(batch, position)
+            if magic in _SKIPPABLE:
+                continue
+            if magic != _LZ4:
+                raise ValueError("it is no lz4 data")
+            flags, block = batch[position], _LZ4_BLOCKS.get(batch[position + 1] >> 4 & 7, 0)
+            position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+            while length := _U32.unpack_from(batch, position)[0]:
+                packed = length & 0x7FFFFFFF
+                size += packed if length != packed else min(block, packed * _LZ4_LARGEST_RATIO)
+                position += 4 + packed + (4 if flags & 0x10 else 0)
+            position += 4 + (4 if flags & 0x04 else 0)
+    except (struct.error, IndexError):
+        raise ValueError("the lz4 data is cut short") from None
+    return size
+
+
+def _zstd_size(batch: bytes, start: int) -> int:
+    """The most that the frames can hold: no block holds more than 128 KiB (RFC 8878, 3.1.1.2)."""
+    size, position, end = 0, start, len(batch)
+    try:
+        while position < end:
+            position, magic = _frame(batch, position)
+            if magic in _SKIPPABLE:
+                continue
+            if magic != _ZSTD:
+                raise ValueError("it is no zstd data")
+            flags = batch[position]
+            single = flags >> 5 & 1
+            content = (single, 2, 4, 8)[flags >> 6]
+            position += 1 + (1 - single) + (0, 1, 2, 4)[flags & 3] + content
+            last = 0
+            while not last:
+                block = int.from_bytes(batch[position : position + 3], "little")
+                if position + 3 > end:
+                    raise IndexError
+                last, kind, length = block & 1, block >> 1 & 3, block >> 3
+                size += _ZSTD_BLOCK if kind == 2 else length
+                position += 3 + (1 if kind == 1 else length)
+            position += 4 if flags & 4 else 0
+    except (struct.error, IndexError):
+        raise ValueError("the zstd data is cut short") from None
+    return size
+
+
+def _frame(batch: bytes, position: int) -> tuple[int, int]:
+    """Where the frame goes on after its magic number, or after all of it if it is to be skipped."""
+    magic: int = _U32.unpack_from(batch, position)[0]
+    position += 4
+    if magic in _SKIPPABLE:
+        position += 4 + _U32.unpack_from(batch, position)[0]
+    return position, magic
+
+
+_CODECS: Final[
+    dict[int, tuple[Callable[[bytes, int], int], Callable[[bytes | memoryview], bytes]]]
+] = {
+    2: (_snappy_size, snappy_decode),
+    3: (_lz4_size, lz4_decode),
+    4: (_zstd_size, zstd_decode),
+}
