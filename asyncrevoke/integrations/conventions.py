@@ -1,0 +1,167 @@
+"""The names of what is measured and traced: OpenTelemetry's conventions for messaging (1.45).
+
+Where they have no name for it, ours begins with ``asyncrevoke.``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.45.0"
+
+SYSTEM: Final = "messaging.system.name"
+GROUP: Final = "messaging.consumer.group.name"
+CLIENT_ID: Final = "messaging.client.id"
+OPERATION: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+TOPIC: Final = "messaging.destination.name"
+PARTITION: Final = "messaging.destination.partition.id"
+BATCH_SIZE: Final = "messaging.batch.message_count"
+BODY_SIZE: Final = "messaging.message.body.size"
+OFFSET: Final = "kafka.offset"
+KEY: Final = "kafka.message.key"
+TOMBSTONE: Final = "kafka.message.tombstone"
+ERROR: Final = "error.type"
+# Ours.
+HANDLER: Final = "asyncrevoke.handler"
+ATTEMPT: Final = "asyncrevoke.attempt"
+DECISION: Final = "asyncrevoke.decision"
+OUTCOME: Final = "asyncrevoke.outcome"
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+
+class Metric(NamedTuple):
+    """One metric: its unit in UCUM, and the attributes beside those of the consumer."""
+
+    name: str
+    kind: Kind
+    unit: str
+    about: str
+    attributes: tuple[str, ...] = ()
+
+
+CONSUMED: Final = Metric(
+    "messaging.client.consumed.messages",
+    "counter",
+    "{message}",
+    "Records that were delivered to handlers or to the loop.",
+    (OPERATION, TOPIC, PARTITION),
+)
+PROCESS: Final = Metric(
+    "messaging.process.duration",
+    "histogram",
+    "s",
+    "Duration of the calls of handlers and of tasks, each attempt by itself.",
+    (OPERATION, TOPIC, ERROR),
+)
+COMMIT: Final = Metric(
+    "messaging.client.operation.duration",
+    "histogram",
+    "s",
+    "Duration of commits, from being sent to being acknowledged.",
+    (OPERATION, OPERATION_TYPE),
+)
+FAILURES: Final = Metric(
+    "asyncrevoke.failures",
+    "counter",
+    "{record}",
+    "What became of records whose handler failed.",
+    (TOPIC, DECISION),
+)
+IN_FLIGHT: Final = Metric(
+    "asyncrevoke.in_flight",
+    "gauge",
+    "{record}",
+    "Records delivered and not done.",
+    (TOPIC, PARTITION),
+)
+LAG: Final = Metric(
+    "asyncrevoke.lag",
+    "gauge",
+    "{record}",
+    "Records between the position and the end of the log, as of the last fetch.",
+    (TOPIC, PARTITION),
+)
+ASSIGNED: Final = Metric(
+    "asyncrevoke.partitions.assigned",
+    "gauge",
+    "{partition}",
+    "Partitions that are ours, those included that are being revoked.",
+)
+DELAYED: Final = Metric(
+    "asyncrevoke.partitions.revoking",
+    "gauge",
+    "{partition}",
+    "Partitions that the group wants back and that are not released yet.",
+)
+OVERDUE: Final = Metric(
+    "asyncrevoke.revocation.pending",
+    "gauge",
+    "s",
+    "How long the longest of the revocations under way has been waiting for a record.",
+)
+REVOCATIONS: Final = Metric(
+    "asyncrevoke.revocations",
+    "counter",
+    "{partition}",
+    "Partitions that were requested back, released, lost, or left with us after all.",
+    (OUTCOME,),
+)
+DRAIN: Final = Metric(
+    "asyncrevoke.revocation.duration",
+    "histogram",
+    "s",
+    "From a revocation's request to the release: finishing what runs, and the last commit.",
+)
+REBALANCES: Final = Metric(
+    "asyncrevoke.rebalances",
+    "counter",
+    "{rebalance}",
+    "Assignments that the group has given us.",
+)
+STALLS: Final = Metric(
+    "asyncrevoke.stalls",
+    "counter",
+    "{stall}",
+    "Warnings that nothing is delivered, because max_in_flight records are not done.",
+)
+LOOP_LAG: Final = Metric(
+    "asyncrevoke.event_loop.lag",
+    "histogram",
+    "s",
+    "By how much the event loop was late, measured once a second.",
+)
+
+METRICS: Final = (
+    CONSUMED,
+    PROCESS,
+    COMMIT,
+    FAILURES,
+    IN_FLIGHT,
+    LAG,
+    ASSIGNED,
+    DELAYED,
+    OVERDUE,
+    REVOCATIONS,
+    DRAIN,
+    REBALANCES,
+    STALLS,
+    LOOP_LAG,
+)
+
+# What the conventions advise for durations, in seconds; and for drains, which may take minutes.
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+DRAIN_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+def buckets_of(metric: Metric) -> tuple[float, ...]:
+    """The upper bounds of a histogram's buckets."""
+    return DRAIN_BUCKETS if metric is DRAIN else BUCKETS
+
+
+def error_type(error: BaseException) -> str:
+    """``error.type`` of an exception: its qualified name."""
+    kind = type(error)
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"

@@ -1,0 +1,209 @@
+"""What is measured of one consumer, whoever asks for it in the end.
+
+Counting costs a few operations per step or per turn of the event loop. All that can be asked for
+(lag, records in flight) is asked for when somebody reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.histogram import Distribution, Histogram
+from asyncrevoke.runtime.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.observer import HandlerCall, Observed
+
+Attributes: TypeAlias = dict[str, str]
+Value: TypeAlias = float | Distribution
+Reading: TypeAlias = tuple[names.Metric, list[tuple[Attributes, Value]]]
+
+_FULL = "max_in_flight records are not done; nothing more is delivered until some are"
+
+
+class Measures(Observer):
+    """Counts, and reads everything at once; the counts outlast the consumer."""
+
+    def __init__(self) -> None:
+        self._consumer: Observed | None = None
+        self._of_consumer: Attributes = {}
+        self._consumed: Counter[TopicPartition] = Counter()
+        # By topic, and what was raised, if anything.
+        self._process: defaultdict[tuple[str, str], Histogram] = defaultdict(
+            lambda: Histogram(names.BUCKETS)
+        )
+        self._commits = Histogram(names.BUCKETS)
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._revocations: Counter[str] = Counter()
+        self._drains = Histogram(names.DRAIN_BUCKETS)
+        self._rebalances = 0
+        self._stalls = 0
+        self._loop_lag = Histogram(names.BUCKETS)
+
+    # --- hooks -----------------------------------------------------------------------------------
+
+    def opened(self, consumer: Observed) -> None:
+        """Whom to ask from now on."""
+        self._consumer = consumer
+        self._of_consumer = {
+            names.SYSTEM: "kafka",
+            names.GROUP: consumer.group_id or "",
+            names.CLIENT_ID: consumer.client_id,
+        }
+
+    def closed(self) -> None:
+        """There is nobody to ask any more."""
+        self._consumer = None
+
+    def polled(self, batch: PollResult) -> None:
+        """Count what is delivered."""
+        for partition, records in batch.by_partition().items():
+            self._consumed[partition] += len(records)
+
+    def handled(self, calls: Sequence[HandlerCall]) -> None:
+        """Count what has ended."""
+        durations: defaultdict[str, list[float]] = defaultdict(list)
+        for what, began, ended, error in calls:
+            if error is None:
+                durations[what.topic].append(ended - began)
+            else:
+                self.failed(what.topic, names.error_type(error), ended - began)
+        for topic, values in durations.items():
+            self.succeeded(topic, values)
+
+    def succeeded(self, topic: str, seconds: Sequence[float]) -> None:
+        """These calls have ended well."""
+        self._process[topic, ""].add_all(seconds)
+
+    def failed(self, topic: str, error: str, seconds: float) -> None:
+        """A call has raised something."""
+        self._process[topic, error].add(seconds)
+
+    def decided(self, record: Record, decision: Decision) -> None:
+        """Count what becomes of failed records."""
+        self._failures[record.topic, decision] += 1
+
+    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+        """Count commits and what the group does."""
+        match event:
+            case "committed":
+                self.committed(_seconds(fields))
+            case "assigned":
+                self._rebalances += 1
+            case "revoke requested":
+                self._revocations["requested"] += _count(fields)
+            case "released":
+                self._revocations["released"] += 1
+                if fields.get("seconds") is not None:
+                    self.drained(_seconds(fields))
+            case "revoke withdrawn":
+                self._revocations["withdrawn"] += 1
+            case "partitions lost":
+                self._revocations["lost"] += _count(fields)
+            case _ if event == _FULL:
+                self._stalls += 1
+            case _:
+                pass
+
+    def committed(self, seconds: float) -> None:
+        """A commit was acknowledged."""
+        self._commits.add(seconds)
+
+    def drained(self, seconds: float) -> None:
+        """A revocation has come to its end."""
+        self._drains.add(seconds)
+
+    def ticked(self, late: float) -> None:
+        """Count by how much the loop was late."""
+        self._loop_lag.add(max(0.0, late))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(self) -> list[Reading]:
+        """Everything, from any thread. What only the event loop can tell is left out if that is
+        blocked for a second, or has ended."""
+        return [*self.counted(), *self.asked()]
+
+    def counted(self) -> Iterator[Reading]:
+        """What was counted."""
+        yield (
+            names.CONSUMED,
+            [
+                (self.of({names.OPERATION: "poll"}, *tp), count)
+                for tp, count in list(self._consumed.items())
+            ],
+        )
+        yield (
+            names.PROCESS,
+            [
+                (self.of({names.OPERATION: "process", names.ERROR: error}, topic), h.read())
+                for (topic, error), h in list(self._process.items())
+            ],
+        )
+        commit = {names.OPERATION: "commit", names.OPERATION_TYPE: "settle"}
+        yield names.COMMIT, [(self.of(commit), self._commits.read())]
+        yield (
+            names.FAILURES,
+            [
+                (self.of({names.DECISION: decision}, topic), count)
+                for (topic, decision), count in list(self._failures.items())
+            ],
+        )
+        yield (
+            names.REVOCATIONS,
+            [
+                (self.of({names.OUTCOME: outcome}), count)
+                for outcome, count in list(self._revocations.items())
+            ],
+        )
+        yield names.DRAIN, [(self.of({}), self._drains.read())]
+        yield names.REBALANCES, [(self.of({}), self._rebalances)]
+        yield names.STALLS, [(self.of({}), self._stalls)]
+        yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
+
+    def asked(self) -> list[Reading]:
+        """What only the consumer knows; nothing if it cannot be asked."""
+        if self._consumer is None:
+            return []
+        try:
+            facts = self._consumer.facts()
+        except TimeoutError:
+            return []
+        every = [(self.of({}, *s.partition), s) for s in facts.partitions]
+        pending = max((record.seconds for record in facts.health.blocking), default=0.0)
+        return [
+            (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
+            (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),
+            (names.ASSIGNED, [(self.of({}), facts.health.assigned)]),
+            (names.DELAYED, [(self.of({}), facts.health.revoking)]),
+            (names.OVERDUE, [(self.of({}), pending)]),
+        ]
+
+    def of(
+        self, more: Attributes, topic: str | None = None, partition: int | None = None
+    ) -> Attributes:
+        """The attributes of something: those of the consumer, and more."""
+        attributes = self._of_consumer | more
+        if topic is not None:
+            attributes[names.TOPIC] = topic
+        if partition is not None:
+            attributes[names.PARTITION] = str(partition)
+        return attributes
+
+
+def _seconds(fields: Mapping[str, object]) -> float:
+    seconds = fields["seconds"]
+    assert isinstance(seconds, float)
+    return seconds
+
+
+def _count(fields: Mapping[str, object]) -> int:
+    partitions = fields["partitions"]
+    assert isinstance(partitions, list)
+    return len(cast("list[object]", partitions))

@@ -1,0 +1,120 @@
+"""Metrics for OpenTelemetry (the extra ``otel``): any exporter that its SDK has."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
+
+from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.histogram import Distribution
+from asyncrevoke.integrations.measures import Measures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opentelemetry.metrics import CallbackOptions
+
+    from asyncrevoke.integrations.measures import Attributes
+    from asyncrevoke.runtime.observer import Observed
+
+__all__ = ["OpenTelemetryMetrics"]
+
+_instruments: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
+
+
+class OpenTelemetryMetrics(Measures):
+    """Give one to ``consumer.observe``: its metrics go to ``meter_provider``, by default the
+    global one as it is when the consumer is entered.
+
+    Counters and gauges are read when an exporter asks, in its thread; what only the event loop
+    knows is waited for a second at most. Durations are recorded one by one, as OpenTelemetry has no
+    other way: that costs some microseconds for each call of a handler.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        super().__init__()
+        self._provider = meter_provider
+        self._instruments: _Instruments | None = None
+
+    def opened(self, consumer: Observed) -> None:
+        """From now on the meter has its metrics."""
+        super().opened(consumer)
+        provider = self._provider or get_meter_provider()
+        shared = _instruments.get(provider)
+        if shared is None:
+            shared = _instruments[provider] = _Instruments(provider)
+        shared.add(self)
+        self._instruments = shared
+
+    def succeeded(self, topic: str, seconds: Sequence[float]) -> None:
+        """These calls have ended well."""
+        attributes = self.of({names.OPERATION: "process"}, topic)
+        for value in seconds:
+            self._record(names.PROCESS, value, attributes)
+
+    def failed(self, topic: str, error: str, seconds: float) -> None:
+        """A call has raised something."""
+        attributes = self.of({names.OPERATION: "process", names.ERROR: error}, topic)
+        self._record(names.PROCESS, seconds, attributes)
+
+    def committed(self, seconds: float) -> None:
+        """A commit was acknowledged."""
+        commit = {names.OPERATION: "commit", names.OPERATION_TYPE: "settle"}
+        self._record(names.COMMIT, seconds, self.of(commit))
+
+    def drained(self, seconds: float) -> None:
+        """A revocation has come to its end."""
+        self._record(names.DRAIN, seconds, self.of({}))
+
+    def ticked(self, late: float) -> None:
+        """Record by how much the loop was late."""
+        self._record(names.LOOP_LAG, max(0.0, late), self.of({}))
+
+    def _record(self, metric: names.Metric, value: float, attributes: Attributes) -> None:
+        if self._instruments is not None:
+            self._instruments.histograms[metric].record(value, attributes)
+
+
+class _Instruments:
+    """The instruments of one provider, for all its consumers."""
+
+    def __init__(self, provider: MeterProvider) -> None:
+        meter = provider.get_meter("asyncrevoke", schema_url=names.SCHEMA_URL)
+        self._all: list[Measures] = []
+        self.histograms = {
+            metric: _histogram(meter, metric)
+            for metric in names.METRICS
+            if metric.kind == "histogram"
+        }
+        for metric in names.METRICS:
+            ask = [partial(self._observe, metric)]
+            if metric.kind == "counter":
+                _ = meter.create_observable_counter(metric.name, ask, metric.unit, metric.about)
+            elif metric.kind == "gauge":
+                _ = meter.create_observable_gauge(metric.name, ask, metric.unit, metric.about)
+
+    def add(self, measures: Measures) -> None:
+        """One more consumer, unless it is known."""
+        if measures not in self._all:
+            self._all.append(measures)
+
+    def _observe(self, metric: names.Metric, _: CallbackOptions) -> Iterable[Observation]:
+        for measures in list(self._all):
+            readings = measures.asked() if metric.kind == "gauge" else measures.counted()
+            for found, values in readings:
+                if found is metric:
+                    for attributes, value in values:
+                        assert not isinstance(value, Distribution)
+                        yield Observation(value, attributes)
+
+
+def _histogram(meter: Meter, metric: names.Metric) -> Histogram:
+    return meter.create_histogram(
+        metric.name,
+        metric.unit,
+        metric.about,
+        explicit_bucket_boundaries_advisory=names.buckets_of(metric),
+    )

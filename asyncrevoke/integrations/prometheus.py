@@ -1,0 +1,119 @@
+"""Metrics for Prometheus, by prometheus-client (the extra ``metrics``)."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.histogram import Distribution
+from asyncrevoke.integrations.measures import Measures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import Metric as Family
+
+    from asyncrevoke.integrations.measures import Attributes, Value
+    from asyncrevoke.runtime.observer import Observed
+
+__all__ = ["PrometheusMetrics", "prometheus_name"]
+
+_CONSUMER = (names.SYSTEM, names.GROUP, names.CLIENT_ID)
+_collectors: WeakKeyDictionary[CollectorRegistry, _Consumers] = WeakKeyDictionary()
+
+
+class PrometheusMetrics(Measures):
+    """Give one to ``consumer.observe``: its metrics are then in ``registry``.
+
+    ::
+
+        from prometheus_client import start_http_server
+
+        consumer.observe(PrometheusMetrics())
+        start_http_server(9000)
+
+    Several consumers may share a registry, with one of these each; ``client_id`` and the group tell
+    them apart. Nothing is computed until a registry is scraped, which may happen in any thread: it
+    asks the event loop for what only that knows, and waits for it at most a second; a scraper that
+    hangs holds up nobody.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__()
+        self._registry = registry
+
+    def opened(self, consumer: Observed) -> None:
+        """From now on the registry has its metrics."""
+        super().opened(consumer)
+        collector = _collectors.get(self._registry)
+        if collector is None:
+            collector = _collectors[self._registry] = _Consumers()
+            self._registry.register(collector)
+        collector.add(self)
+
+
+class _Consumers(Collector):
+    """All consumers of one registry: a family of metrics may stand in it only once."""
+
+    def __init__(self) -> None:
+        self._all: list[Measures] = []
+
+    def add(self, measures: Measures) -> None:
+        """One more, unless it is known."""
+        if measures not in self._all:
+            self._all.append(measures)
+
+    def describe(self) -> Iterable[Family]:
+        """What :meth:`collect` may yield, so that registering need not collect."""
+        return [_family(metric) for metric in names.METRICS]
+
+    def collect(self) -> Iterable[Family]:
+        """Read everything."""
+        families: dict[names.Metric, Family] = {}
+        for measures in list(self._all):
+            for metric, readings in measures.read():
+                family = families.get(metric) or families.setdefault(metric, _family(metric))
+                for attributes, value in readings:
+                    _add(family, metric, attributes, value)
+        return families.values()
+
+
+def prometheus_name(metric: names.Metric) -> str:
+    """A metric's name, by OpenTelemetry's rules for Prometheus, without what a sample adds."""
+    name = metric.name.replace(".", "_")
+    name = f"{name}_seconds" if metric.unit == "s" else name
+    return f"{name}_total" if metric.kind == "counter" else name
+
+
+def _family(metric: names.Metric) -> Family:
+    name = prometheus_name(metric)
+    labels = [label.replace(".", "_") for label in (*_CONSUMER, *metric.attributes)]
+    match metric.kind:
+        case "counter":
+            return CounterMetricFamily(name, metric.about, labels=labels)
+        case "gauge":
+            return GaugeMetricFamily(name, metric.about, labels=labels)
+        case "histogram":
+            return HistogramMetricFamily(name, metric.about, labels=labels)
+
+
+def _add(family: Family, metric: names.Metric, attributes: Attributes, value: Value) -> None:
+    labels = [attributes.get(name, "") for name in (*_CONSUMER, *metric.attributes)]
+    if isinstance(value, Distribution):
+        assert isinstance(family, HistogramMetricFamily)
+        bounds = [*(str(bound) for bound in value.bounds), "+Inf"]
+        counts = accumulate(value.counts)
+        family.add_metric(labels, list(zip(bounds, counts, strict=True)), value.total)
+    else:
+        assert isinstance(family, (CounterMetricFamily, GaugeMetricFamily))
+        family.add_metric(labels, value)
