@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.probe import Probe
     from asyncrevoke.runtime.record_iterator import RecordIterator
     from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.witness import Journal
 
 __all__ = ["Consumer", "RebalanceListener"]
 
@@ -77,7 +78,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     each call of a handler has one as ``HandlerContext.worker_state`` that no other has at the same
     time. It is opened when it is first needed, at most ``concurrency`` of them; one that cannot be
     opened stops the consumer, and ``run`` raises its error. ``decoder`` makes the values of those
-    handlers that have none of their own, see :meth:`handler`. All options are described at
+    handlers that have none of their own, see :meth:`handler`. ``journal`` writes down what is done,
+    see :class:`~asyncrevoke.journal.Journal`. All options are described at
     :class:`~asyncrevoke.config.ConsumerConfig`.
     Constructing a consumer connects to nothing and needs no event loop. Raises ConfigError.
     """
@@ -90,12 +92,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         resources: AbstractAsyncContextManager[object] | None = None,
         decoder: Decoder | None = None,
         worker_resources: OpenWorker | None = None,
+        journal: Journal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
         self._listener = listener
+        self._journal = journal
         self._hosting = Hosting(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
@@ -163,7 +167,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def _open(self) -> Session:
         from asyncrevoke.runtime.opening import open_session  # noqa: PLC0415 - loads everything
 
-        return open_session(self._config, self._listener, self._observers)
+        return open_session(self._config, self._listener, self._observers, self._journal)
 
     async def aclose(self, *, leave: bool | None = None) -> None:
         """Leave: wait for tracked work, commit what counts, leave the group, disconnect.
@@ -483,6 +487,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             on_error=on_error or "stop",
             dead_letters=None if dead_letter is None else letters,
             observers=session.observers,
+            witness=session.witness,
         )
         session.watch(group)
         return group

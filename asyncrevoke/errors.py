@@ -50,6 +50,10 @@ class FencedInstanceError(FatalError):
     """Another member has joined with the same ``group_instance_id``."""
 
 
+class JournalError(FatalError):
+    """The journal cannot be written: nothing is committed beyond what it holds."""
+
+
 class GroupAuthorizationError(FatalError):
     """The principal may not use this consumer group."""
 

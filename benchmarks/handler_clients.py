@@ -7,11 +7,13 @@ when it is used.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from asyncrevoke.journal import Journal
     from benchmarks.aiokafka_types import Reader, Received
 
 
@@ -49,10 +51,25 @@ class Client(Protocol):
 
 async def asyncrevoke(group: Group, handler: Handler) -> None:
     """``@consumer.handler``, in the order of keys, with contiguous commits."""
+    await _asyncrevoke(group, handler, None)
+
+
+async def asyncrevoke_journal(group: Group, handler: Handler) -> None:
+    """The same with a journal, in a temporary folder."""
+    from asyncrevoke.journal import Journal  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        await _asyncrevoke(group, handler, Journal(folder))
+
+
+async def _asyncrevoke(group: Group, handler: Handler, journal: Journal | None) -> None:
     from asyncrevoke import Consumer  # noqa: PLC0415
 
     consumer = Consumer(
-        bootstrap_servers=group.bootstrap, group_id=group.name, concurrency=group.concurrency
+        bootstrap_servers=group.bootstrap,
+        group_id=group.name,
+        concurrency=group.concurrency,
+        journal=journal,
     )
     handle = handler.handle
 
@@ -171,11 +188,13 @@ async def hottest_alone(group: Group, handler: Handler) -> None:  # noqa: ARG001
 
 OURS = "asyncrevoke, handlers by key"
 OUR_LOOP = "asyncrevoke, handlers in a row"
+JOURNAL = "asyncrevoke, with a journal"
 HOTTEST_ALONE = "the hottest key's handlers in a row"
 
 CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
     OUR_LOOP: asyncrevoke_sequential,
+    JOURNAL: asyncrevoke_journal,
     "aiokafka, bare getmany()": aiokafka_bare,
     "aiokafka, handlers in a row": aiokafka_sequential,
     "aiokafka, a task per record": aiokafka_tasks,

@@ -35,7 +35,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
-from benchmarks.handler_clients import CLIENTS, HOTTEST_ALONE, OUR_LOOP, OURS, Group
+from benchmarks.handler_clients import CLIENTS, HOTTEST_ALONE, JOURNAL, OUR_LOOP, OURS, Group
 from benchmarks.handler_work import WORK, Measured
 from benchmarks.load import fill_keyed, stream_stamped
 from benchmarks.surroundings import surroundings, table
@@ -73,6 +73,7 @@ SCENARIOS = {
     "noop": Scenario(
         (
             OURS,
+            JOURNAL,
             "aiokafka, bare getmany()",
             "aiokafka, handlers in a row",
             "aiokafka, a task per record",
@@ -84,7 +85,7 @@ SCENARIOS = {
         warm_up=True,
     ),
     "slow": Scenario(
-        (OURS, "aiokafka, a task per record", "FastStream, max_workers"),
+        (OURS, JOURNAL, "aiokafka, a task per record", "FastStream, max_workers"),
         100_000,
         512,
         filled=True,

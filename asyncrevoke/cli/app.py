@@ -7,6 +7,7 @@ import typer
 from asyncrevoke.cli.broker import broker
 from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
+from asyncrevoke.cli.journal import journal
 from asyncrevoke.cli.run import run
 
 app = typer.Typer(
@@ -20,3 +21,4 @@ app.command()(run)
 app.command()(demo)
 app.command()(broker)
 app.command()(groups)
+app.add_typer(journal, name="journal")

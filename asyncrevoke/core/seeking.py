@@ -207,6 +207,8 @@ class Seeking:
         """A position that no commit stands for yet. The next owner would otherwise start from
         another one, and with "latest" skip what came between."""
         self._assignment.place(instance, offset, leader_epoch)
+        name = f"{instance.partition.topic}-{instance.partition.partition}"
+        self._outbox.emit("debug", "position is set", partition=name, offset=offset)
         if self._commits_by_itself:
             instance.commit_owed = True
             self._commits.schedule(now)

@@ -16,8 +16,9 @@ from asyncrevoke.handlers.postponed import Past, Postponed, past_of
 from asyncrevoke.handlers.worker_resources import UnopenedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from asyncrevoke.config import OrderBy
     from asyncrevoke.handlers.calls import Handlers
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.lanes import Entry
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.call_log import CallLog, Decision
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.witness import Witness
 
 
 # As in ``runtime.observer``: what, from when, until when, and what it has raised.
@@ -54,6 +56,8 @@ class HandlerWork:
         workers: WorkerResources | None = None,
         call_log: CallLog | None = None,
         observers: Observers | None = None,
+        witness: Witness | None = None,
+        order_by: OrderBy | None = None,
     ) -> None:
         self._source = source
         self._router = router
@@ -74,6 +78,8 @@ class HandlerWork:
         self.calls: list[_Call] | None = [] if watched else None
         # Of these it was the sending to another topic, which is no call.
         self._sent: set[Item] = set()
+        self._witness = witness
+        self._order_by = order_by
         self._calls = HandlerCalls(
             router,
             log,
@@ -87,7 +93,7 @@ class HandlerWork:
         )
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        self.complete_all = source.complete_all
+        self.complete_all = source.complete_all if witness is None else self._complete_all
         # Records whose handlers have ended, which settle() counts as done all at once.
         self._done: list[Record] = []
         # The hot path: a closure is called faster than a method, and without batches there is
@@ -111,6 +117,10 @@ class HandlerWork:
                 f"{handler.name} has a dead letter topic or a retry topic, and nothing sends to it"
             )
         self._handlers[topic] = handler
+        if self._witness is not None:
+            order_by = self._order_by if handler.order_by == "as configured" else handler.order_by
+            order = "function" if callable(order_by) else order_by
+            self._witness.ordered(topic, handler.name, order)
         first = self._calls.prepare(topic, handler)
         if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
@@ -125,6 +135,8 @@ class HandlerWork:
 
     def _starter(self) -> Callable[[Item], Awaitable[object]]:
         trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
+        if self._witness is not None:
+            return self._witnessed_starter(self._witness)
 
         def start(item: Item, /) -> Awaitable[object]:
             """Decode, and call the handler."""
@@ -133,6 +145,32 @@ class HandlerWork:
             return first_calls[item.topic](item)
 
         return start
+
+    def _witnessed_starter(self, witness: Witness) -> Callable[[Item], Awaitable[object]]:
+        trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
+        began = cast("Callable[[Item], object]", witness.began)
+
+        def start(item: Item, /) -> Awaitable[object]:
+            if trials and (trial := trials.get(item)) is not None:
+                witness.again(records_of(item))
+                return call_again(item, trial)
+            began(item)
+            return first_calls[item.topic](item)
+
+        def start_any(item: Item, /) -> Awaitable[object]:
+            if not isinstance(item, Batch):
+                return start(item)
+            witness.again(item.records)
+            trial = trials.get(item)
+            return first_calls[item.topic](item) if trial is None else call_again(item, trial)
+
+        async def start_when_written(item: Item, /) -> None:
+            await witness.start(records_of(item))
+            await start_any(item)
+
+        if witness.strict:
+            return start_when_written
+        return start_any if any(handler.batch for handler in self._router.handlers) else start
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
         if isinstance(item, Batch):
@@ -168,6 +206,8 @@ class HandlerWork:
 
     def settle(self) -> None:
         """Count what has finished as done."""
+        if self._witness is not None:
+            self._witness.turn(self._done)
         if self._done:
             done = self._done.copy()
             self._done.clear()
@@ -191,6 +231,11 @@ class HandlerWork:
                 ended.append(call)
         ended.reverse()
         return ended
+
+    def _complete_all(self, records: Sequence[Record]) -> None:
+        assert self._witness is not None
+        self._witness.ended(records)
+        self._source.complete_all(records)
 
     # -- single records --------------------------------------------------------------------------
 
@@ -244,12 +289,12 @@ class HandlerWork:
             **fields,
             attempts=past.calls,
         )
-        self._decided(record, "dead-lettered")
+        self._decided(record, "dead-lettered", error)
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """Count a failed record as done."""
         self._say("a handler failed: its record is skipped", record, handler, error)
-        self._decided(record, "skipped")
+        self._decided(record, "skipped", error)
         self._source.complete(record)
 
     # -- failures --------------------------------------------------------------------------------
@@ -344,13 +389,13 @@ class HandlerWork:
         )
         if calls == 1:
             self._trials[item] = Trial(calls)
-        self._decided(item, "retried")
+        self._decided(item, "retried", error)
         self._backlog.try_again(entry, delay)
 
     def _give_up(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         """Nothing more is tried: the next owner gets it."""
         self._say("a handler failed while its partition stops", entry[1], handler, error)
-        self._decided(entry[1], "given up")
+        self._decided(entry[1], "given up", error)
         self._backlog.give_up(entry)
 
     def _give_in(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
@@ -363,14 +408,14 @@ class HandlerWork:
         item = entry[1]
         where = f"{item.topic}-{item.partition} at offset {first_offset(item)}"
         error.add_note(f"while {handler.name} handled {where}")
-        self._decided(item, "stopped")
+        self._decided(item, "stopped", error)
         self._backlog.abandon(item)
         self._stop(error)
 
     def _halt(self, entry: Entry[Item], error: BaseException, handler: Handler, what: str) -> None:
         """Its partition stops and stays ours. What runs of it goes on."""
         item = entry[1]
-        self._decided(item, "paused")
+        self._decided(item, "paused", error)
         self._backlog.halt(item)
         self._log.error(
             f"{what}: its partition is paused; resume() reads the record again",
@@ -387,6 +432,8 @@ class HandlerWork:
         if not isinstance(error, asyncio.CancelledError):
             handler = self._handlers[item.topic]
             self._say("a handler failed while it was cancelled", item, handler, error)
+        if self._witness is not None:
+            self._witness.cancelled(records_of(item), error)
         self._backlog.abandon(item)
 
     def crashed(self, error: BaseException, /) -> None:
@@ -394,7 +441,10 @@ class HandlerWork:
         self.has_crashed = True
         self._stop(error)
 
-    def _decided(self, item: Item, decision: Decision) -> None:
+    def _decided(self, item: Item, decision: Decision, error: BaseException) -> None:
+        if self._witness is not None:
+            for record in records_of(item):
+                self._witness.decided(record, decision, error)
         if self._call_log is not None:
             for record in records_of(item):
                 self._call_log.decided(record, decision)

@@ -117,6 +117,7 @@ class Hosting:
                     workers=workers,
                     call_log=session.call_log,
                     observers=session.observers,
+                    witness=session.witness,
                 )
                 session.watch(runner)
                 await runner.run()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.witness import Witness
 
 
 class HandlerRunner:
@@ -68,6 +69,7 @@ class HandlerRunner:
         workers: WorkerResources | None = None,
         call_log: CallLog | None = None,
         observers: Observers | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._source = source
         self._log = log
@@ -99,6 +101,8 @@ class HandlerRunner:
             workers=workers,
             call_log=call_log,
             observers=observers,
+            witness=witness,
+            order_by=order_by,
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

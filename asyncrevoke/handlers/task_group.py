@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.witness import Witness
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -108,6 +109,7 @@ class TrackedTaskGroup:
         clock: Clock | None = None,
         random: Callable[[], float] = any_fraction,
         observers: Observers | None = None,
+        witness: Witness | None = None,
     ) -> None:
         clock = clock or asyncio.get_running_loop()
         self._log = log
@@ -150,6 +152,8 @@ class TrackedTaskGroup:
             dead_letters=dead_letters,
             wall_clock=time.time,
             observers=observers,
+            witness=witness,
+            order_by=order_by,
         )
         self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
         self._backlog.waiting.notify = self._workers.notify

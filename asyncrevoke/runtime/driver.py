@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.witness import Witness
 
 _FETCHING = frozenset((Channel.FETCH, Channel.FETCH_BUSY))
 
@@ -121,11 +122,13 @@ class Driver:
         tolerated_lag: float = 15.0,
         stand_in: StandIn | None = None,
         jitter: random.Random | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._core = core
         self._requests = requests
         self._log = log
         self._listener = listener
+        self._witness = witness
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
         self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
@@ -194,8 +197,11 @@ class Driver:
             if not isinstance(cause, asyncio.CancelledError):
                 self._log.warning("failed while closing", exc_info=cause)
             return
-        self.error = FatalError(f"the consumer failed within itself: {cause!r}")
-        self.error.__cause__ = cause
+        if isinstance(cause, FatalError):
+            self.error = cause
+        else:
+            self.error = FatalError(f"the consumer failed within itself: {cause!r}")
+            self.error.__cause__ = cause
         self._log.error("consumer failed", exc_info=cause)
         self._stop()
         self.wake.set()
@@ -265,13 +271,18 @@ class Driver:
                     woken = self._awaited
                     self.wake.set()
                 case Emit():
-                    self._log.emit(effect)
+                    self._emit(effect)
                 case Notify():
                     notifications.append(effect)
                 case Complete(ticket, result, error):
                     self._complete(ticket, result, error)
         if notifications:
             self._notify(notifications)
+
+    def _emit(self, event: Emit) -> None:
+        self._log.emit(event)
+        if self._witness is not None:
+            self._witness.happened(event)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.key)
@@ -322,6 +333,8 @@ class Driver:
         for notify in notifications:
             if notify.kind is NotifyKind.LOST:
                 self.on_lost(notify.partitions)
+            if self._witness is not None:
+                self._witness.notified(notify)
         self._listener.put(notifications)
         self._start_calls()
 

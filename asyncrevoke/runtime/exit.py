@@ -6,6 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
@@ -42,6 +44,8 @@ class Exit:
         self._closing: asyncio.Task[None] | None = None
         self._left: asyncio.Future[None] = self._loop.create_future()
         self._hurry: asyncio.Future[None] = self._loop.create_future()
+        # Called when nothing more can happen.
+        self.at_end: Callable[[], Awaitable[None]] | None = None
         # Unless it is a callback of the listener that waits for us to close.
         self._wait_for_listener = True
 
@@ -103,6 +107,8 @@ class Exit:
             _resolve(self._left)
             if (error := self._listener.take_error()) is not None:
                 self._log.error("a rebalance listener failed", exc_info=error)
+            if self.at_end is not None:
+                await self.at_end()
 
     async def _let_the_loop_end(self, caller: asyncio.Task[object] | None, until: float) -> None:
         body = self.body

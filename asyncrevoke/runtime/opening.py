@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.driver import Requests
     from asyncrevoke.runtime.observer import Observer
     from asyncrevoke.runtime.session import LetterWriter
+    from asyncrevoke.runtime.witness import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,10 @@ def opened_in(world: World) -> Generator[None]:
 
 
 def open_session(
-    config: ConsumerConfig, listener: object, observers: Sequence[Observer] = ()
+    config: ConsumerConfig,
+    listener: object,
+    observers: Sequence[Observer] = (),
+    journal: Journal | None = None,
 ) -> Session:
     """A session on the running event loop, not started yet."""
     worlds = _worlds.get()
@@ -104,14 +108,21 @@ def open_session(
             log,
             patience=2 * tick_interval(tolerated_lag),
         )
+    requests = Channels(config) if world is None else world.requests
+    witness = None
+    if journal is not None:
+        clock = None if world is None else world.wall_clock
+        witness = journal.begin(_facts(config), wall_clock=clock)
+        requests = witness.requests(requests)
     driver = Driver(
         core,
-        Channels(config) if world is None else world.requests,
+        requests,
         log,
         calls,
         tolerated_lag=tolerated_lag,
         stand_in=stand_in,
         jitter=None if world is None else world.jitter,
+        witness=witness,
     )
     session = Session(config, core, driver, calls, log)
     if observers:
@@ -124,6 +135,8 @@ def open_session(
                 client_id=config.client_id,
             )
         )
+    if witness is not None:
+        session.watched_by(witness)
     if world is not None:
         session.letters = world.letters
         session.wall_clock = world.wall_clock
@@ -135,6 +148,21 @@ def open_session(
 def _decoder(config: ConsumerConfig) -> RecordDecoder:
     """With room for what batches unpack to, which one that is hostile has no end of."""
     return partial(decode_batches, limit=max(LARGEST_UNPACKED, 4 * config.buffer_memory))
+
+
+def _facts(config: ConsumerConfig) -> dict[str, object]:
+    """What a journal should know of a consumer."""
+    order_by = config.order_by
+    return {
+        "group": config.group_id,
+        "client_id": config.client_id,
+        "group_protocol": config.group_protocol,
+        "isolation_level": config.isolation_level,
+        "commit_mode": config.commit_mode,
+        "order_by": "function" if callable(order_by) else order_by,
+        "null_keys": config.null_keys,
+        "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
+    }
 
 
 def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:

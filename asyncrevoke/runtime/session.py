@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.witness import Witness
 
 T = TypeVar("T")
 
@@ -147,6 +148,10 @@ class Session:
         self.call_log: CallLog | None = None
         # None: nobody looks on.
         self.observers: Observers | None = None
+        # None: nobody writes a journal.
+        self.witness: Witness | None = None
+        # The same while a loop of the user's takes the records.
+        self._seen_by: Witness | None = None
 
     def observed_by(self, observers: Observers) -> None:
         """Tell these of all that happens; to be called before :meth:`start`."""
@@ -159,6 +164,12 @@ class Session:
         now = self._driver.now()
         health = self.core.health(now)._replace(blocking=self.blocking())
         return Facts(now, health, self.core.standings())
+
+    def watched_by(self, witness: Witness) -> None:
+        """Let everything be written down."""
+        self.witness = self._seen_by = witness
+        self._exit.at_end = witness.aclose
+        witness.opened(self.core, self._driver.fail)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -244,8 +255,14 @@ class Session:
         self._stepping = True
         self._exit.body = None
         try:
+            unit = self._unit
             if not single:
                 self._take_batches()
+            if self._seen_by is not None:
+                # Of single records, each was named, or not handed out.
+                self._seen_by.asked(counts=unit != "record")
+            if self.witness is not None and self.witness.behind:
+                await self.witness.flush()
             result = await self._step(timeout, max_records)
         except asyncio.CancelledError:
             self.core.interrupt(self._driver.now())
@@ -261,6 +278,8 @@ class Session:
                 group.observe(result)
             if self.observers is not None:
                 self.observers.polled(result)
+            if self._seen_by is not None:
+                self._seen_by.delivered(result)
         return result
 
     def _take_batches(self) -> None:
@@ -344,10 +363,14 @@ class Session:
 
     def submit(self, record: Record) -> bool:
         """A task is about to hold this record; False if its partition is lost or released."""
+        if self._seen_by is not None:
+            self._seen_by.submitted(record)
         return self.core.submit(record)
 
     def complete(self, record: Record) -> bool:
         """The record is done; False if its partition is lost or released."""
+        if self._seen_by is not None:
+            self._seen_by.completed(record)
         done = self.core.complete(self._driver.now(), record)
         self._driver.flush()
         return done
@@ -495,6 +518,7 @@ class Session:
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for this task, which stops when :meth:`poll` does."""
         self._exit.handlers = handlers
+        self._seen_by = None
         self._one_by_one = True
         self.core.track(True)
 

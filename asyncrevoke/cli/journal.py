@@ -1,0 +1,168 @@
+"""``asyncrevoke journal``: what consumers have written down."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from asyncrevoke.errors import ConfigError
+
+FAILED = 1
+USAGE = 2
+INCONCLUSIVE = 3
+
+journal = typer.Typer(
+    help="The journals that consumers write: `Consumer(..., journal=Journal(path))`.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_Path = Annotated[Path, typer.Argument(metavar="PATH", help="What Journal(path) was given.")]
+_Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+
+
+@journal.command()
+def seal(path: _Path, *, as_json: _Json = False) -> None:
+    """Make Parquet of the logs of sessions that have ended, or were killed.
+
+    What a crash has torn off the end of a log is left out; no commit covers it. Sessions that are
+    being written are left alone.
+
+    Example: `asyncrevoke journal seal /var/lib/billing/journal`
+    """
+    segments = _load("asyncrevoke.journal.segments")
+    found: dict[str, list[str] | None] = {}
+    for session in segments.sessions(_folder(path)):
+        sealed = segments.seal_session(session)
+        found[session.folder.name] = None if sealed is None else [s.path.name for s in sealed]
+    if as_json:
+        print(json.dumps(found))
+        return
+    for name, sealed in found.items():
+        what = "is being written" if sealed is None else ", ".join(sealed) or "was sealed before"
+        print(f"{name}: {what}")
+    if not found:
+        raise _end(f"{path} holds no journal", USAGE)
+
+
+@journal.command()
+def check(path: _Path, *, as_json: _Json = False) -> None:
+    """Say of each session whether its log is whole.
+
+    The exit code is 0 if all are, 1 if rows are missing that were there, 3 if a session has no
+    end, so that calls which ran when its process was killed may be missing, and 2 if there is no
+    journal.
+
+    Example: `asyncrevoke journal check /var/lib/billing/journal --json`
+    """
+    states = _read(path).sessions
+    if as_json:
+        print(json.dumps([state._asdict() | {"gap": state.gap} for state in states]))
+    else:
+        table = Table("session", "group", "rows", "segments", "from", "to", "state")
+        for state in states:
+            torn = f"; {state.torn}" if state.torn else ""
+            ended = "being written" if state.live else "whole" if state.ended else "killed; strict"
+            table.add_row(
+                state.name,
+                str(state.facts.get("group")),
+                f"{state.rows:,}",
+                f"{state.segments} ({state.sealed} sealed)",
+                _time(state.began_us),
+                _time(state.last_us),
+                (state.gap or ended) + torn,
+            )
+        Console(width=None if Console().is_terminal else 240).print(table)
+    if any(state.missing or state.damaged or not state.facts for state in states):
+        raise typer.Exit(FAILED)
+    if any(state.gap for state in states):
+        raise typer.Exit(INCONCLUSIVE)
+
+
+@journal.command()
+def show(
+    path: _Path,
+    *,
+    kind: Annotated[
+        str | None, typer.Option(help="Only rows of this kind: ATTEMPT, COMMIT, ASSIGN, LOST ...")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="The last so many rows, by time.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a row.")] = False,
+) -> None:
+    """Show rows, the last ones of all sessions, in the order of time.
+
+    Example: `asyncrevoke journal show /var/lib/billing/journal --kind COMMIT --limit 10`
+    """
+    rows: Any = _read(path).table
+    if kind is not None:
+        schema = _load("asyncrevoke.journal.schema")
+        if kind.upper() not in set(schema.Kind):
+            raise _end(f"--kind {kind}: there are {', '.join(schema.Kind)}", USAGE)
+        arrow = _load("asyncrevoke.journal.arrow")
+        rows = rows.filter(arrow.pc.equal(rows["kind"], kind.upper()))
+    rows = rows.sort_by([("at_us", "ascending"), ("session_id", "ascending"), ("seq", "ascending")])
+    rows = rows.slice(max(0, rows.num_rows - limit))
+    for row in rows.to_pylist():
+        told = {name: value for name, value in row.items() if value is not None}
+        if as_json:
+            print(json.dumps(told))
+        else:
+            print(_line(told))
+
+
+def _line(row: dict[str, Any]) -> str:
+    at, session, kind = _time(row.pop("at_us")), row.pop("session_id"), row.pop("kind")
+    where = ""
+    if "topic" in row:
+        number = f"-{row.pop('partition')}" if "partition" in row else ""
+        where = f"{row.pop('topic')}{number}"
+        if "offset" in row:
+            where += f" at {row.pop('offset')}"
+    for name in ("seq", "group", "key_hash", "record_hash"):
+        row.pop(name, None)
+    started = row.pop("started_us", None)
+    if started is not None:
+        row["since"] = _time(started)
+    more = " ".join(f"{name}={value}" for name, value in row.items())
+    return f"{at} {session} {kind} {where} {more}".rstrip()
+
+
+def _time(us: int | None) -> str:
+    if us is None:
+        return ""
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds")
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise _end(f"there is no folder {path}", USAGE)
+    return path
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401 - of a module that needs the extra
+    reading = _load("asyncrevoke.journal.reading")
+    try:
+        return reading.read_journal(path)
+    except ConfigError as error:
+        raise _end(str(error), USAGE) from error
+
+
+def _load(module: str) -> Any:  # noqa: ANN401
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise _end(
+            f"journals need {error.name}: pip install 'asyncrevoke[cli,journal]'", USAGE
+        ) from error
+
+
+def _end(message: str, code: int) -> typer.Exit:
+    Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

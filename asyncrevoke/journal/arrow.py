@@ -1,0 +1,18 @@
+"""pyarrow, for whoever has the extra. It has no types of its own, so that these names say no more
+than what is meant."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, TypeAlias
+
+pa: Any = import_module("pyarrow")
+pc: Any = import_module("pyarrow.compute")
+pq: Any = import_module("pyarrow.parquet")
+
+Array: TypeAlias = Any
+Buffer: TypeAlias = Any
+RecordBatch: TypeAlias = Any
+Schema: TypeAlias = Any
+Source: TypeAlias = Any
+Table: TypeAlias = Any

@@ -1,0 +1,243 @@
+"""Rows as Arrow record batches, in the order in which they happened.
+
+What a batch repeats (kind, topic, outcome ...) is run-end encoded, so that a row takes some 50
+bytes and a column that holds one value costs nothing per row. What a whole file repeats (session
+and group) stands in its schema's metadata. :func:`decode` gives the plain columns of
+``schema.COLUMNS``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncrevoke.journal.arrow import Array, RecordBatch, Schema, pa, pc
+from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact
+from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.schema import COLUMNS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from asyncrevoke.journal.entries import Queue
+
+_TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}
+
+SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COLUMNS])
+
+_OF_FILES = ("session_id", "group")
+_PLAIN = ("seq", "at_us", "started_us", "partition", "offset", "key_hash", "record_hash")
+_LOG_SCHEMA = pa.schema(
+    [
+        field
+        if field.name in _PLAIN
+        else pa.field(field.name, pa.run_end_encoded(pa.int32(), field.type))
+        for field in SCHEMA
+        if field.name not in _OF_FILES
+    ]
+)
+# Rows of attempts in one batch, at least: more hold the interpreter longer.
+_ENOUGH = 2048
+_LONGEST_ERROR = 1024
+
+
+def log_schema(session_id: str, group: str | None) -> Schema:
+    """The schema of a session's log."""
+    known = {"session_id": session_id} | ({} if group is None else {"group": group})
+    return _LOG_SCHEMA.with_metadata(known)
+
+
+def encode(entries: Sequence[Entry], seq: int) -> Iterator[RecordBatch]:
+    """The rows of these entries, the first of which has the number ``seq``."""
+    for batch in _batches(entries):
+        first = batch[0]
+        if isinstance(first, Attempts):
+            encoded = _attempts(cast("list[Attempts]", batch), seq)
+        else:
+            encoded = _facts(cast("list[Fact]", batch), seq)
+        seq += encoded.num_rows
+        yield encoded
+
+
+def encode_last(queue: Queue) -> None:
+    """Encode what has been put last. To be called by who puts it, while the records are in the
+    processor's cache: somebody else may take from the other end meanwhile."""
+    taken: list[tuple[int, Entry]] = []
+    while True:
+        try:
+            item = queue.pop()
+        except IndexError:
+            break
+        if isinstance(item[1], Batches):
+            queue.append(item)
+            break
+        taken.append(cast("tuple[int, Entry]", item))
+    if taken:
+        taken.reverse()
+        seq = taken[0][0]
+        queue.append((seq, Batches(list(encode([entry for _, entry in taken], seq)))))
+
+
+def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    for is_attempts, group in groupby(entries, lambda entry: type(entry) is Attempts):
+        if not is_attempts:
+            yield list(group)
+            continue
+        batch: list[Entry] = []
+        rows = 0
+        for entry in group:
+            batch.append(entry)
+            rows += len(cast("Attempts", entry).records)
+            if rows >= _ENOUGH:
+                yield batch
+                batch, rows = [], 0
+        if batch:
+            yield batch
+
+
+def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
+    sizes = [len(entry.records) for entry in entries]
+    records = list(chain.from_iterable([entry.records for entry in entries]))
+    rows = len(records)
+    keys = [record.key for record in records]
+    of_keys = key_hashes(keys)
+    hashes = record_hashes(keys, [record.value for record in records], of_keys)
+    if of_keys is None:
+        hashed = [None if key is None else cast("array[int]", key_hashes([key]))[0] for key in keys]
+        key_column = pa.array(hashed, pa.uint64()).view(pa.int64())
+    else:
+        key_column = _longs(of_keys)
+    at, started = array("q"), array("q")
+    for entry, size in zip(entries, sizes, strict=True):
+        at += array("q", [entry.at]) * size
+        began = entry.started
+        started += array("q", [began]) * size if isinstance(began, int) else array("q", began)
+    errors = [entry.error for entry in entries]
+    columns: dict[str, Array] = {
+        "seq": _numbers(seq, rows),
+        "at_us": _longs(at),
+        "started_us": _longs(started),
+        "partition": _ints(array("i", [record.partition for record in records])),
+        "offset": _longs(array("q", [record.offset for record in records])),
+        "key_hash": key_column,
+        "record_hash": _longs(hashes),
+        "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
+        "topic": _topics([record.topic for record in records]),
+        "attempt": _runs("attempt", [entry.attempt for entry in entries], sizes),
+        "outcome": _runs("outcome", [entry.outcome for entry in entries], sizes),
+    }
+    if any(errors):
+        columns["error_type"] = _runs("error_type", [_type_of(e) for e in errors], sizes)
+        columns["error"] = _runs("error", [_text_of(e) for e in errors], sizes)
+    return _batch(columns, rows)
+
+
+def _facts(entries: list[Fact], seq: int) -> RecordBatch:
+    rows = len(entries)
+    ones = [1] * rows
+    records = [entry.record for entry in entries]
+    key_of = [None if r is None or r.key is None else key_hashes([r.key]) for r in records]
+    columns: dict[str, Array] = {
+        "seq": _numbers(seq, rows),
+        "at_us": _longs(array("q", [entry.at for entry in entries])),
+        "partition": pa.array([entry.partition for entry in entries], pa.int32()),
+        "offset": pa.array([entry.offset for entry in entries], pa.int64()),
+        "key_hash": _signed([None if of is None else of[0] for of in key_of]),
+        "record_hash": _signed(
+            [
+                None if r is None else record_hashes([r.key], [r.value], of)[0]
+                for r, of in zip(records, key_of, strict=True)
+            ]
+        ),
+    }
+    for name in ("kind", "topic", "member", "generation", "outcome", "facts"):
+        columns[name] = _runs(name, [getattr(entry, name) for entry in entries], ones)
+    return _batch(columns, rows)
+
+
+def _batch(columns: dict[str, Array], rows: int) -> RecordBatch:
+    arrays = [
+        columns[field.name]
+        if field.name in columns
+        else pa.nulls(rows, field.type)
+        if field.name in _PLAIN
+        else _no_value(field.name, rows)
+        for field in _LOG_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_LOG_SCHEMA)
+
+
+def _longs(numbers: array[int]) -> Array:
+    """Without copying them; unsigned ones become signed."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _ints(numbers: array[int]) -> Array:
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _signed(numbers: list[int | None]) -> Array:
+    return pa.array(numbers, pa.uint64()).view(pa.int64())
+
+
+@lru_cache(64)
+def _from_zero(rows: int) -> Array:
+    return _longs(array("q", range(rows)))
+
+
+def _numbers(first: int, rows: int) -> Array:
+    if rows > _ENOUGH * 2:
+        return _longs(array("q", range(first, first + rows)))
+    return pc.add(_from_zero(_ENOUGH * 2).slice(0, rows), first)
+
+
+@lru_cache(256)
+def _no_value(name: str, rows: int) -> Array:
+    return _runs(name, [None], [rows])
+
+
+def _runs(name: str, values: Iterable[object], sizes: Sequence[int]) -> Array:
+    ends: list[int] = []
+    kept: list[object] = []
+    end = 0
+    for value, size in zip(values, sizes, strict=True):
+        end += size
+        if kept and kept[-1] == value:
+            ends[-1] = end
+        elif size:
+            kept.append(value)
+            ends.append(end)
+    typed = pa.array(kept, SCHEMA.field(name).type)
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), typed)
+
+
+def _topics(topics: list[str]) -> Array:
+    if topics.count(topics[0]) == len(topics):
+        return _runs("topic", topics[:1], [len(topics)])
+    return _runs("topic", topics, [1] * len(topics))
+
+
+def _type_of(error: BaseException | None) -> str | None:
+    return None if error is None else type(error).__qualname__
+
+
+def _text_of(error: BaseException | None) -> str | None:
+    return None if error is None else str(error)[:_LONGEST_ERROR]
+
+
+def decode(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> RecordBatch:
+    """The plain columns of a batch of a log."""
+    known = metadata or {}
+    arrays: list[Array] = []
+    for field in SCHEMA:
+        if field.name in _OF_FILES:
+            value = known.get(field.name.encode())
+            text = None if value is None else value.decode()
+            arrays.append(pa.repeat(pa.scalar(text, pa.string()), batch.num_rows))
+        elif field.name in _PLAIN:
+            arrays.append(batch.column(field.name))
+        else:
+            arrays.append(pc.call_function("run_end_decode", [batch.column(field.name)]))
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

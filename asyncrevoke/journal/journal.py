@@ -1,0 +1,138 @@
+"""Where consumers write down what they do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import socket
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.schema import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from asyncrevoke.errors import FatalError
+    from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.journal.segments import Session
+    from asyncrevoke.journal.writer import Writer
+
+_NEEDED = ("filelock", "pyarrow", "xxhash")
+
+
+class Journal:
+    """Writes down what consumers do, for ``Consumer(..., journal=Journal(path))``.
+
+    Attempts with their outcome, accepted commits, assignments, revokes, losses and resets are
+    appended to a log below ``path``, in a folder of its own for each consumer that is entered, so
+    that many workers may share ``path``. A thread writes; what a commit covers is on disk (fsync)
+    before that commit is sent, so that what was committed can be shown to have been done, also
+    after the process was killed. What cannot be written ends the consumer with a JournalError,
+    and nothing is committed beyond it.
+
+    ``strict``: also that a handler is about to be called is on disk before it is. Then even a call
+    that dies with its process is known; it costs a flush per call, shared by those that wait.
+
+    A log is sealed, to Parquet, at ``segment_bytes`` or ``segment_seconds``, and at the end. What a
+    killed process has left is sealed when ``path`` is next used.
+
+    Needs the extra ``journal``. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        strict: bool = False,
+        segment_bytes: int = 64 * 2**20,
+        segment_seconds: float = 900.0,
+    ) -> None:
+        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ConfigError(
+                f"a journal needs {', '.join(missing)}: pip install 'asyncrevoke[journal]'"
+            )
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"Journal({str(path)!r}): that is a file, a folder is needed")
+        if segment_bytes < 1:
+            raise ConfigError(f"segment_bytes={segment_bytes}: at least 1")
+        if segment_seconds <= 0:
+            raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
+        self.strict = strict
+        self._segment_bytes = segment_bytes
+        self._segment_seconds = segment_seconds
+
+    def __repr__(self) -> str:
+        return f"Journal({str(self.path)!r}, strict={self.strict})"
+
+    def begin(
+        self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
+    ) -> Recorder:
+        """A consumer is entered; see :class:`~asyncrevoke.runtime.witness.Journal`."""
+        from asyncrevoke.journal.recorder import Recorder  # noqa: PLC0415 - loads everything
+        from asyncrevoke.journal.segments import Session  # noqa: PLC0415
+
+        now = time.time() if wall_clock is None else wall_clock()
+        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+        session = Session(self.path / f"{stamp}-{secrets.token_hex(4)}")
+        try:
+            session.folder.mkdir(parents=True)
+            lock = session.lock()
+            lock.acquire(timeout=0)
+        except OSError as error:
+            raise ConfigError(f"the journal cannot be written to {self.path}: {error}") from error
+        group = facts["group"]
+        writer = partial(
+            self._open_writer,
+            session,
+            group if isinstance(group, str) else None,
+            threaded=wall_clock is None,
+        )
+        known = {"version": VERSION, "host": socket.gethostname(), "pid": os.getpid(), **facts}
+        clock = _since_the_epoch(wall_clock)
+        return Recorder(known, clock, writer, lock.release, strict=self.strict)
+
+    def _open_writer(
+        self,
+        session: Session,
+        group: str | None,
+        on_error: Callable[[FatalError], None],
+        *,
+        threaded: bool,
+    ) -> Writer:
+        from asyncrevoke.journal.log_file import LogFile  # noqa: PLC0415 - loads pyarrow
+        from asyncrevoke.journal.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
+
+        def open_log(on_full: Callable[..., None]) -> LogFile:
+            return LogFile(
+                session,
+                group,
+                segment_bytes=self._segment_bytes,
+                segment_seconds=self._segment_seconds,
+                on_full=on_full,
+            )
+
+        if threaded:
+            return ThreadWriter(open_log, partial(self._others, session), on_error)
+        return DirectWriter(open_log)
+
+    def _others(self, mine: Session) -> Sequence[Session]:
+        from asyncrevoke.journal.segments import sessions  # noqa: PLC0415
+
+        return [session for session in sessions(self.path) if session != mine]
+
+
+def _since_the_epoch(wall_clock: Callable[[], float] | None) -> Callable[[], int]:
+    """Microseconds that only grow, whatever is done to the wall clock."""
+    if wall_clock is not None:
+        return lambda: int(wall_clock() * 1e6)
+    offset = time.time_ns() - time.monotonic_ns()
+    monotonic_ns = time.monotonic_ns
+    return lambda: (offset + monotonic_ns()) // 1000

@@ -1,0 +1,361 @@
+"""What happens in one session, as entries: the :class:`~asyncrevoke.runtime.witness.Witness`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
+from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.journal.encoding import encode_last
+from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.schema import Kind, Outcome
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from asyncrevoke.core.effects import Channel as CoreChannel
+    from asyncrevoke.core.effects import Emit, Node, Notify, Send
+    from asyncrevoke.errors import FatalError
+    from asyncrevoke.journal.entries import Entry, Queue
+    from asyncrevoke.journal.writer import Writer
+    from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.driver import Requests
+    from asyncrevoke.runtime.witness import Group
+
+_NOTICES = {
+    NotifyKind.ASSIGNED: Kind.ASSIGN,
+    NotifyKind.REVOKED: Kind.RELEASED,
+    NotifyKind.LOST: Kind.LOST,
+}
+
+# Rows that are encoded together.
+_ENOUGH = 2048
+
+
+class Recorder:
+    """Turns calls into entries. ``clock`` gives microseconds since the epoch that only grow, and
+    ``open_writer`` opens the files; it is given who is to be told of errors."""
+
+    def __init__(
+        self,
+        facts: Mapping[str, object],
+        clock: Callable[[], int],
+        open_writer: Callable[[Callable[[FatalError], None]], Writer],
+        release: Callable[[], None],
+        *,
+        strict: bool,
+    ) -> None:
+        self.strict = strict
+        self._facts = facts
+        self._clock = clock
+        self._open_writer = open_writer
+        self._release = release
+        self._manual = facts["commit_mode"] == "manual"
+        self._sequential = False
+        self._closed = False
+        # Set by opened().
+        self._writer: Writer | None = None
+        self._queue: Queue | None = None
+        # The number of the next row, and how many have been put since some were encoded.
+        self._seq = 0
+        self._fresh = 0
+        self._group: Group | None = None
+        # Called since the last turn ended, then until they end: when that was seen.
+        self._began: list[Record] = []
+        self.began: Callable[[Record], object] = self._began.append
+        self._open: dict[Record, int] = {}
+        # The number of the next attempt, of records that have failed.
+        self._next_attempt: dict[Record, int] = {}
+        # What a loop was given and nobody has named since, and when.
+        self._delivered: dict[Record, int] = {}
+
+    # --- the session -----------------------------------------------------------------------------
+
+    def requests(self, requests: Requests) -> Requests:
+        """Hold commits back until what they cover is on disk."""
+        return _Requests(requests, self)
+
+    def opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
+        """The session begins."""
+        self._group = group
+        self._writer = self._open_writer(on_error)
+        self._queue = self._writer.queue
+        facts = {**self._facts, "strict": self.strict}
+        self._put(Fact(Kind.BEGIN, self._clock(), facts=json.dumps(facts)))
+
+    def _put(self, entry: Entry) -> None:
+        queue = self._queue
+        if queue is None:
+            return  # before the session, or after it
+        rows = len(entry.records) if isinstance(entry, Attempts) else 1
+        queue.append((self._seq, entry))
+        self._seq += rows
+        self._fresh += rows
+        if self._fresh >= _ENOUGH:
+            self._fresh = 0
+            encode_last(queue)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the disk does not keep up."""
+        return self._writer is not None and self._writer.behind
+
+    async def flush(self) -> None:
+        """Return when all is on disk."""
+        self._settle()
+        if self._writer is not None:
+            await self._writer.flush()
+
+    async def aclose(self) -> None:
+        """The session has ended."""
+        if self._closed or self._writer is None:
+            return
+        self._closed = True
+        self.turn(())
+        now = self._clock()
+        for record, since in self._delivered.items():
+            self._put(Attempts([record], since, now, Outcome.GIVEN_UP, None))
+        self._put(Fact(Kind.END, now))
+        self._queue = None
+        try:
+            await self._writer.aclose()
+        finally:
+            self._release()
+
+    def ordered(self, topic: str, handler: str, order_by: str | None) -> None:
+        """A handler has this topic."""
+        facts = json.dumps({"handler": handler, "order_by": order_by})
+        self._put(Fact(Kind.TOPIC, self._clock(), topic, facts=facts))
+
+    # --- handlers --------------------------------------------------------------------------------
+
+    def again(self, records: Sequence[Record]) -> None:
+        """These are called; those that are under way already go on."""
+        now = self._clock()
+        for record in records:
+            self._open.setdefault(record, now)
+
+    async def start(self, records: Sequence[Record]) -> None:
+        """Return when it is on disk that these are about to be called."""
+        now = self._clock()
+        for record in records:
+            if record not in self._open:
+                self._open[record] = now
+                self._put(
+                    Fact(Kind.START, now, *record.topic_partition, record.offset, record=record)
+                )
+        await self.flush()
+
+    def turn(self, done: Sequence[Record]) -> None:
+        """A turn of the loop ends, in which the handlers of these records have ended."""
+        now = self._clock()
+        began = self._began
+        if began and began == done and not self._open and not self._next_attempt:
+            # Nothing was waited for: all of it began and ended in this turn.
+            self._put(Attempts(began.copy(), now, now))
+            began.clear()
+            return
+        self._settle(now)
+        if done:
+            self._ended(done, now)
+
+    def _settle(self, now: int | None = None) -> None:
+        if self._began:
+            now = now or self._clock()
+            for record in self._began:
+                self._open.setdefault(record, now)
+            self._began.clear()
+
+    def _ended(self, done: Sequence[Record], now: int) -> None:
+        opened = self._open
+        # A record that went to another topic has been written down already.
+        ended = [record for record in done if record in opened]
+        started = [opened.pop(record) for record in ended]
+        if self._next_attempt and any(record in self._next_attempt for record in ended):
+            for record, since in zip(ended, started, strict=True):
+                number = self._next_attempt.pop(record, 1)
+                self._put(Attempts([record], since, now, attempt=number))
+        elif ended:
+            self._put(Attempts(ended, started, now))
+
+    def ended(self, records: Sequence[Record]) -> None:
+        """Records of a batch are done."""
+        now = self._clock()
+        self._settle(now)
+        self._ended(records, now)
+
+    def decided(self, record: Record, decision: Decision, error: BaseException) -> None:
+        """A record's call has failed."""
+        now = self._clock()
+        self._settle(now)
+        since = self._open.pop(record, None)
+        if since is None:
+            return
+        number = self._next_attempt.pop(record, 1)
+        outcome = Outcome(decision.replace("-", "_").replace(" ", "_"))
+        self._put(Attempts([record], since, now, outcome, number, error))
+        if outcome is Outcome.RETRIED:
+            self._next_attempt[record] = number + 1
+
+    def cancelled(self, records: Sequence[Record], error: BaseException) -> None:
+        """The call of these was cancelled."""
+        now = self._clock()
+        self._settle(now)
+        told = None if isinstance(error, asyncio.CancelledError) else error
+        for record in records:
+            since = self._open.pop(record, None)
+            number = self._next_attempt.pop(record, 1)
+            if since is not None:
+                self._put(Attempts([record], since, now, Outcome.CANCELLED, number, told))
+
+    # --- iteration -------------------------------------------------------------------------------
+
+    def delivered(self, batch: PollResult) -> None:
+        """A step returns this to a loop."""
+        if not batch.records:
+            return
+        now = self._clock()
+        if self._manual:
+            self._put(Attempts(list(batch.records), now, now, Outcome.DELIVERED, None))
+        else:
+            self._delivered.update(dict.fromkeys(batch.records, now))
+
+    def asked(self, *, counts: bool) -> None:
+        """The next step starts. With acks nothing counts by that."""
+        if not self._delivered or self._facts["commit_mode"] == "ack":
+            return
+        if counts:
+            self._put(
+                Attempts(
+                    list(self._delivered),
+                    list(self._delivered.values()),
+                    self._clock(),
+                    attempt=None,
+                )
+            )
+        self._delivered.clear()
+
+    def submitted(self, record: Record) -> None:
+        """A task takes it over."""
+        self._delivered.pop(record, None)
+
+    def completed(self, record: Record) -> None:
+        """It is done."""
+        since = self._delivered.pop(record, None)
+        if since is not None:
+            self._put(Attempts([record], since, self._clock(), attempt=None))
+
+    # --- the group -------------------------------------------------------------------------------
+
+    def notified(self, notify: Notify) -> None:
+        """Partitions were assigned, released or lost."""
+        kind = _NOTICES[notify.kind]
+        for partition in sorted(notify.partitions):
+            self._tell(kind, partition, self._position(partition))
+        if kind is not Kind.ASSIGN:
+            self._forget(notify.partitions)
+
+    def _forget(self, gone: frozenset[TopicPartition]) -> None:
+        """Attempts that wait for their turn in vain."""
+        if self._next_attempt:
+            waiting = [r for r in self._next_attempt if r not in self._open]
+            for record in waiting:
+                if record.topic_partition in gone:
+                    del self._next_attempt[record]
+
+    def happened(self, event: Emit) -> None:
+        """An event of the core."""
+        fields = event.fields
+        match event.event:
+            case "revoke requested":
+                for name in _strings(fields["partitions"]):
+                    self._tell(Kind.REVOKE_BEGIN, _partition(name))
+            case "revoke withdrawn":
+                self._tell(Kind.WITHDRAWN, _partition(str(fields["partition"])))
+            case "position is set":
+                offset = fields["offset"]
+                assert isinstance(offset, int)
+                self._tell(Kind.RESET, _partition(str(fields["partition"])), offset)
+            case _:
+                pass
+
+    def _tell(self, kind: Kind, partition: TopicPartition, offset: int | None = None) -> None:
+        assert self._group is not None
+        us = self._group.group_metadata()
+        self._put(
+            Fact(kind, self._clock(), *partition, offset, us.member_id or None, us.generation)
+        )
+
+    def _position(self, partition: TopicPartition) -> int | None:
+        assert self._group is not None
+        try:
+            return self._group.position(partition)
+        except IllegalStateError:
+            return None  # it is not ours any more
+
+    def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
+        """A commit was answered, or may have been carried out without an answer."""
+        now = self._clock()
+        if isinstance(reply, Failed):
+            if reply.kind is FailureKind.UNREACHABLE:
+                return
+            taken, outcome = {e.partition for e in request.entries}, Outcome.UNKNOWN
+        else:
+            answer = reply.message
+            if not isinstance(answer, OffsetCommitResponse):
+                return
+            taken = {tp for tp, error in answer.errors if error is ErrorCode.none}
+            outcome = Outcome.OK
+        for entry in request.entries:
+            if entry.partition in taken:
+                member, generation = request.member_id or None, request.generation
+                topic, number = entry.partition
+                offset = entry.offset
+                fact = Fact(Kind.COMMIT, now, topic, number, offset, member, generation, outcome)
+                self._put(fact)
+
+
+class _Requests:
+    """Requests, of which commits wait for the journal."""
+
+    def __init__(self, requests: Requests, recorder: Recorder) -> None:
+        self._requests = requests
+        self._recorder = recorder
+
+    def reset(self, node: Node, channel: CoreChannel) -> None:
+        """Drop one connection."""
+        self._requests.reset(node, channel)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._requests.close()
+
+    async def request(self, send: Send) -> Replied | Failed:
+        """Send one request; a commit when what it covers is on disk."""
+        message = send.message
+        if not isinstance(message, OffsetCommitRequest):
+            return await self._requests.request(send)
+        try:
+            async with asyncio.timeout(send.timeout):
+                await self._recorder.flush()
+        except TimeoutError:
+            what = f"the journal was not on disk within {send.timeout:g} s"
+            return Failed(send.request_id, FailureKind.UNREACHABLE, what)
+        reply = await self._requests.request(send)
+        self._recorder.committed(message, reply)
+        return reply
+
+
+def _strings(names: object) -> Iterable[str]:
+    assert isinstance(names, list)
+    return map(str, names)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _partition(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
