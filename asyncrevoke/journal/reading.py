@@ -120,7 +120,7 @@ def _state(
     begin = table.filter(pc.equal(table["kind"], Kind.BEGIN.value))
     ended = pc.any(pc.equal(table["kind"], Kind.END.value)).as_py() is True
     times = pc.min_max(table["at_us"]).as_py()
-    facts = json.loads(begin["facts"][0].as_py()) if begin.num_rows else {}
+    facts: dict[str, Any] = json.loads(begin["facts"][0].as_py()) if begin.num_rows else {}
     return SessionState(
         session.folder.name,
         facts,
