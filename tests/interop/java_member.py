@@ -109,15 +109,19 @@ class JavaMember:
 def java_command(
     properties: Path, bootstrap_servers: str, topic: str, group_id: str, assignors: Sequence[str]
 ) -> list[str]:
-    """What starts a VerifiableConsumer; ``properties`` is a file of client properties."""
+    """What starts a VerifiableConsumer, without ``assignors`` one by KIP-848; ``properties`` is a
+    file of client properties."""
     package = "org.apache.kafka.clients.consumer"
     strategies = ",".join(f"{package}.{_ASSIGNORS[assignor]}" for assignor in assignors)
+    protocol = ["--group-protocol", "consumer"]
+    if assignors:
+        protocol = ["--assignment-strategy", strategies, "--session-timeout", "10000"]
     return [
         *(str(find_java().path), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
         *("-cp", class_path(tools=True), "org.apache.kafka.tools.VerifiableConsumer"),
         *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", group_id),
-        *("--assignment-strategy", strategies),
-        *("--reset-policy", "earliest", "--session-timeout", "10000", "--verbose"),
+        *protocol,
+        *("--reset-policy", "earliest", "--verbose"),
         *("--command-config", str(properties)),
     ]
 

@@ -100,14 +100,14 @@ class Group:
     # --- members ---------------------------------------------------------------------------------
 
     async def join(self, client: Client, *assignors: str) -> Member:
-        """Start a member."""
+        """Start a member; without assignors one by KIP-848."""
         number = len(self.members) + len(self.ended)
         name = f"{client}-{number}"
         if client == "java":
             properties = self._folder / f"{name}.properties"
-            properties.write_text(
-                f"heartbeat.interval.ms=300\nclient.id={name}\n", encoding="utf-8"
-            )
+            # By KIP-848 the broker says how often.
+            often = "heartbeat.interval.ms=300\n" if assignors else ""
+            properties.write_text(f"{often}client.id={name}\n", encoding="utf-8")
             command = java_command(properties, self._bootstrap, self.topic, self.name, assignors)
         else:
             options = {
@@ -137,6 +137,14 @@ class Group:
         member.owned.clear()
         self.members.remove(member)
         self.ended.append(member)
+
+    async def ends_by_itself(self, member: Member) -> str:
+        """Wait until a member fails; what it wrote to its log."""
+        async with asyncio.timeout(DEADLINE):
+            await member.reading
+        self.members.remove(member)
+        self.ended.append(member)
+        return (self._folder / f"{member.name}.log").read_text("utf-8", "replace")
 
     # --- what must hold --------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 It prints what it does in the words of Kafka's VerifiableConsumer, one JSON object a line, commits
 what it has printed after each poll and before it gives anything up, and leaves upon SIGTERM.
+Without ``assignors`` it is a member by KIP-848.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -93,15 +94,20 @@ async def ours(options: Mapping[str, Any], stop: asyncio.Event) -> None:
         def on_partitions_lost(self, lost: Iterable[Any]) -> None:
             tell_partitions("partitions_lost", lost)
 
+    protocol: dict[str, Any] = {"group_protocol": "consumer"}
+    if options["assignors"]:
+        protocol = {
+            "assignors": tuple(options["assignors"]),
+            "session_timeout": SESSION_MS / 1000,
+        }
     consumer = Consumer(
         options["topic"],
         listener=Listener(),
         bootstrap_servers=options["bootstrap_servers"],
         group_id=options["group_id"],
         client_id=options["client_id"],
-        assignors=tuple(options["assignors"]),
-        session_timeout=SESSION_MS / 1000,
         heartbeat_interval=HEARTBEAT_MS / 1000,
+        **protocol,
     )
 
     async def end() -> None:
@@ -178,17 +184,22 @@ async def aiokafka(options: Mapping[str, Any], stop: asyncio.Event) -> None:
 def librdkafka(options: Mapping[str, Any], stop: threading.Event) -> None:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    cooperative = options["assignors"] == ["cooperative-sticky"]
+    cooperative = options["assignors"] in (["cooperative-sticky"], [])
+    protocol = {"group.protocol": "consumer"}
+    if options["assignors"]:
+        protocol = {
+            "partition.assignment.strategy": ",".join(options["assignors"]),
+            "session.timeout.ms": str(SESSION_MS),
+            "heartbeat.interval.ms": str(HEARTBEAT_MS),
+        }
     consumer: Any = Consumer(
         {
             "bootstrap.servers": options["bootstrap_servers"],
             "group.id": options["group_id"],
             "client.id": options["client_id"],
-            "partition.assignment.strategy": ",".join(options["assignors"]),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
+            **protocol,
         }
     )
 
