@@ -147,24 +147,27 @@ def _fill_by_rack(
     which there are ``extra`` in all.
     """
     left: list[TopicPartition] = []
+    low, high = racks.turns(below), racks.turns(above)
     turn = 0
     for tp in racks.fewest_first(free):
-        if (index := racks.next_beside(tp, below, turn)) is not None:
-            member_id = below[index]
+        if (found := low.beside(tp, turn)) is not None:
+            place, member_id = found
             shares[member_id].append(tp)
             if len(shares[member_id]) >= share:
-                del below[index]
+                low.remove(place)
                 if extra:
-                    above.append(member_id)
-            else:
-                index += 1
-            turn = index % len(below) if below else 0
-        elif (index := racks.next_beside(tp, above, 0)) is not None:
-            shares[above[index]].append(tp)
-            del above[index]
+                    high.append(member_id)
+            turn = place + 1
+        elif (found := high.beside(tp)) is not None:
+            place, member_id = found
+            shares[member_id].append(tp)
+            high.remove(place)
             extra -= 1
             if not extra:
-                above.clear()
+                high.clear()
         else:
             left.append(tp)
+    below[:] = low
+    above.clear()
+    above.extend(high)
     return left

@@ -57,26 +57,37 @@ class Claims:
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
-        claimants: dict[TopicPartition, list[tuple[int, str]]] = {}
-        for member in members:
-            generation = generation_of(member.subscription)
-            for partition in dict.fromkeys(member.subscription.owned):
-                claimants.setdefault(partition, []).append((generation, member.member_id))
-        self._claimants = {
-            partition: frozenset(member_id for _, member_id in claims)
-            for partition, claims in claimants.items()
-        }
         self.owners: dict[TopicPartition, str] = {}
-        for partition, claims in claimants.items():
+        # Nearly every partition has one claimant: lists are kept of the others alone.
+        first: dict[TopicPartition, tuple[int, str]] = {}
+        disputed: dict[TopicPartition, list[tuple[int, str]]] = {}
+        for member in members:
+            claim = (generation_of(member.subscription), member.member_id)
+            for partition in dict.fromkeys(member.subscription.owned):
+                other = first.setdefault(partition, claim)
+                if other is claim:
+                    self.owners[partition] = member.member_id
+                else:
+                    disputed.setdefault(partition, [other]).append(claim)
+        self._disputed = {
+            partition: frozenset(member_id for _, member_id in claims)
+            for partition, claims in disputed.items()
+        }
+        for partition, claims in disputed.items():
             highest = max(claims)
             if all(other is highest or other[0] < highest[0] for other in claims):
                 self.owners[partition] = highest[1]
+            else:
+                del self.owners[partition]
 
     def bar(self, partition: TopicPartition, member_id: str) -> str | None:
         """Who else claims the partition, so that ``member_id`` may not be given it yet."""
-        claimants = self._claimants.get(partition)
-        if claimants is None or self.owners.get(partition) == member_id:
+        owner = self.owners.get(partition)
+        if owner == member_id:
             return None
+        claimants = self._disputed.get(partition)
+        if claimants is None:
+            return owner
         others = claimants - {member_id}
         return min(others) if others else None
 

@@ -6,10 +6,11 @@ reading across. The assignors give it such partitions where that keeps the share
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from asyncrevoke.core.assignors.assignor import Member
     from asyncrevoke.model import TopicPartition
@@ -57,14 +58,61 @@ class Racks:
             partitions, key=lambda tp: sum(beside.get(rack, 0) for rack in self._of_partition[tp])
         )
 
-    def next_beside(
-        self, partition: TopicPartition, member_ids: Sequence[str], first: int
-    ) -> int | None:
-        """The index of the first member in the partition's racks, beginning at ``first`` and going
-        round. One without a rack is not beside anything."""
-        found = self._of_partition.get(partition, _NONE)
-        for turn in range(len(member_ids)):
-            index = (first + turn) % len(member_ids)
-            if self._of_member.get(member_ids[index]) in found:
-                return index
-        return None
+    def turns(self, member_ids: Iterable[str]) -> Turns:
+        """Members in this order, to be found by rack."""
+        return Turns(self._of_member, self._of_partition, member_ids)
+
+
+class Turns:
+    """Members in an order, who may be removed and added at the end.
+
+    Each has a place, which stays the same; a member without a rack is beside nothing.
+    """
+
+    def __init__(
+        self,
+        racks: Mapping[str, str],
+        partitions: Mapping[TopicPartition, frozenset[str]],
+        member_ids: Iterable[str],
+    ) -> None:
+        self._racks = racks
+        self._partitions = partitions
+        self._members: dict[int, str] = {}
+        self._places: dict[str, list[int]] = {}
+        self._next = 0
+        for member_id in member_ids:
+            self.append(member_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members.values())
+
+    def append(self, member_id: str) -> None:
+        """Add one at the end."""
+        place, self._next = self._next, self._next + 1
+        self._members[place] = member_id
+        if (rack := self._racks.get(member_id)) is not None:
+            self._places.setdefault(rack, []).append(place)
+
+    def remove(self, place: int) -> None:
+        """Remove the one at this place."""
+        places = self._places[self._racks[self._members.pop(place)]]
+        del places[bisect_left(places, place)]
+
+    def clear(self) -> None:
+        """Remove all."""
+        self._members.clear()
+        self._places.clear()
+
+    def beside(self, partition: TopicPartition, first: int = 0) -> tuple[int, str] | None:
+        """The first member in the partition's racks, from the place ``first`` on and going round;
+        with its place."""
+        found: list[tuple[bool, int]] = []
+        for rack in self._partitions.get(partition, _NONE):
+            if places := self._places.get(rack):
+                index = bisect_left(places, first)
+                place = places[index] if index < len(places) else places[0]
+                found.append((place < first, place))
+        if not found:
+            return None
+        _, place = min(found)
+        return place, self._members[place]
