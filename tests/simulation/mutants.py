@@ -425,6 +425,29 @@ def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroupMembership, "is_verdict", is_verdict)
 
 
+def stages_too_early(patch: pytest.MonkeyPatch) -> None:
+    def released(self: StagedRelease, now: float) -> None:
+        if not self._outbox.has_timer("staged-release"):
+            at = self._joined_at + 0.8 * max(1.0, 2 * self._took)
+            self._outbox.set_timer("staged-release", max(now, at), self._on_due)
+
+    patch.setattr(StagedRelease, "released", released)
+
+
+def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
+    def has_changed(_self: leader.Leader) -> bool:
+        return False
+
+    patch.setattr(leader.Leader, "has_changed", has_changed)
+
+
+def partitions_are_added_late(schedule: Schedule) -> Schedule:
+    """When all have joined, topics grow, and nobody joins or leaves any more."""
+    members = tuple(dataclasses.replace(member, at=0.1) for member in schedule.members)
+    grown = tuple(Incident(5.0 + n, Kind.PARTITIONS, n) for n in range(2))
+    return dataclasses.replace(schedule, members=members, incidents=grown, duration=9.0)
+
+
 BY_EPOCHS = GroupMode.CONSUMER
 
 MUTANTS = [
@@ -539,6 +562,18 @@ MUTANTS = [
         joins_for_each_release,
         ("I16",),
         tweak=many_partitions_and_unequal_drains,
+    ),
+    Mutant(
+        "stages a little too early",
+        stages_too_early,
+        ("I16",),
+        tweak=many_partitions_and_unequal_drains,
+    ),
+    Mutant(
+        "a leader that does not watch its topics",
+        leader_does_not_watch_its_topics,
+        ("I14",),
+        tweak=partitions_are_added_late,
     ),
     Mutant(
         "keeps other partitions in each round",

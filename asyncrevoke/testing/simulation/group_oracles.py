@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, Notify, NotifyKind, Replied, Send
+from asyncrevoke.core.effects import Emit, Failed, Notify, NotifyKind, Replied, Send
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -73,6 +73,11 @@ class GroupOracles:
             self._owed.pop(view.member.client, None)
         elif isinstance(message, ConsumerGroupHeartbeatRequest):
             self._heartbeat_sent(view, send.request_id, message)
+
+    def emitted(self, view: View, emit: Emit) -> None:
+        """A member writes a line into its log."""
+        if emit.event == "joining":
+            self._staging.decided(view, emit.fields["reason"])
 
     def _heartbeat_sent(
         self, view: View, request_id: int, message: ConsumerGroupHeartbeatRequest

@@ -78,6 +78,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 tickets.add(effect.ticket)
             case Emit():
                 self.books.note(member.client, effect)
+                self.group.emitted(view, effect)
             case SetTimer():
                 if not (effect.at < float("inf") and effect.spread >= 0):
                     raise Violation("timers", f"client {member.client}: {effect}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STAGED = "some partitions were released"
 LEAST_INTERVAL = 1.0
 _SLACK = 0.05
+_ROUNDING = 1e-6
 
 
 class StagingOracle:
@@ -34,26 +35,35 @@ class StagingOracle:
 
     def joined(self, view: View, message: JoinGroupRequest) -> None:
         """A member sends a JoinGroup that it has not sent before."""
-        client, now = view.member.client, self._books.clock.now
+        client = view.member.client
         topics = decode_subscription(message.protocols[0][1]).topics
         if topics:
             self._topics.add(topics)
         if message.reason == STAGED:
             self._books.counts["staged joins"] += 1
             self._staged.add(client)
-            since = now - self._joined[client]
-            # The core counts from its decision, which a lost coordinator may have kept from being
-            # carried out at once.
-            if since < self._interval(client) / 2:
-                raise Violation("I16", f"client {client} joins by itself again after {since:.3f} s")
         else:
             self._staged.discard(client)
+
+    def decided(self, view: View, reason: object) -> None:
+        """A member has decided to join, which an unknown coordinator may put off.
+
+        By its own clock, which may have jumped.
+        """
+        client, now = view.member.client, view.member.now
+        if reason == STAGED:
+            since, least = now - self._joined[client], self._interval(client)
+            if since < least - _ROUNDING:
+                raise Violation(
+                    "I16",
+                    f"client {client} joins by itself again after {since:.3f} s, not {least:.3f}",
+                )
         self._joined[client] = now
 
     def synced(self, view: View, given: frozenset[TopicPartition]) -> None:
         """A member is about to learn of its assignment."""
         client = view.member.client
-        self._took[client] = self._books.clock.now - self._joined[client]
+        self._took[client] = view.member.now - self._joined[client]
         # Who does not want the same topics as the others may have to give more than its share.
         if client not in self._staged or view.closing or len(self._topics) > 1:
             return
