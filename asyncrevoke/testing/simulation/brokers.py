@@ -68,6 +68,9 @@ class Brokers:
     ) -> None:
         self.group = group
         self.topics: dict[str, list[PartitionLog]] = {}
+        self._partitions: list[TopicPartition] = []
+        # Cleared whenever a topic, or a leader, changes.
+        self._described: dict[str, TopicMetadata] = {}
         self.coordinator = 0
         self.count = count
         self._clock = clock
@@ -90,9 +93,15 @@ class Brokers:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, or add partitions so that it has so many."""
+        self._described.clear()
         logs = self.topics.setdefault(name, [])
         while len(logs) < partitions:
             logs.append(PartitionLog(len(logs) % self.count))
+        self._partitions = [
+            TopicPartition(topic, number)
+            for topic, logs in self.topics.items()
+            for number in range(len(logs))
+        ]
 
     def log(self, partition: TopicPartition) -> PartitionLog | None:
         """The log of a partition, None if there is no such partition."""
@@ -105,11 +114,7 @@ class Brokers:
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition there is."""
-        return [
-            TopicPartition(name, number)
-            for name, logs in self.topics.items()
-            for number in range(len(logs))
-        ]
+        return self._partitions
 
     # --- brokers come and go ---------------------------------------------------------------------
 
@@ -139,6 +144,7 @@ class Brokers:
     def stop(self, broker: int) -> None:
         """A broker is killed. Its partitions and its group go to another one, if there is one."""
         self._up[broker] = False
+        self._described.clear()
         for logs in self.topics.values():
             for log in logs:
                 if log.leader_id == broker:
@@ -151,6 +157,7 @@ class Brokers:
     def start(self, broker: int) -> None:
         """It comes back, and leads what nobody else could."""
         self._up[broker] = True
+        self._described.clear()
         for logs in self.topics.values():
             for log in logs:
                 if not self._up[log.leader_id]:
@@ -254,6 +261,12 @@ class Brokers:
         )
 
     def _describe(self, name: str) -> TopicMetadata:
+        found = self._described.get(name)
+        if found is None:
+            found = self._described[name] = self._describe_anew(name)
+        return found
+
+    def _describe_anew(self, name: str) -> TopicMetadata:
         logs = self.topics.get(name)
         if logs is None:
             return TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name=name)

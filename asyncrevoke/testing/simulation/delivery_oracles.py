@@ -154,15 +154,11 @@ class DeliveryOracles:
                 )
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
-        if not self._may_commit(view):
+        others = self._books.holders.get(partition, ())
+        if len(others) < 2 or not self._may_commit(view):
             return
-        for other in self._books.views.values():
-            if (
-                other is not view
-                and partition in other.held
-                and other.member.alive
-                and self._may_commit(other)
-            ):
+        for other in others:
+            if other is not view and other.member.alive and self._may_commit(other):
                 raise Violation(
                     "I8",
                     f"client {view.member.client} gets {name(partition)}, which client "

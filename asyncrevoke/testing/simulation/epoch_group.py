@@ -10,6 +10,7 @@ Everything is in the log before it is answered, so that a coordinator that is lo
 from __future__ import annotations
 
 import enum
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,8 @@ class EpochGroup:
         self._target: dict[str, frozenset[TopicPartition]] = {}
         self._assigned_at = float("-inf")
         self._assigned_by: dict[str, int] = {}
+        # Whose client has what, and whatever it has to give up.
+        self._owners: dict[TopicPartition, int] = {}
         # Since which epoch of its member a partition is what it is.
         self._since: dict[TopicPartition, int] = {}
         self._offsets = GroupOffsets()
@@ -211,6 +214,7 @@ class EpochGroup:
             self._target[member_id] = self._target.pop(former)
         member.member_id, member.client = member_id, client
         member.epoch = member.previous_epoch = 0
+        self._owners |= dict.fromkeys(sorted(member.assigned | member.pending), client)
         self.events.member_replaced(old, client)
         return member
 
@@ -239,11 +243,11 @@ class EpochGroup:
             self._remove(member)
         else:
             member.epoch = LEAVE_STATIC_EPOCH
-            member.pending = frozenset()
+            before, member.pending = member.assigned | member.pending, frozenset()
             member.state = MemberState.STABLE
             if member.rebalance is not None:
                 member.rebalance.cancel()
-            self._tell()
+            self._tell(member, before)
         return ConsumerGroupHeartbeatResponse(
             error=ErrorCode.none, member_id=request.member_id, member_epoch=request.member_epoch
         )
@@ -252,7 +256,6 @@ class EpochGroup:
 
     def _bump(self) -> None:
         self.generation += 1
-        self.rebalances += 1
 
     def _topics_have_grown(self) -> bool:
         return any(self.partitions(topic) != count for topic, count in self._assigned_by.items())
@@ -266,6 +269,7 @@ class EpochGroup:
         self._assigned_at = self.clock.now
         self._target_epoch = self.generation
         self._target = self._plan()
+        self.rebalances += 1
 
     def _subscribed(self, member: EpochMember) -> tuple[str, ...]:
         return member.topics
@@ -274,20 +278,24 @@ class EpochGroup:
         members = list(self.members.values())
         topics = sorted({topic for member in members for topic in self._subscribed(member)})
         self._assigned_by = {topic: self.partitions(topic) for topic in topics}
+        had = {tp: id_ for id_, theirs in self._target.items() for tp in theirs}
         plan: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self.members}
         for topic, count in self._assigned_by.items():
-            readers = [member for member in members if topic in self._subscribed(member)]
+            readers = [m.member_id for m in members if topic in self._subscribed(m)]
+            # Each reader's load as it was when it was last looked at: it can only have grown.
+            loads = [(len(plan[reader]), place) for place, reader in enumerate(readers)]
+            heapq.heapify(loads)
+            of_topic = dict.fromkeys(readers, 0)
             most = -(-count // len(readers))
             for number in range(count):
                 partition = TopicPartition(topic, number)
-                owners = [
-                    m.member_id
-                    for m in readers
-                    if partition in self._target.get(m.member_id, ())
-                    and sum(tp.topic == topic for tp in plan[m.member_id]) < most
-                ]
-                fewest = min(readers, key=lambda m: len(plan[m.member_id])).member_id
-                plan[owners[0] if owners else fewest].add(partition)
+                chosen = had.get(partition, "")
+                if of_topic.get(chosen, most) >= most:
+                    while (load := len(plan[readers[loads[0][1]]])) > loads[0][0]:
+                        heapq.heapreplace(loads, (load, loads[0][1]))
+                    chosen = readers[loads[0][1]]
+                of_topic[chosen] += 1
+                plan[chosen].add(partition)
         return {member_id: frozenset(given) for member_id, given in plan.items()}
 
     def _reconcile(self, member: EpochMember, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -308,19 +316,16 @@ class EpochGroup:
         self, member: EpochMember, epoch: int, owned: frozenset[TopicPartition] | None
     ) -> None:
         target = self._target.get(member.member_id, frozenset())
+        before = member.assigned | member.pending
         kept, pending = member.assigned & target, member.assigned - target
         was = (member.state, member.epoch, member.pending)
         if pending and (owned is None or owned & pending):
             member.state = MemberState.UNREVOKED
             member.assigned, member.pending = kept, pending
         else:
-            taken = {
-                partition
-                for other in self.members.values()
-                if other is not member
-                for partition in other.assigned | other.pending
-            }
-            free = (target - kept) - taken
+            free = frozenset(
+                tp for tp in target - kept if self._owners.get(tp) in (None, member.client)
+            )
             member.state = MemberState.UNRELEASED if target - kept - free else MemberState.STABLE
             member.assigned, member.pending = kept | free, frozenset()
             epoch = self._target_epoch
@@ -333,16 +338,14 @@ class EpochGroup:
             member.pending,
         ):
             self._arm_rebalance(member)
-        self._tell()
+        self._tell(member, before)
 
-    def _tell(self) -> None:
-        self.events.owned(
-            {
-                partition: member.client
-                for member in self.members.values()
-                for partition in sorted(member.assigned | member.pending)
-            }
-        )
+    def _tell(self, member: EpochMember, before: frozenset[TopicPartition]) -> None:
+        now = member.assigned | member.pending
+        for partition in before - now:
+            del self._owners[partition]
+        self._owners |= dict.fromkeys(now - before, member.client)
+        self.events.owned(self._owners)
 
     # --- timers ----------------------------------------------------------------------------------
 
@@ -374,8 +377,10 @@ class EpochGroup:
         self._cancel(member)
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
+        before = member.assigned | member.pending
+        member.assigned = member.pending = frozenset()
         self._bump()
-        self._tell()
+        self._tell(member, before)
 
     @staticmethod
     def _cancel(member: EpochMember) -> None:

@@ -284,16 +284,23 @@ class GroupOracles:
                 if partition in view.held:
                     raise Violation("I12", f"client {client}: {name(partition)} is assigned twice")
                 found = view.held[partition] = Holding(books.clock.now, partition in view.unset)
+                books.holders.setdefault(partition, []).append(view)
                 self._deliveries.assigned(view, partition, found)
             elif notice.kind is NotifyKind.REVOKED:
-                holding = view.held.pop(partition, None)
+                holding = self._give_up(view, partition)
                 if holding is None:
                     raise Violation(
                         "I12", f"client {client}: {name(partition)} is revoked, and was not its"
                     )
                 self._released(view, partition, holding)
             else:
-                self._lost(view, partition, view.held.pop(partition, None))
+                self._lost(view, partition, self._give_up(view, partition))
+
+    def _give_up(self, view: View, partition: TopicPartition) -> Holding | None:
+        holding = view.held.pop(partition, None)
+        if holding is not None:
+            self._books.holders[partition].remove(view)
+        return holding
 
     def _released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         self._deliveries.released(view, partition, holding)

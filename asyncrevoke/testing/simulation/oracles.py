@@ -102,6 +102,8 @@ class Books:
         self.brokers = brokers
         self.network = network
         self.views: dict[int, View] = {}
+        # Who has which partition: the other side of what each view holds.
+        self.holders: dict[TopicPartition, list[View]] = {}
         self.excuses: dict[int, str] = {}
         self.counts: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()

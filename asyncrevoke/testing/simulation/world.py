@@ -23,6 +23,8 @@ from asyncrevoke.testing.simulation.oracles import Books, Violation
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, MemberPlan, Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.testing.simulation.schedule import Incident
 
 _GROUP = "group"
@@ -53,6 +55,7 @@ class World:
         self.faults = Faults(self)
         self.applications: dict[int, Application] = {}
         self.closing = False
+        self.producing_until = 0.0
         self._producer = self.rng("producer")
         self._joins = self.rng("joins")
         for index, partitions in enumerate(schedule.topics):
@@ -96,21 +99,20 @@ class World:
         schedule, client = self.schedule, len(self.applications)
         if schedule.static and instance_id is None:
             instance_id = f"static{client}"
-        config = ConsumerConfig.from_options(
-            bootstrap_servers="broker-0:9092",
-            group_id=_GROUP,
-            group_instance_id=instance_id,
-            auto_offset_reset=schedule.reset,
-            rebalance_timeout=schedule.rebalance_timeout,
-            revoke_timeout=schedule.revoke_timeout,
-            close_timeout=_CLOSE_TIMEOUT,
-            request_timeout=5.0,
-            metadata_max_age=5.0,
-            commit_interval=0.7,
-            completion_map=self.rng(f"map {client}").choice(_MAP_SIZES),
+        options: dict[str, object] = {
+            "bootstrap_servers": "broker-0:9092",
+            "group_id": _GROUP,
+            "group_instance_id": instance_id,
+            "auto_offset_reset": schedule.reset,
+            "rebalance_timeout": schedule.rebalance_timeout,
+            "revoke_timeout": schedule.revoke_timeout,
+            "close_timeout": _CLOSE_TIMEOUT,
+            "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
             **OPTIONS[shape],
+            **self.pace_options(),
             **self._protocol_options(assignors),
-        )
+        }
+        config = ConsumerConfig.from_options(**options)
         rng = self.rng(f"member {client}")
         core = self.make_core(config, client)
         member = Member(self.clock, self.network, self.judge, client, rng, config, core)
@@ -123,6 +125,10 @@ class World:
         member.take_effects()
         application.start()
         return application
+
+    def pace_options(self) -> Mapping[str, object]:
+        """How often members ask and commit: all of it often, since schedules are short."""
+        return {"request_timeout": 5.0, "metadata_max_age": 5.0, "commit_interval": 0.7}
 
     def _protocol_options(self, assignors: tuple[str, ...] | None) -> dict[str, object]:
         if self.schedule.mode is GroupMode.CONSUMER:
@@ -150,7 +156,8 @@ class World:
             clock.at(incident.at, partial(self._befall, incident))
         if schedule.loss:
             self.faults.lose_requests(schedule.loss)
-        self._produce()
+        self.producing_until = schedule.duration
+        self.produce()
         clock.run_until(schedule.duration)
         self.faults.end()
         self._come_to_rest()
@@ -160,7 +167,8 @@ class World:
         self.books.note(-1, incident)
         self.faults.befall(incident)
 
-    def _produce(self) -> None:
+    def produce(self) -> None:
+        """Write batches into partitions drawn by chance, before ``producing_until``."""
         rng = self._producer
         partition = rng.choice(self.brokers.partitions())
         log = self.brokers.log(partition)
@@ -168,8 +176,8 @@ class World:
         count = rng.choice((0, 1, 1, 2, 3, 8))
         log.append(count, hole=rng.choice((0, 0, 0, 1, 5)) if count else 1)
         pause = self.schedule.produce_every * rng.random()
-        if self.clock.now + pause < self.schedule.duration:
-            self.clock.after(pause, self._produce)
+        if self.clock.now + pause < self.producing_until:
+            self.clock.after(pause, self.produce)
 
     def _come_to_rest(self) -> None:
         schedule = self.schedule
