@@ -97,7 +97,7 @@ class FetchAnswers:
         if self._unauthorized:
             self.on_error(now, TopicAuthorizationError(self._unauthorized))
         for partition, asked in flight.asked.items():
-            if partition not in answered and not asked.source.removed:
+            if not flight.partial and partition not in answered and not asked.source.removed:
                 self._wait(now, asked.source, "the answer leaves it out")
         return served, fruitless and not served
 

@@ -23,19 +23,27 @@ class FetchBudget:
         self._smallest = max(1, min(_SMALLEST_FETCH, config.buffer_memory // 16))
         self._reserved = 0
         self.used = 0
+        # Sources that hold anything.
+        self._holders = 0
         self.share(1, 1)
 
     def share(self, partitions: int, nodes: int) -> None:
         """Set the water marks of each partition, by how many there are."""
+        self._partitions = partitions
+        # Two fetches may be under way at each node.
+        self._node_share = max(self._config.buffer_memory // (2 * max(nodes, 1)), self._smallest)
+        self._set_marks()
+
+    def _set_marks(self) -> None:
+        # What is quiet needs no share; there is always one for another that gets something.
+        sharers = max(min(self._partitions, self._holders + 1), 1)
         config = self._config
-        memory = config.buffer_memory // max(partitions, 1)
-        self._low = max(1, -(-_PREFETCH * config.max_poll_records // max(partitions, 1)))
+        memory = config.buffer_memory // sharers
+        self._low = max(1, -(-_PREFETCH * config.max_poll_records // sharers))
         # While half of an answer is worked on the next one is fetched, or small records would
         # leave us waiting for the broker at each round.
         self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
         self._most_bytes = max(memory, 1)
-        # Two fetches may be under way at each node.
-        self._node_share = max(config.buffer_memory // (2 * max(nodes, 1)), self._smallest)
 
     def is_hungry(self, source: FetchSource, buffer: RecordBuffer) -> bool:
         """Whether to fetch for it: from below the low mark until above the high one, twice that."""
@@ -62,8 +70,11 @@ class FetchBudget:
         self._count(source, 0)
 
     def _count(self, source: FetchSource, size: int) -> None:
-        self.used += size - source.counted
-        source.counted = size
+        before, source.counted = source.counted, size
+        self.used += size - before
+        if (before == 0) is not (size == 0):
+            self._holders += 1 if size else -1
+            self._set_marks()
 
     @property
     def is_scarce(self) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from asyncrevoke.core.buffer import RecordBuffer
 from asyncrevoke.core.effects import Channel, Node
+from asyncrevoke.core.fetch_session import FetchSession
 from asyncrevoke.core.fetch_source import FIRST_BACKOFF, FetchSource
 from asyncrevoke.model import TopicPartition
 
@@ -32,7 +33,8 @@ class Asked(NamedTuple):
 
 class Flight(NamedTuple):
     """A fetch under way. ``reserved`` is the bytes that its answer may bring; ``scarce`` says
-    that they go beyond the budget."""
+    that they go beyond the budget, ``session`` is the one that it belongs to, and ``partial`` says
+    that its answer leaves out what has not changed."""
 
     node: Node
     channel: Channel
@@ -41,6 +43,8 @@ class Flight(NamedTuple):
     reserved: int
     scarce: bool
     asked: Mapping[TopicPartition, Asked]
+    session: FetchSession | None = None
+    partial: bool = False
 
 
 class Lane:
@@ -59,6 +63,7 @@ class Lane:
         "hungry",
         "node_id",
         "not_before",
+        "session",
         "widest",
     )
 
@@ -68,6 +73,8 @@ class Lane:
         self.hungry: dict[FetchSource, None] = {}
         self.full: dict[FetchSource, None] = {}
         self.flights: dict[Channel, Flight] = {}
+        # Of the long poll; what is busy changes with each fetch.
+        self.session = FetchSession()
         self.not_before = 0.0
         # Bytes that an answer may bring over this link, None without a limit.
         self.widest: int | None = None

@@ -14,12 +14,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, FailureKind
+from asyncrevoke.core.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.epoch_checks import EpochChecks
 from asyncrevoke.core.fair_share import FairShare
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
 from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
+from asyncrevoke.core.fetch_session import WORTH_A_SESSION, Named
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.waiting import WaitLog
@@ -41,6 +42,13 @@ if TYPE_CHECKING:
 _TIMER = "fetching"
 _NEVER = float("inf")
 _UNLIMITED = 2**62
+_NO_SUCH_SESSION = frozenset(
+    (
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    )
+)
 # Nobody tells us when a partition may flow again, so we look; not at every event.
 _LOOK_EVERY = 0.01
 
@@ -293,31 +301,40 @@ class Fetching:
         channel, max_wait, sources = lane.next_fetch(now, config.fetch_max_wait)
         most = min(config.max_partition_fetch_bytes, lane.widest or _UNLIMITED)
         asked: dict[TopicPartition, Asked] = {}
-        partitions: list[FetchPartition] = []
+        wanted: dict[TopicPartition, FetchPartition] = {}
         for source in sources:
             buffer = source.instance.buffer
             if buffer is None or not source.may_flow:
                 source.move_to(self._parked)
             elif not (scarce and buffer.buffered):
                 partition = source.request(buffer, most)
-                partitions.append(partition)
+                wanted[partition.partition] = partition
                 asked[partition.partition] = Asked(source, buffer, partition.offset)
                 source.move_to(None)
                 source.in_flight = True
         if not asked:
             return False
         max_bytes = self._budget.reserve(len(asked), lane.widest)
-        flight = Flight(node, channel, now, max_wait, max_bytes, scarce, asked)
+        named, session = Named(0, -1, tuple(wanted.values()), ()), None
+        if channel is Channel.FETCH and (lane.session.is_open or len(asked) >= WORTH_A_SESSION):
+            session = lane.session
+            named = session.name(wanted)
+        flight = Flight(
+            node, channel, now, max_wait, max_bytes, scarce, asked, session, named.epoch > 0
+        )
         lane.flights[channel] = flight
         self._scarce_flights += scarce
         self._outbox.send(
             FetchRequest(
-                partitions=tuple(partitions),
+                partitions=named.partitions,
                 max_wait=max_wait,
                 min_bytes=max(config.fetch_min_bytes, 1),
                 max_bytes=max_bytes,
                 read_committed=config.isolation_level == "read_committed",
                 rack=config.client_rack or "",
+                session_id=named.session_id,
+                session_epoch=named.epoch,
+                forgotten=named.forgotten,
             ),
             node,
             channel,
@@ -335,12 +352,17 @@ class Fetching:
         served: dict[FetchSource, None] = {}
         match reply:
             case FetchResponse(error=ErrorCode.none):
+                if flight.session is not None:
+                    flight.session.answered(reply.session_id)
                 self._cluster.note_success(flight.node)
                 self._log.over(now, f"node {lane.node_id}", "fetching again", node=lane.node_id)
                 served, fruitless = self._answers.take_in(now, flight, reply)
                 lane.answered(now, flight, fruitless=fruitless)
                 if served:
                     self._outbox.wake()
+            case FetchResponse(error=error) if flight.partial and error in _NO_SUCH_SESSION:
+                # Brokers forget sessions; with everything named it is answered at once.
+                lane.session.refused()
             case FetchResponse(error=error):
                 self._lane_failed(now, lane, flight, error.name)
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
@@ -365,6 +387,8 @@ class Fetching:
 
     def _lane_failed(self, now: float, lane: Lane, flight: Flight, why: str) -> None:
         lane.failed(now)
+        if flight.session is not None:
+            flight.session.doubted()
         for asked in flight.asked.values():
             # A replica that fails is left for the leader.
             asked.source.preferred = -1

@@ -297,7 +297,9 @@ class FetchPartition(Message, frozen=True, kw_only=True):
 
 
 class FetchRequest(Message, frozen=True, kw_only=True):
-    """Sessionless: it always names every partition it asks for."""
+    """In a session (KIP-227) with an epoch above 0, ``partitions`` are those that are new or have
+    changed, and ``forgotten`` those that are not asked for any more. An epoch of 0 begins a
+    session, -1 asks for none."""
 
     partitions: tuple[FetchPartition, ...]
     max_wait: float
@@ -305,6 +307,9 @@ class FetchRequest(Message, frozen=True, kw_only=True):
     max_bytes: int
     read_committed: bool = False
     rack: str = ""
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten: tuple[TopicPartition, ...] = ()
 
 
 class AbortedTransaction(Message, frozen=True, kw_only=True):
@@ -327,7 +332,10 @@ class FetchedPartition(Message, frozen=True, kw_only=True):
 
 
 class FetchResponse(Message, frozen=True, kw_only=True):
+    """In a session it leaves out what has not changed. ``session_id`` is 0 if there is none."""
+
     error: ErrorCode
+    session_id: int = 0
     partitions: tuple[FetchedPartition, ...] = ()
 
 

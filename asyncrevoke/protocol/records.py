@@ -168,8 +168,8 @@ def decode_batches(
     With ``read_committed``, batches of aborted transactions have a count of 0, as control batches
     always have, so that the position moves past them. Batches before a broken one are returned
     without it; if it stands first, ``CorruptBatch`` is raised, and likewise if there are bytes but
-    no whole batch, because fetching again would bring the same. One that may unpack to more than
-    ``limit`` bytes is corrupt, too.
+    no whole batch, because fetching again would bring the same. One that may unpack to more
+    than ``limit`` bytes is corrupt, too.
     """
     data = fetched.records
     end = len(data)

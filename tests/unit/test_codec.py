@@ -101,6 +101,15 @@ REQUESTS: tuple[Request, ...] = (
         read_committed=True,
         rack="r",
     ),
+    messages.FetchRequest(
+        partitions=(messages.FetchPartition(partition=TP, offset=7, max_bytes=100),),
+        max_wait=0.5,
+        min_bytes=1,
+        max_bytes=1000,
+        session_id=2**31 - 1,
+        session_epoch=1,
+        forgotten=(TopicPartition("u", 0), TopicPartition("u", 3), TopicPartition("v", 1)),
+    ),
 )
 
 
@@ -173,7 +182,7 @@ def test_a_request_reads_back_by_its_schema(message: Request) -> None:
 
 
 def test_partitions_of_a_fetch_keep_their_order() -> None:
-    entity = codec._dialect(messages.FetchRequest, 11).build(REQUESTS[-1])
+    entity = codec._dialect(messages.FetchRequest, 11).build(REQUESTS[-2])
     assert [topic.topic for topic in entity.topics] == ["t", "u", "t"]  # type: ignore[attr-defined]
 
 

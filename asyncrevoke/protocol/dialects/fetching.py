@@ -39,6 +39,8 @@ def fetch_v11() -> Dialect:
             min_bytes=i32(message.min_bytes),
             max_bytes=i32(message.max_bytes),
             isolation_level=i8(message.read_committed),
+            session_id=i32(message.session_id),
+            session_epoch=i32(message.session_epoch),
             # A topic may stand there twice: brokers fill a response in the order of the request.
             topics=tuple(
                 q.FetchTopic(
@@ -56,7 +58,12 @@ def fetch_v11() -> Dialect:
                 )
                 for topic, entries in groupby(message.partitions, _topic)
             ),
-            forgotten_topics_data=(),
+            forgotten_topics_data=tuple(
+                q.ForgottenTopic(
+                    topic=TopicName(topic), partitions=tuple(i32(tp.partition) for tp in forgotten)
+                )
+                for topic, forgotten in groupby(message.forgotten, _name)
+            ),
             rack_id=message.rack,
         )
 
@@ -76,6 +83,8 @@ def fetch_v12() -> Dialect:
             min_bytes=i32(message.min_bytes),
             max_bytes=i32(message.max_bytes),
             isolation_level=i8(message.read_committed),
+            session_id=i32(message.session_id),
+            session_epoch=i32(message.session_epoch),
             # A topic may stand there twice: brokers fill a response in the order of the request.
             topics=tuple(
                 q.FetchTopic(
@@ -93,7 +102,12 @@ def fetch_v12() -> Dialect:
                 )
                 for topic, entries in groupby(message.partitions, _topic)
             ),
-            forgotten_topics_data=(),
+            forgotten_topics_data=tuple(
+                q.ForgottenTopic(
+                    topic=TopicName(topic), partitions=tuple(i32(tp.partition) for tp in forgotten)
+                )
+                for topic, forgotten in groupby(message.forgotten, _name)
+            ),
             rack_id=message.rack,
         )
 
@@ -104,9 +118,14 @@ def _topic(entry: FetchPartition) -> str:
     return entry.partition.topic
 
 
+def _name(partition: TopicPartition) -> str:
+    return partition.topic
+
+
 def _fetched(entity: fetch11.FetchResponse | fetch12.FetchResponse) -> FetchResponse:
     return FetchResponse(
         error=entity.error_code,
+        session_id=entity.session_id,
         partitions=tuple(
             _partition(topic.topic, partition)
             for topic in entity.responses

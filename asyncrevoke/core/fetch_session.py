@@ -1,0 +1,79 @@
+"""Fetch sessions (KIP-227): a broker remembers what is asked of it, and is told only of changes.
+
+With a thousand quiet partitions each long poll would name all of them, and so would its answer. In
+a session neither does. The fetches of a session are numbered, so that each goes over the same
+connection as the one before it; after any doubt the session is begun anew, with everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import FetchPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# With fewer, naming them costs less than the broker's memory for a session.
+WORTH_A_SESSION = 32
+_FIRST_EPOCH = 0
+_LAST_EPOCH = 2**31 - 1
+
+
+class Named(NamedTuple):
+    """What a fetch in a session says. With epoch 0 it names everything, and so does its answer."""
+
+    session_id: int
+    epoch: int
+    partitions: tuple[FetchPartition, ...]
+    forgotten: tuple[TopicPartition, ...]
+
+
+class FetchSession:
+    """The session of one connection. A broker that has no room for it answers without an id, and
+    is asked again with the next fetch."""
+
+    __slots__ = ("_epoch", "_id", "_known")
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = _FIRST_EPOCH
+        # What the broker was told last.
+        self._known: dict[TopicPartition, FetchPartition] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker keeps it, as far as we know."""
+        return self._id != 0
+
+    def name(self, wanted: Mapping[TopicPartition, FetchPartition]) -> Named:
+        """How to ask for this; what is the same object as before has not changed."""
+        known, self._known = self._known, dict(wanted)
+        if self._epoch == _FIRST_EPOCH:
+            return Named(self._id, self._epoch, tuple(wanted.values()), ())
+        return Named(
+            self._id,
+            self._epoch,
+            tuple(asked for tp, asked in wanted.items() if known.get(tp) is not asked),
+            tuple(tp for tp in known if tp not in wanted),
+        )
+
+    def answered(self, session_id: int) -> None:
+        """A fetch of it was answered."""
+        self._id = session_id
+        if not session_id:
+            self._epoch = _FIRST_EPOCH
+        else:
+            # After the last one comes the first that is not a beginning.
+            self._epoch = self._epoch + 1 if self._epoch < _LAST_EPOCH else 1
+
+    def doubted(self) -> None:
+        """A fetch failed: the broker may have seen it or not. The next one ends this session."""
+        self._epoch = _FIRST_EPOCH
+
+    def refused(self) -> None:
+        """The broker knows no such session, or another epoch of it."""
+        self._id = 0
+        self._epoch = _FIRST_EPOCH
