@@ -179,7 +179,9 @@ class HandlerCalls:
             handler.max_handler_time,
             self._call_log,
         )
-        tracer = self._tracer if self._tracer and self._tracer.wants(record) else None
+        tracer = self._tracer
+        if tracer is not None and records is None and not tracer.wants(record):
+            tracer = None
         if around is None and longest is None and call_log is None and tracer is None:
             return function(context)
         call: CallNext = partial(function, context)

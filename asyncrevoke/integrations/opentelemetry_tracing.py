@@ -1,0 +1,190 @@
+"""Traces by OpenTelemetry (the extra ``otel``): a span for each call of a handler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.propagate import get_global_textmap
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    get_tracer_provider,
+    set_span_in_context,
+)
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.batch import BatchError
+from asyncrevoke.integrations import conventions as names
+from asyncrevoke.runtime.observer import Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.trace import Span, SpanContext
+    from opentelemetry.trace import Tracer as OpenTelemetryTracer
+    from opentelemetry.util.types import AttributeValue
+
+    from asyncrevoke.model import Record
+    from asyncrevoke.runtime.observer import Headers, Observed
+
+__all__ = ["OpenTelemetryTracing"]
+
+# Where an error keeps the context of the span in which it was raised, until its record is sent on.
+_SPAN = "_asyncrevoke_span"
+# Offsets are spread evenly over 32 bits by the golden ratio, so that neighbours differ.
+_SPREAD, _BITS = 2_654_435_769, 2**32
+
+
+class OpenTelemetryTracing(Tracer):
+    """Give one to ``consumer.observe``: each call of a handler is a span.
+
+    A record's own context is its parent: what the producer has put into its headers, by the
+    propagator that the application has set (W3C's ``traceparent`` by default). A batch has a span
+    of its own, with a link to each of its records' contexts. A record whose trace is not sampled
+    has no span; its context is current in the handler all the same, so that what the handler calls
+    is not sampled either. ``new_traces`` is the share (from 0 to 1) of the records without a
+    context for which a trace begins; the SDK's sampler may still refuse. It is the same for all
+    attempts.
+
+    Records that go to a dead letter topic or a retry topic have the context of the span in which
+    their handler has failed.
+
+    A recorded span costs tens of microseconds in the SDK: with very short handlers sample at the
+    producer, and set ``new_traces``. ``tracer_provider`` is by default the global one as it is when
+    the consumer is entered. Raises ConfigError.
+    """
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None = None, *, new_traces: float = 1.0
+    ) -> None:
+        if not 0 <= new_traces <= 1:
+            raise ConfigError(f"new_traces={new_traces}: a share from 0 to 1")
+        self._provider = tracer_provider
+        self._new = int(new_traces * _BITS)
+        self._propagator: TextMapPropagator = get_global_textmap()
+        self._fields: frozenset[str] = frozenset()
+        self._tracer: OpenTelemetryTracer | None = None
+        self._attributes: dict[str, AttributeValue] = {}
+
+    def opened(self, consumer: Observed) -> None:
+        """Take the application's propagator and tracer provider."""
+        provider = self._provider or get_tracer_provider()
+        self._tracer = provider.get_tracer("asyncrevoke", schema_url=names.SCHEMA_URL)
+        self._propagator = get_global_textmap()
+        self._fields = frozenset(field.lower() for field in self._propagator.fields)
+        self._attributes = {
+            names.SYSTEM: "kafka",
+            names.OPERATION: "process",
+            names.OPERATION_TYPE: "process",
+            names.CLIENT_ID: consumer.client_id,
+        }
+        if consumer.group_id is not None:
+            self._attributes[names.GROUP] = consumer.group_id
+
+    def wants(self, record: Record) -> bool:
+        """Whether it has a context, or a trace begins with it."""
+        if record.headers and self._carrier(record):
+            return True
+        return self._begins(record)
+
+    def _begins(self, record: Record) -> bool:
+        return (record.offset * _SPREAD) % _BITS < self._new
+
+    async def call(
+        self,
+        handler: str,
+        records: Sequence[Record],
+        attempt: int,
+        call: Callable[[], Awaitable[object]],
+    ) -> None:
+        """Make a call in a span, if there is to be one. If cancelled, the span ends as failed."""
+        first, batch = records[0], len(records) > 1
+        context = Context() if batch else self._context(first)
+        parent = get_current_span(context).get_span_context()
+        traced = parent.trace_flags.sampled if parent.is_valid else batch or self._begins(first)
+        span: Span | None = None
+        if traced:
+            span = self._span(handler, records, attempt, context)
+            context = set_span_in_context(span, context)
+        token = contexts.attach(context)
+        try:
+            _ = await call()
+        except BaseException as error:
+            if span is not None:
+                _failed(span, error)
+            raise
+        finally:
+            contexts.detach(token)
+            if span is not None:
+                span.end()
+
+    def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:  # noqa: ARG002
+        """With the context of the span that has failed, in the place of the one before."""
+        found: SpanContext | None = getattr(error, _SPAN, None)
+        if found is None:
+            return headers
+        carrier: dict[str, str] = {}
+        context = set_span_in_context(NonRecordingSpan(found), Context())
+        self._propagator.inject(carrier, context)  # pyright: ignore[reportArgumentType]
+        kept = [header for header in headers if header[0].lower() not in carrier]
+        # At the front: what comes last says where the record is from.
+        return [*((name, value.encode()) for name, value in carrier.items()), *kept]
+
+    def _span(
+        self, handler: str, records: Sequence[Record], attempt: int, context: Context
+    ) -> Span:
+        assert self._tracer is not None
+        first = records[0]
+        attributes: dict[str, AttributeValue] = {
+            **self._attributes,
+            names.TOPIC: first.topic,
+            names.PARTITION: str(first.partition),
+            names.HANDLER: handler,
+            names.ATTEMPT: attempt,
+        }
+        links: list[Link] = []
+        if len(records) > 1:
+            attributes[names.BATCH_SIZE] = len(records)
+            for record in records:
+                of = get_current_span(self._context(record)).get_span_context()
+                if of.is_valid:
+                    links.append(Link(of, {names.OFFSET: record.offset}))
+        else:
+            attributes[names.OFFSET] = first.offset
+            if first.value is None:
+                attributes[names.TOMBSTONE] = True
+            else:
+                attributes[names.BODY_SIZE] = len(first.value)
+        return self._tracer.start_span(
+            f"process {first.topic}", context, SpanKind.CONSUMER, attributes, links
+        )
+
+    def _context(self, record: Record) -> Context:
+        carrier = self._carrier(record)
+        return self._propagator.extract(carrier, Context()) if carrier else Context()
+
+    def _carrier(self, record: Record) -> dict[str, str]:
+        fields = self._fields
+        return {
+            name.lower(): value.decode("utf-8", "replace")
+            for name, value in record.headers
+            if value is not None and name.lower() in fields
+        }
+
+
+def _failed(span: Span, error: BaseException) -> None:
+    span.set_attribute(names.ERROR, names.error_type(error))
+    span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+    if isinstance(error, Exception):
+        span.record_exception(error)
+    errors = error.errors.values() if isinstance(error, BatchError) else ()
+    for each in (error, *errors):
+        setattr(each, _SPAN, span.get_span_context())
