@@ -12,7 +12,7 @@ Tested without a broker in tests/unit/test_fastapi_example.py.
 """
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypedDict
@@ -24,6 +24,9 @@ from pydantic import BaseModel
 
 from asyncrevoke import Consumer, HandlerContext
 from asyncrevoke.integrations.fastapi import health_router
+
+# Writes a value with its key to a topic.
+Send = Callable[[str, bytes, bytes], Awaitable[object]]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS billed (
@@ -77,8 +80,9 @@ class State(TypedDict):
     ledger: Ledger
 
 
-def get_producer(request: Request) -> AIOKafkaProducer:
-    return request.state.producer
+def get_send(request: Request) -> Send:
+    send: Send = request.state.producer.send_and_wait
+    return send
 
 
 def get_ledger(request: Request) -> Ledger:
@@ -122,13 +126,8 @@ def make_shop(bootstrap: str, topic: str, group: str, database: str) -> Shop:
     app.include_router(health_router(consumer))
 
     @app.post("/orders", status_code=202)
-    async def order(
-        order: Order, producer: Annotated[AIOKafkaProducer, Depends(get_producer)]
-    ) -> None:
-        value = order.model_dump_json().encode()
-        await producer.send_and_wait(  # pyright: ignore[reportUnknownMemberType] - half typed
-            topic, value, order.customer.encode()
-        )
+    async def order(order: Order, send: Annotated[Send, Depends(get_send)]) -> None:
+        await send(topic, order.model_dump_json().encode(), order.customer.encode())
 
     @app.get("/billed/{customer}")
     async def billed_to(customer: str, ledger: Annotated[Ledger, Depends(get_ledger)]) -> int:

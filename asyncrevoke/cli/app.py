@@ -8,16 +8,17 @@ from asyncrevoke.cli.broker import broker
 from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
 from asyncrevoke.cli.journal import journal
+from asyncrevoke.cli.new_project.command import init
 from asyncrevoke.cli.run import run
 
 app = typer.Typer(
     help="A Kafka consumer that keeps flowing while the group rebalances.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
     rich_markup_mode="markdown",
 )
 app.command()(run)
+app.command()(init)
 app.command()(demo)
 app.command()(broker)
 app.command()(groups)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from asyncrevoke.cli.health_server import HealthAnswer, HealthServer
 from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.cli.serving import USAGE, ServingError, load, serve
+from asyncrevoke.cli.workers.settings import Settings
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
-
-FAILED = 1
-USAGE = 2
 
 
 def run(
@@ -27,6 +28,28 @@ def run(
         ),
     ],
     *,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes, each a member of the group, started again when one fails. Without: "
+            "this process is the member, and ends when it fails.",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again when a .py file here changes.")
+    ] = False,
+    grace: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds that workers may drain before they are killed."),
+    ] = 30.0,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Serve /livez and /readyz on this port."),
+    ] = None,
+    health_host: Annotated[
+        str, typer.Option(help="Where that is listened on; 0.0.0.0 for Kubernetes.")
+    ] = "127.0.0.1",
     log_level: Annotated[
         LogLevel, typer.Option(help="The least severe lines that are shown.")
     ] = LogLevel.INFO,
@@ -41,48 +64,52 @@ def run(
     The exit code is 0 after a drain, 1 if the application or a handler has failed, 2 if there is
     nothing to run.
 
-    Example: `asyncrevoke run app:consumer --log-format json`
+    Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
     """
+    settings = Settings(
+        target, workers, reload, grace, log_level, log_format, health_host, health_port
+    )
     output = LogOutput(log_level, log_format)
     output.install()
-    _run(_find(target), output)
-
-
-def _find(target: str) -> Consumer:
-    from asyncrevoke.target import (  # noqa: PLC0415 - loads all
-        TargetError,
-        find_consumer,
-        from_the_module,
-    )
-
+    if workers is not None or reload:
+        raise typer.Exit(_supervise(settings))
     try:
-        return find_consumer(target)
-    except TargetError as error:
-        raise _usage(error) from error
-    except Exception as error:
-        _log().exception("%s could not be imported", target, exc_info=from_the_module(error))
-        raise typer.Exit(FAILED) from error
+        consumer = load(target)
+        serve(consumer, output, lambda served: _health(served, settings))
+    except ServingError as error:
+        raise typer.Exit(error.code) from error
 
 
-def _run(consumer: Consumer, output: LogOutput) -> None:
-    try:
-        asyncio.run(consumer.run())
-    except Exception as error:
-        if isinstance(error, ConfigError) and not output.has_shown(error):
-            raise _usage(error) from error  # raised before anything ran
-        # What a handler failed with has its traceback in the log already.
-        brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
-        _log().error(
-            "ended by %s: %s", type(error).__name__, error, exc_info=None if brief else error
+def _supervise(settings: Settings) -> int:
+    from asyncrevoke.cli.workers.supervisor import Supervisor  # noqa: PLC0415 - if used
+
+    if settings.workers is not None and settings.reload:
+        print(
+            "error: --reload is for one process while you develop: leave --workers away",
+            file=sys.stderr,
         )
-        raise typer.Exit(FAILED) from error
+        return USAGE
+    if os.name != "posix":
+        print(
+            "error: --workers and --reload need a POSIX system: start the command once for each "
+            "process",
+            file=sys.stderr,
+        )
+        return USAGE
+
+    async def main() -> int:
+        return await Supervisor(settings).run()
+
+    return asyncio.run(main())
 
 
-def _usage(error: Exception) -> typer.Exit:
-    print(f"error: {error}", file=sys.stderr)
-    return typer.Exit(USAGE)
+def _health(consumer: Consumer, settings: Settings) -> AbstractAsyncContextManager[object]:
+    if settings.health_port is None:
+        return nullcontext()
 
+    def answer() -> HealthAnswer:
+        probe = consumer.probe()
+        facts: list[Mapping[str, object]] = [dict(probe.facts())]
+        return HealthAnswer(probe.live, probe.ready, facts)
 
-def _log() -> logging.Logger:
-    # Looked up late: `logging.config` disables the loggers that exist when an app calls it.
-    return logging.getLogger("asyncrevoke.run")
+    return HealthServer(settings.health_host, settings.health_port, answer)

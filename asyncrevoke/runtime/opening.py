@@ -72,6 +72,10 @@ def opened_in(world: World) -> Generator[None]:
         _worlds.reset(token)
 
 
+# Which of several processes of one application this is, from 1; None if it is the only one.
+worker_number: ContextVar[int | None] = ContextVar("asyncrevoke worker number", default=None)
+
+
 def open_session(
     config: ConsumerConfig,
     listener: object,
@@ -79,6 +83,10 @@ def open_session(
     journal: Journal | None = None,
 ) -> Session:
     """A session on the running event loop, not started yet."""
+    number = worker_number.get()
+    if number is not None and config.group_instance_id is not None:
+        # One static id for all would have each process fence the one before (KIP-345).
+        config = replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
     worlds = _worlds.get()
     world = worlds.pop() if worlds else None
     # Timestamps that lie back from now need the wall clock; the core has the loop's.
@@ -98,6 +106,7 @@ def open_session(
         member_id=f"{config.client_id}-{uuid.uuid4()}",
     )
     log = EventLog(**({} if config.group_id is None else {"group": config.group_id}))
+    log.member = lambda: core.group_metadata().member_id
     calls = ListenerCalls(listener)
     tolerated_lag = config.session_timeout / 3
     stand_in = None

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from asyncrevoke.testing import TestConsumer
-from examples.fastapi_app import Ledger, get_ledger, get_producer, make_shop, open_ledger
+from examples.fastapi_app import Ledger, get_ledger, get_send, make_shop, open_ledger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -49,7 +49,7 @@ async def running(database: Path) -> AsyncGenerator[Running]:
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(open_ledger(str(database)))
         t = await stack.enter_async_context(TestConsumer(shop.consumer))
-        shop.app.dependency_overrides[get_producer] = lambda: Producer(t)
+        shop.app.dependency_overrides[get_send] = lambda: Producer(t).send_and_wait
         shop.app.dependency_overrides[get_ledger] = lambda: ledger
         transport = httpx.ASGITransport(shop.app)
         client = httpx.AsyncClient(transport=transport, base_url="http://shop")

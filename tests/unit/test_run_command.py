@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -139,8 +140,39 @@ def test_as_json_an_error_in_the_app_is_one_object(tmp_path: Path) -> None:
     assert line["exception"].endswith("ZeroDivisionError: division by zero")
 
 
-def test_what_is_not_there_yet_is_not_accepted(app: str, tmp_path: Path) -> None:
-    for option in ("--workers=2", "--reload", "--health-port=8000"):
-        result = run(tmp_path, f"{app}:consumer", option)
-        assert result.returncode == 2, option
-        assert "No such option" in result.stderr
+@pytest.mark.parametrize("options", [("--workers=2",), ("--workers=1",)])
+def test_an_error_in_the_app_is_shown_once_however_many_workers_there_are(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    result = run(tmp_path, "broken:consumer", *options)
+    assert result.returncode == 1, result.stderr
+    assert result.stderr.count("ZeroDivisionError: division by zero") == 1
+    assert result.stderr.count(str(tmp_path / "broken.py")) == 1
+    assert "starting it again" not in result.stderr
+
+
+def test_a_mistake_ends_workers_too_with_one_line_and_two(app: str, tmp_path: Path) -> None:
+    result = run(tmp_path, f"{app}:without_handlers", "--workers", "3")
+    assert result.returncode == 2
+    assert result.stderr.count("error: run() needs handlers") == 1
+
+
+def test_reload_and_workers_exclude_each_other(app: str, tmp_path: Path) -> None:
+    result = run(tmp_path, f"{app}:consumer", "--reload", "--workers", "2")
+    assert result.returncode == 2
+    assert "leave --workers away" in result.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+def test_a_health_port_in_use_is_told_in_one_sentence(
+    options: tuple[str, ...], app: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run(tmp_path, f"{app}:consumer", "--health-port", str(port), *options)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"error: --health-port {port}: another process listens on this port of 127.0.0.1; "
+        "choose another one\n"
+    )

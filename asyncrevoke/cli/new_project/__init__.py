@@ -1,0 +1,1 @@
+"""``asyncrevoke init``; what it writes stands beside it, with ``.txt`` after each name."""

@@ -1,0 +1,83 @@
+"""Runs the consumer of an application in this process, and says what it ended by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from asyncrevoke.cli.health_server import HealthPortError
+from asyncrevoke.cli.log_output import LogOutput
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.consumer import Consumer
+
+FAILED = 1
+USAGE = 2
+
+
+class ServingError(Exception):
+    """It has ended and was told of; ``code`` is the exit code."""
+
+    def __init__(self, code: int, cause: BaseException) -> None:
+        self.code = code
+        self.cause = cause
+        super().__init__(str(cause))
+
+
+def load(target: str) -> Consumer:
+    """The Consumer that ``MODULE:ATTRIBUTE`` names. Raises ServingError."""
+    from asyncrevoke.target import (  # noqa: PLC0415 - loads all
+        TargetError,
+        find_consumer,
+        from_the_module,
+    )
+
+    try:
+        return find_consumer(target)
+    except TargetError as error:
+        raise tell_mistake(error, USAGE) from error
+    except Exception as error:
+        log().exception("%s could not be imported", target, exc_info=from_the_module(error))
+        raise ServingError(FAILED, error) from error
+
+
+def serve(
+    consumer: Consumer,
+    output: LogOutput,
+    around: Callable[[Consumer], AbstractAsyncContextManager[object]],
+) -> None:
+    """Await ``consumer.run()`` inside what ``around`` returns. Raises ServingError."""
+
+    async def main() -> None:
+        async with around(consumer):
+            await consumer.run()
+
+    try:
+        asyncio.run(main())
+    except HealthPortError as error:
+        raise tell_mistake(error, FAILED) from error
+    except Exception as error:
+        if isinstance(error, ConfigError) and not output.has_shown(error):
+            raise tell_mistake(error, USAGE) from error  # raised before anything ran
+        # What a handler failed with has its traceback in the log already.
+        brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
+        log().error(
+            "ended by %s: %s", type(error).__name__, error, exc_info=None if brief else error
+        )
+        raise ServingError(FAILED, error) from error
+
+
+def tell_mistake(error: Exception, code: int) -> ServingError:
+    """Print the sentence of a mistake; returns what is to be raised."""
+    print(f"error: {error}", file=sys.stderr)
+    return ServingError(code, error)
+
+
+def log() -> logging.Logger:
+    """Looked up late: ``logging.config`` disables the loggers that exist when an app calls it."""
+    return logging.getLogger("asyncrevoke.run")
