@@ -149,6 +149,8 @@ class Revocation:
         listed: list[TopicPartition] = []
         for instance in self._revoking:
             if instance.state in (State.RV_REQUESTED, State.RV_NEXT):
+                if instance.state is State.RV_REQUESTED:
+                    self._outbox.emit("debug", "revoke announced", partition=_name(instance))
                 instance.step(Step.ANNOUNCE)
                 instance.delayed_by_hand = False
                 self._announced[instance.partition] = instance

@@ -20,6 +20,7 @@ from aiokafka.conn import AIOKafkaConnection
 from asyncrevoke.core.effects import FailureKind
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import Decoded, MalformedResponse, UnsupportedVersion
+from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
 
 if TYPE_CHECKING:
     import io
@@ -289,6 +290,7 @@ class Connection:
 
 
 def _raw_connection(node: Node, config: ConsumerConfig) -> _RawConnection:
+    keep_credentials_out_of_logs()
     provider = config.sasl_oauth_token_provider
     return cast(
         "_RawConnection",

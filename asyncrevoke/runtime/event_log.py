@@ -15,7 +15,7 @@ import structlog
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
 
     from asyncrevoke.core.effects import Emit
     from asyncrevoke.runtime.observers import Observers
@@ -29,9 +29,11 @@ _LEVELS = {
 
 
 class EventLog:
-    """Writes events. ``bound`` values are added to each line."""
+    """Writes events. ``bound`` values are added to each line, and our id in the group if there is
+    one: ``member`` tells it."""
 
     def __init__(self, **bound: object) -> None:
+        self.member: Callable[[], str] = str
         self._logger = logging.getLogger("asyncrevoke")
         processors = (
             structlog.get_config()["processors"] if structlog.is_configured() else [_one_line]
@@ -78,6 +80,8 @@ class EventLog:
         if not self._logger.isEnabledFor(level):
             return
         plain = {name: _plain(value) for name, value in fields.items()}
+        if member := self.member():
+            plain.setdefault("member", member)
         try:
             self._log.log(level, event, **plain)
         except Exception:

@@ -1,0 +1,142 @@
+"""What a consumer logs: to whom it belongs, how often, and in whose way."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import logging.config
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from asyncrevoke import Consumer, Retry
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def clean_logging() -> Iterator[None]:
+    """The root logger as it was, and structlog unconfigured."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def billing() -> Consumer:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", retry=Retry(attempts=2, backoff=1), on_error="skip")
+    async def bill(order: bytes) -> None:
+        if order == b"bad":
+            raise ValueError("no such account")
+
+    return consumer
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_in_steady_state_nothing_is_said_at_info(
+    protocol: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(group_id="billing", group_protocol=protocol)
+    handled = 0
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        nonlocal handled
+        handled += 1
+
+    async with TestConsumer(consumer) as t:
+        await t.advance(60)
+        with caplog.at_level(logging.INFO):
+            caplog.clear()
+            for number in range(100):
+                await t.publish("orders", b"order %d" % number)
+                await t.advance(10)
+            assert handled == 100
+            assert caplog.messages == []
+        with caplog.at_level(logging.DEBUG):
+            await t.publish("orders", b"order")
+            await t.advance(5)
+            assert any(line.startswith("committed") for line in caplog.messages)
+
+
+async def test_a_rebalance_is_told_step_by_step_with_group_member_and_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with TestConsumer(billing()) as t:
+        with caplog.at_level(logging.DEBUG):
+            caplog.clear()
+            await t.revoke(("orders", 0))
+            await t.advance(1)
+            member = t._session.core.group_metadata().member_id
+            assert member
+            for event in "revoke requested", "revoke announced", "released":
+                (line,) = [each for each in caplog.messages if each.startswith(event)]
+                assert "orders-0" in line
+                assert "group=billing" in line
+                assert f"member={member}" in line
+
+
+async def test_a_failed_handler_is_told_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    async with TestConsumer(billing()) as t:
+        await t.publish("orders", b"bad", partition=2)
+        await t.advance(5)
+    lines = [each for each in caplog.messages if each.startswith("a handler failed")]
+    assert len(lines) == 2
+    for line in lines:
+        assert "topic=orders partition=2" in line
+        assert "offset=0" in line
+        assert "member=" in line
+
+
+@pytest.mark.usefixtures("clean_logging")
+async def test_lines_go_where_the_applications_logging_configuration_says() -> None:
+    stream = io.StringIO()
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": True,  # its default, with loggers of ours there before
+            "formatters": {"line": {"format": "%(levelname)s|%(name)s|%(message)s"}},
+            "handlers": {
+                "here": {"class": "logging.StreamHandler", "stream": stream, "formatter": "line"}
+            },
+            "root": {"level": "INFO", "handlers": ["here"]},
+            "loggers": {"asyncrevoke": {"level": "INFO"}},
+        }
+    )
+    async with TestConsumer(billing()):
+        pass
+    lines = stream.getvalue().splitlines()
+    assert any(line.startswith("INFO|asyncrevoke|assigned group=billing") for line in lines)
+
+
+@pytest.mark.usefixtures("clean_logging")
+async def test_lines_have_the_applications_structlog_processors() -> None:
+    stream = io.StringIO()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    handler = logging.StreamHandler(stream)
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel("INFO")
+    async with TestConsumer(billing()):
+        pass
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (assigned,) = [line for line in lines if line["event"] == "assigned"]
+    assert assigned["group"] == "billing"
+    assert assigned["level"] == "info"
+    assert assigned["partitions"] == [f"orders-{number}" for number in range(4)]
