@@ -92,7 +92,7 @@ class Cluster(Brokers):
         self.scripted.topics = self.topics
         self._wall_clock_offset = wall_clock_offset
         self._next: dict[str, int] = {}
-        self._partitions = partitions
+        self._partitions_by_default = partitions
         for name, count in topics.items():
             self.create_topic(name, count)
 
@@ -103,14 +103,17 @@ class Cluster(Brokers):
     def have(self, topic: str) -> None:
         """Create a topic unless there is one."""
         if topic not in self.topics:
-            self.create_topic(topic, self._partitions)
+            self.create_topic(topic, self._partitions_by_default)
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, or add partitions so that it has so many."""
-        logs = self.topics.setdefault(name, [])
-        if len(logs) < partitions:
-            logs.extend(WrittenLog(0) for _ in range(partitions - len(logs)))
+        before = len(self.topics.get(name, ()))
+        super().create_topic(name, partitions)
+        if before < partitions:
             self.scripted.rebalance()
+
+    def _new_log(self, leader: int) -> WrittenLog:
+        return WrittenLog(leader)
 
     def written(self, partition: TopicPartition) -> WrittenLog | None:
         """The log of a partition, None if there is no such partition."""

@@ -96,12 +96,15 @@ class Brokers:
         self._described.clear()
         logs = self.topics.setdefault(name, [])
         while len(logs) < partitions:
-            logs.append(PartitionLog(len(logs) % self.count))
+            logs.append(self._new_log(len(logs) % self.count))
         self._partitions = [
             TopicPartition(topic, number)
             for topic, logs in self.topics.items()
             for number in range(len(logs))
         ]
+
+    def _new_log(self, leader: int) -> PartitionLog:
+        return PartitionLog(leader)
 
     def log(self, partition: TopicPartition) -> PartitionLog | None:
         """The log of a partition, None if there is no such partition."""

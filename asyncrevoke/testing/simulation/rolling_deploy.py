@@ -131,12 +131,15 @@ class RollingDeploy(World):
         of its time."""
         return {"fetch_max_wait": 2.0}
 
+    def _start(self, plan: MemberPlan) -> None:
+        self.join(plan.shape, plan.pace)
+
     def deploy(self) -> Cost:
         """Run it, and say what it cost."""
         cost, clock = self._cost, self.clock
         started = time.perf_counter()
         for plan in self.schedule.members:
-            clock.at(plan.at, partial(self.join, plan.shape, plan.pace))
+            clock.at(plan.at, partial(self._start, plan))
         clock.run_until(clock.now + 3.0)
         self.producing_until = _PATIENCE
         self.produce()
@@ -223,8 +226,8 @@ def _parse() -> argparse.Namespace:
         description="Replace every member of a simulated group, and count what it costs.",
     )
     for field in dataclasses.fields(Deploy):
-        kind = type(field.default)
         name = f"--{field.name}"
+        kind = float if isinstance(field.default, float) else int
         parser.add_argument(name, type=kind, default=field.default, help=f"{field.default}")
     choices = [mode.value for mode in _MODES]
     parser.add_argument("--protocol", choices=choices, help="all of them, if left out")
