@@ -129,7 +129,7 @@ def measure(broker: KafkaBroker, client: str, drain: float, rate: float, name: s
     context = multiprocessing.get_context("spawn")
     group = Group(broker.bootstrap_servers, name, name)
     broker.create_topic(name, PARTITIONS)
-    with _streaming(context, group, rate), Member(context, client, group, drain) as first:
+    with streaming(context, group, rate), Member(context, client, group, drain) as first:
         first.wait_reading(PARTITIONS)
         time.sleep(BEFORE)
         first.hold()
@@ -223,7 +223,8 @@ def _spread(values: list[float]) -> str:
 
 
 @contextlib.contextmanager
-def _streaming(context: SpawnContext, group: Group, rate: float) -> Generator[None]:
+def streaming(context: SpawnContext, group: Group, rate: float) -> Generator[None]:
+    """Inside, records flow into the group's topic."""
     end = context.Event()
     process = context.Process(
         target=stream, args=(group.bootstrap, group.topic, PARTITIONS, rate, end), daemon=True

@@ -8,6 +8,7 @@ pays for another one; ``work.begin`` marks when that is done.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ async def _asyncrevoke(
     group: Group, work: Work, stop: asyncio.Event, **options: Unpack[ConsumerOptions]
 ) -> None:
     from asyncrevoke import Consumer, Record  # noqa: PLC0415
+
+    # With the others, importing a client loads it.
+    importlib.import_module("asyncrevoke.runtime.opening")
 
     def acknowledge(record: Record) -> Callable[[], object]:
         return lambda: consumer.ack(record)
