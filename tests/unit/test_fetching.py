@@ -57,13 +57,14 @@ class Batch:
 
 
 def decode(fetched: FetchedPartition, read_committed: bool) -> list[Batch]:
-    """Bytes like ``b"10+5 20+1!"``: records 10 to 14, and a corrupt batch of record 20."""
+    """Bytes like ``b"10+5x99 20+1!"``: records 10 to 14 of 99 bytes, a corrupt one at 20."""
     batches: list[Batch] = []
     for word in fetched.records.decode().split():
         if word == "broken":
             raise CorruptBatch("no header")
-        base, count = word.rstrip("!").split("+")
-        batches.append(Batch(int(base), int(count), corrupt=word.endswith("!")))
+        base, _, count = word.rstrip("!").partition("+")
+        count, _, each = count.partition("x")
+        batches.append(Batch(int(base), int(count), int(each or 100), corrupt=word.endswith("!")))
     return batches
 
 
