@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.fetch_session import FetchSession
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
@@ -284,6 +285,21 @@ async def test_every_request_is_answered_in_each_version(
     )
     assert (by_time.offsets[0].offset, by_time.offsets[0].timestamp) == (1, 1001)
 
+    async def end_of_epoch(epoch: int, leader_epoch: int) -> messages.EpochEnd:
+        answer = await client.ask(
+            messages.OffsetsForLeaderEpochRequest(
+                queries=(messages.EpochQuery(partition=tp, epoch=epoch, leader_epoch=leader_epoch),)
+            ),
+            messages.OffsetsForLeaderEpochResponse,
+        )
+        return answer.ends[0]
+
+    end = await end_of_epoch(0, 0)
+    assert (end.error, end.epoch, end.offset) == (ErrorCode.none, 0, 3)
+    later = await end_of_epoch(5, 0)
+    assert (later.error, later.epoch, later.offset) == (ErrorCode.none, -1, -1)
+    assert (await end_of_epoch(0, 9)).error is ErrorCode.unknown_leader_epoch
+
     records, _ = await _read_all(client, tp, False, lambda records, _: len(records) >= 3)
     assert [record.value for record in records] == [b"value 0", b"value 1", b"value 2"]
 
@@ -331,6 +347,53 @@ async def test_every_request_is_answered_in_each_version(
     assert (await answer(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
     assert (await answer(messages.LEAVE_EPOCH)).error is ErrorCode.none
     assert set(used_versions) == set(codec.REQUESTS)
+
+
+async def test_a_fetch_session_tells_of_changes_alone(client: Client, kafka_topic: str) -> None:
+    everywhere = [TopicPartition(kafka_topic, number) for number in range(4)]
+    wanted = {
+        tp: messages.FetchPartition(partition=tp, offset=0, max_bytes=10_000) for tp in everywhere
+    }
+    session = FetchSession()
+
+    async def fetch(*, breaks: int = 0) -> messages.FetchResponse:
+        named = session.name(wanted)
+        return await client.ask(
+            messages.FetchRequest(
+                partitions=named.partitions,
+                max_wait=0.1,
+                min_bytes=1,
+                max_bytes=100_000,
+                session_id=named.session_id,
+                session_epoch=named.epoch + breaks,
+                forgotten=named.forgotten,
+            ),
+            messages.FetchResponse,
+            Channel.FETCH,
+        )
+
+    first = await fetch()
+    assert first.error is ErrorCode.none
+    assert {p.partition for p in first.partitions} == set(everywhere)
+    session.answered(first.session_id)
+    assert session.is_open
+    again = await fetch()
+    assert (again.error, again.partitions) == (ErrorCode.none, ())
+    session.answered(again.session_id)
+    del wanted[everywhere[0]]
+    wanted[everywhere[1]] = messages.FetchPartition(
+        partition=everywhere[1], offset=5, max_bytes=10_000
+    )
+    changed = await fetch()
+    assert [(p.partition, p.error) for p in changed.partitions] == [
+        (everywhere[1], ErrorCode.offset_out_of_range)
+    ]
+    session.answered(changed.session_id)
+    assert (await fetch(breaks=7)).error is ErrorCode.invalid_fetch_session_epoch
+    session.refused()
+    anew = await fetch()
+    assert anew.error is ErrorCode.none
+    assert len(anew.partitions) == 3
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])

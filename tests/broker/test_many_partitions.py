@@ -1,0 +1,70 @@
+"""Many partitions on a real broker: what is fetched in a session is complete."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from aiokafka import AIOKafkaProducer
+
+from asyncrevoke import Consumer
+from asyncrevoke.protocol.messages import FetchRequest
+from asyncrevoke.runtime.channels import Channels
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Protocol
+
+    import pytest
+
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.core.effects import Failed, Replied, Send
+
+    class Sender(Protocol):
+        def send(self, topic: str, value: bytes, *, partition: int) -> Awaitable[object]: ...
+
+
+PARTITIONS = 60
+ROUNDS = 5
+
+
+async def test_what_arrives_now_here_and_now_there_is_read_in_a_session(
+    kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs: list[int] = []
+    request = Channels.request
+
+    async def noting(self: Channels, send: Send) -> Replied | Failed:
+        if isinstance(send.message, FetchRequest):
+            epochs.append(send.message.session_epoch)
+        return await request(self, send)
+
+    monkeypatch.setattr(Channels, "request", noting)
+    kafka_broker.create_topic("sessions", PARTITIONS)
+    servers = kafka_broker.bootstrap_servers
+    producer = AIOKafkaProducer(bootstrap_servers=servers)
+    sender = cast("Sender", producer)
+    expected = 0
+    await producer.start()
+    try:
+        async with (
+            asyncio.timeout(60),
+            Consumer("sessions", bootstrap_servers=servers, group_id="sessions") as consumer,
+        ):
+            read: list[tuple[int, int]] = []
+            for turn in range(ROUNDS):
+                for number in range(turn, PARTITIONS, 7):
+                    await sender.send("sessions", b"x", partition=number)
+                await producer.flush()
+                expected += len(range(turn, PARTITIONS, 7))
+                while len(read) < expected:
+                    batch = await anext(consumer)
+                    read += [(r.partition, r.offset) for r in batch.records]
+                # Until it is quiet again: what was busy goes back into the session.
+                quiet_from = max(epochs)
+                while max(epochs) < quiet_from + 2:  # noqa: ASYNC110 - within the deadline
+                    await asyncio.sleep(0.02)
+    finally:
+        await producer.stop()
+    assert len(read) == len(set(read)) == expected
+    assert max(epochs) > ROUNDS
