@@ -18,6 +18,7 @@ from asyncrevoke.errors import (
 )
 from asyncrevoke.handlers.hosting import Hosting
 from asyncrevoke.model import Record
+from asyncrevoke.runtime.event_loop import check_event_loop
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
 from asyncrevoke.runtime.probe import probe
 from asyncrevoke.runtime.rebalance_listener import RebalanceListener
@@ -147,6 +148,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             raise IllegalStateError(
                 "this consumer was entered before: a consumer is entered once, make another one"
             )
+        check_event_loop()
         self._hosting.check(self._topics)
         session = self._session = self._open()
         router = self._hosting.router
@@ -410,6 +412,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         if self._hosting.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
+        check_event_loop()
         with drain_on_signals(self._signalled):
             async with self:
                 if self._handlers is not None:
@@ -474,7 +477,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             )
         if running < 1:
             raise ConfigError(f"concurrency={running}: at least 1")
-        letters = session.letters or DeadLetterProducer(config, session.log)
+        letters = session.letters or DeadLetterProducer(session.config, session.log)
         group = TrackedTaskGroup(
             session,
             concurrency=running,

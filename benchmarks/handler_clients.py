@@ -189,12 +189,14 @@ async def hottest_alone(group: Group, handler: Handler) -> None:  # noqa: ARG001
 OURS = "asyncrevoke, handlers by key"
 OUR_LOOP = "asyncrevoke, handlers in a row"
 JOURNAL = "asyncrevoke, with a journal"
+OURS_ON_UVLOOP = "asyncrevoke on uvloop"
 HOTTEST_ALONE = "the hottest key's handlers in a row"
 
 CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
     OUR_LOOP: asyncrevoke_sequential,
     JOURNAL: asyncrevoke_journal,
+    OURS_ON_UVLOOP: asyncrevoke,
     "aiokafka, bare getmany()": aiokafka_bare,
     "aiokafka, handlers in a row": aiokafka_sequential,
     "aiokafka, a task per record": aiokafka_tasks,

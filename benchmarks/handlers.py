@@ -31,11 +31,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import psutil
+import uvloop
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
-from benchmarks.handler_clients import CLIENTS, HOTTEST_ALONE, JOURNAL, OUR_LOOP, OURS, Group
+from benchmarks.handler_clients import (
+    CLIENTS,
+    HOTTEST_ALONE,
+    JOURNAL,
+    OUR_LOOP,
+    OURS,
+    OURS_ON_UVLOOP,
+    Group,
+)
 from benchmarks.handler_work import WORK, Measured
 from benchmarks.load import fill_keyed, stream_stamped
 from benchmarks.surroundings import surroundings, table
@@ -74,6 +83,7 @@ SCENARIOS = {
         (
             OURS,
             JOURNAL,
+            OURS_ON_UVLOOP,
             "aiokafka, bare getmany()",
             "aiokafka, handlers in a row",
             "aiokafka, a task per record",
@@ -112,7 +122,9 @@ class MeasurementError(Exception):
 def run_client(name: str, client: str, group: Group, total: int, pipe: Pipe) -> None:
     """Handle so many records and send what was measured; blocks."""
     try:
-        pipe.send(asyncio.run(_run_client(name, client, group, total)))
+        loop_factory = uvloop.new_event_loop if client == OURS_ON_UVLOOP else None
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            pipe.send(runner.run(_run_client(name, client, group, total)))
     except Exception:  # noqa: BLE001 - it is told in the other process
         pipe.send(traceback.format_exc())
 

@@ -100,7 +100,7 @@ class Hosting:
         )
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
-        dead_letters = session.letters or DeadLetterProducer(self._config, session.log)
+        dead_letters = session.letters or DeadLetterProducer(session.config, session.log)
         try:
             async with self.opened(session.log) as (state, workers):
                 runner = HandlerRunner(

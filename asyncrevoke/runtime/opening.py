@@ -72,8 +72,10 @@ def opened_in(world: World) -> Generator[None]:
         _worlds.reset(token)
 
 
-# Which of several processes of one application this is, from 1; None if it is the only one.
-worker_number: ContextVar[int | None] = ContextVar("asyncrevoke worker number", default=None)
+# Changes the options of consumers that are opened: for one of several workers, or for a test.
+adapted: ContextVar[Callable[[ConsumerConfig], ConsumerConfig] | None] = ContextVar(
+    "asyncrevoke adapted options", default=None
+)
 
 
 def open_session(
@@ -83,10 +85,9 @@ def open_session(
     journal: Journal | None = None,
 ) -> Session:
     """A session on the running event loop, not started yet."""
-    number = worker_number.get()
-    if number is not None and config.group_instance_id is not None:
-        # One static id for all would have each process fence the one before (KIP-345).
-        config = replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
+    if (adapt := adapted.get()) is not None:
+        config = adapt(config)
+    given = config
     worlds = _worlds.get()
     world = worlds.pop() if worlds else None
     # Timestamps that lie back from now need the wall clock; the core has the loop's.
@@ -134,6 +135,7 @@ def open_session(
         witness=witness,
     )
     session = Session(config, core, driver, calls, log)
+    session.config = given
     if observers:
         session.observed_by(
             Observers(

@@ -122,6 +122,8 @@ class Session:
         self.core = core
         self.log = log
         self._config = config
+        # For other clients of ours, such as the producer of dead letters.
+        self.config = config
         self._driver = driver
         self._listener = listener
         self._loop = asyncio.get_running_loop()

@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncrevoke.testing.broker_consumer import BrokerConsumer
     from asyncrevoke.testing.calls import Call
     from asyncrevoke.testing.cluster import Published
     from asyncrevoke.testing.harness import TestConsumer
 
-__all__ = ["Call", "Published", "TestConsumer"]
+__all__ = ["BrokerConsumer", "Call", "Published", "TestConsumer"]
 
 _MODULES = {
+    "BrokerConsumer": "asyncrevoke.testing.broker_consumer",
     "Call": "asyncrevoke.testing.calls",
     "Published": "asyncrevoke.testing.cluster",
     "TestConsumer": "asyncrevoke.testing.harness",

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
+from asyncrevoke.runtime.event_loop import check_event_loop
 from asyncrevoke.runtime.opening import World, opened_in
 from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
@@ -92,6 +93,7 @@ class TestConsumer:
     async def __aenter__(self) -> Self:
         if self._entered is not None:
             raise IllegalStateError("this TestConsumer was entered before: make another one")
+        check_event_loop()
         passing = virtual_time()
         passing.enter()
         try:
@@ -125,7 +127,7 @@ class TestConsumer:
                 raise
         finally:
             if not self._crashed:
-                _forget(self.consumer)
+                forget(self.consumer)
             self._time.leave()
 
     async def _start(self) -> None:
@@ -286,7 +288,7 @@ class TestConsumer:
                 await session.aclose(graceful=False)
             except AsyncRevokeError:
                 session.log.debug("closing failed, as it should after a crash")
-        _forget(self.consumer)
+        forget(self.consumer)
         self._cluster.scripted.evict()
         await self._settled()
 
@@ -425,5 +427,6 @@ class TestConsumer:
         return self._session_and_connections[0]
 
 
-def _forget(consumer: Consumer) -> None:
+def forget(consumer: Consumer) -> None:
+    """Let a consumer that was left be as if it had never been entered."""
     consumer._session = consumer._handlers = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

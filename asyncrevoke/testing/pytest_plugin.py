@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from asyncrevoke.broker import KafkaCluster, RunningBroker
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.testing.broker_consumer import BrokerConsumer
 
 TOPIC_PARTITIONS = 4
 
@@ -71,3 +73,17 @@ def kafka_cluster() -> Iterator[KafkaCluster]:
 
     with KafkaCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def consumer_for(kafka_broker: RunningBroker) -> Callable[[Consumer], BrokerConsumer]:
+    """Enters a consumer of an application, which handles records of ``kafka_broker``.
+
+    ``async with consumer_for(consumer) as running:``, in a group of its own.
+    """
+    from asyncrevoke.testing.broker_consumer import BrokerConsumer  # noqa: PLC0415 - if used
+
+    def enter(consumer: Consumer) -> BrokerConsumer:
+        return BrokerConsumer(consumer, kafka_broker)
+
+    return enter

@@ -7,6 +7,8 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,9 +18,10 @@ from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.serving import ServingError, load, log, serve
 from asyncrevoke.cli.workers.report import Orders, Report
 from asyncrevoke.errors import FencedInstanceError
-from asyncrevoke.runtime.opening import worker_number
+from asyncrevoke.runtime.opening import adapted
 
 if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.consumer import Consumer
 
 EVERY = 1.0
@@ -71,13 +74,20 @@ class Reporter:
         consumer.stop()
 
 
+def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
+    """One static id for all would have each worker fence the one before (KIP-345)."""
+    if config.group_instance_id is None:
+        return config
+    return replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
+
+
 def main(text: str) -> int:
     """Run until told to end; returns the exit code."""
     orders = msgspec.json.decode(text, type=Orders)
     output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
     output.install()
     if orders.number is not None:
-        worker_number.set(orders.number)
+        adapted.set(partial(_with_own_id, orders.number))
         structlog.contextvars.bind_contextvars(worker=orders.number)
     with socket.socket(fileno=orders.socket) as connection:
         connection.set_inheritable(False)

@@ -1,0 +1,181 @@
+"""A consumer of an application on a real broker, for a test: the fixture ``consumer_for``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncrevoke.broker import BrokerRequestError
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.runtime.opening import adapted
+from asyncrevoke.testing.cluster import Published, encode, encode_headers
+from asyncrevoke.testing.harness import forget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.consumer import Consumer
+
+_TOPIC_EXISTS = 36
+_PARTITIONS = 4
+
+
+class BrokerConsumer:
+    """Enters a consumer with the address of a test's broker and a group of its own.
+
+    ::
+
+        async with consumer_for(app.consumer) as running:
+            await running.publish("orders", {"id": 1}, key="a")
+            await running.until_done()
+
+    All else is as the consumer was made. Its topics are created with 4 partitions if they are
+    missing; what was in them before is not read. Afterwards the consumer is as if it had never been
+    entered, so that the one of a module can be tested many times. Entering waits until its group
+    has been joined; leaving drains it, and raises what it has failed with.
+    """
+
+    def __init__(self, consumer: Consumer, broker: RunningBroker) -> None:
+        self.consumer = consumer
+        self.group = f"{consumer.config.group_id or 'test'}-{uuid.uuid4().hex[:8]}"
+        self._broker = broker
+        self._options = cast("dict[str, Any]", dict(broker.client_options()))
+        self._stack = AsyncExitStack()
+        self._producer: Any = None
+        self._published: dict[TopicPartition, int] = {}
+
+    async def __aenter__(self) -> Self:
+        from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
+
+        async with AsyncExitStack() as stack:
+            topics = await asyncio.to_thread(self._create_topics)
+            await self._begin_at_the_end(topics)
+            self._producer = AIOKafkaProducer(**self._options)
+            await stack.enter_async_context(self._producer)
+            await self._enter_consumer()
+            stack.push_async_callback(self._leave_consumer)
+            await self.until(lambda: self.consumer.probe().ready)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drain and leave; raises what the consumer has failed with."""
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes | None] | None = None,
+        partition: int | None = None,
+    ) -> Published:
+        """Write a record: bytes and None as they are, text as UTF-8, everything else as JSON."""
+        sent = await self._producer.send_and_wait(
+            topic, encode(value), encode(key), partition, headers=encode_headers(headers or {})
+        )
+        self._published[TopicPartition(topic, sent.partition)] = sent.offset
+        return Published(topic, sent.partition, sent.offset)
+
+    async def until(self, condition: Callable[[], object], *, within: float = 30.0) -> None:
+        """Wait until something holds, at most so many seconds: TimeoutError.
+
+        Raises what the consumer has failed with.
+        """
+        deadline = time.monotonic() + within
+        while not condition():
+            self._raise_failure()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the condition does not hold after {within:g} s")
+            await asyncio.sleep(0.01)
+
+    async def until_done(self, *, within: float = 30.0) -> None:
+        """Wait until all that was published is done, and committed."""
+        deadline = time.monotonic() + within
+        while any([await self._is_left(*each) for each in self._published.items()]):
+            self._raise_failure()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"what was published is not done after {within:g} s")
+            await asyncio.sleep(0.05)
+
+    async def committed(self, topic: str, partition: int) -> int | None:
+        """The offset that the group has committed, that of the next record to read, or None."""
+        await self.consumer.commit()
+        where = TopicPartition(topic, partition)
+        found = (await self.consumer.committed(where))[where]
+        return None if found is None else found.offset
+
+    async def _is_left(self, partition: TopicPartition, offset: int) -> bool:
+        committed = await self.committed(*partition)
+        return committed is None or committed <= offset
+
+    def _raise_failure(self) -> None:
+        session = self.consumer._session  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        if session is not None and session.failure is not None:
+            raise session.failure
+
+    # --- entering and leaving --------------------------------------------------------------------
+
+    def _adapted(self, config: ConsumerConfig) -> ConsumerConfig:
+        group = None if config.group_id is None else self.group
+        return replace(config, **self._options, group_id=group)
+
+    async def _enter_consumer(self) -> None:
+        before = adapted.set(self._adapted)
+        try:
+            await self.consumer.start()
+        finally:
+            adapted.reset(before)
+
+    async def _leave_consumer(self) -> None:
+        try:
+            await self.consumer.aclose()
+        finally:
+            forget(self.consumer)
+
+    def _create_topics(self) -> list[str]:
+        router = self.consumer._hosting.router  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        handled = () if router is None else router.topics
+        topics = sorted({*self.consumer.subscription(), *handled})
+        for topic in topics:
+            try:
+                self._broker.create_topic(topic, _PARTITIONS)
+            except BrokerRequestError as error:
+                if error.code != _TOPIC_EXISTS:
+                    raise
+        return topics
+
+    async def _begin_at_the_end(self, topics: list[str]) -> None:
+        from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
+        from aiokafka import TopicPartition as Partition  # noqa: PLC0415
+
+        if self.consumer.config.group_id is None:
+            return
+        client: Any = AIOKafkaConsumer(
+            **self._options, group_id=self.group, enable_auto_commit=False
+        )
+        async with client:
+            partitions = [
+                Partition(topic, each)
+                for topic in topics
+                for each in client.partitions_for_topic(topic) or range(_PARTITIONS)
+            ]
+            if not partitions:
+                return
+            client.assign(partitions)
+            ends = await client.end_offsets(partitions)
+            await client.commit(ends)

@@ -1,0 +1,43 @@
+"""What an import brings along: as little as it can."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["aiokafka", "fastapi", "hypercorn", "kio", "pydantic", "pyspark", "rich", "starlette"]
+
+
+def loaded_by(statement: str) -> list[str]:
+    code = f"import sys\n{statement}\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
+    command = [sys.executable, "-c", code]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    return answer.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import asyncrevoke",
+        "import asyncrevoke.testing.pytest_plugin",
+        "import asyncrevoke.integrations",
+    ],
+)
+def test_an_import_loads_nothing_heavy(statement: str) -> None:
+    assert loaded_by(statement) == []
+
+
+def test_a_consumer_with_a_handler_loads_no_client_before_it_is_entered() -> None:
+    statement = """
+from asyncrevoke import Consumer
+consumer = Consumer(group_id="billing")
+@consumer.handler("orders")
+async def bill(order: dict) -> None: ...
+"""
+    assert loaded_by(statement) == []
+
+
+def test_the_look_at_what_is_loaded_can_fail() -> None:
+    assert loaded_by("import aiokafka") == ["aiokafka"]
