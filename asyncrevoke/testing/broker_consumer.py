@@ -160,22 +160,27 @@ class BrokerConsumer:
         return topics
 
     async def _begin_at_the_end(self, topics: list[str]) -> None:
+        """Commit for the new group what the topics end with, before anything is published."""
         from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
         from aiokafka import TopicPartition as Partition  # noqa: PLC0415
+        from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415
 
-        if self.consumer.config.group_id is None:
+        if self.consumer.config.group_id is None or not topics:
             return
+        admin: Any = AIOKafkaAdminClient(**self._options)
+        await admin.start()
+        try:
+            described = await admin.describe_topics(topics)
+        finally:
+            await admin.close()
+        partitions = [
+            Partition(topic["topic"], each["partition"])
+            for topic in described
+            for each in topic["partitions"]
+        ]
         client: Any = AIOKafkaConsumer(
             **self._options, group_id=self.group, enable_auto_commit=False
         )
         async with client:
-            partitions = [
-                Partition(topic, each)
-                for topic in topics
-                for each in client.partitions_for_topic(topic) or range(_PARTITIONS)
-            ]
-            if not partitions:
-                return
             client.assign(partitions)
-            ends = await client.end_offsets(partitions)
-            await client.commit(ends)
+            await client.commit(await client.end_offsets(partitions))

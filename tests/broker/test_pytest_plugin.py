@@ -39,9 +39,8 @@ async def bill(order: dict) -> None:
 
 @pytest.mark.parametrize("amount", [1, 2])
 async def test_a_consumer_of_a_module_is_entered_again_and_reads_nothing_old(
-    consumer_for, kafka_broker, amount
+    consumer_for, amount
 ):
-    kafka_broker.create_topic(f"only-{amount}", 1)
     billed.clear()
     async with consumer_for(consumer) as running:
         await running.publish("orders", {"amount": amount}, key="a")
