@@ -1,4 +1,4 @@
-"""Health routes for a FastAPI application: ``app.include_router(health_router(consumer))``."""
+"""Routes for a FastAPI application: ``app.include_router(health_router(consumer))``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
-from asyncrevoke.integrations.starlette import health_routes
+from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -20,3 +20,13 @@ def health_router(*consumers: Consumer, max_handler_age: float | None = None) ->
     The answers name groups, states and partitions, and quote no error. Raises ConfigError.
     """
     return APIRouter(routes=list(health_routes(*consumers, max_handler_age=max_handler_age)))
+
+
+def dashboard_router(*consumers: Consumer, prefix: str = "/dashboard") -> APIRouter:
+    """``GET /dashboard/``: a live page of the consumers' partitions; see ``docs/dashboard.md``.
+
+    To be called before the consumers are entered, as they are observed from then on. The page only
+    reads. It shows topics, handlers' names and client ids to whoever can reach it, and asks nobody
+    who he is: that is the application's. Raises ConfigError and IllegalStateError.
+    """
+    return APIRouter(routes=list(dashboard_routes(*consumers, prefix=prefix)))

@@ -1,4 +1,4 @@
-"""Health routes for a Starlette application: ``Starlette(routes=health_routes(consumer))``."""
+"""Routes for a Starlette application: ``Starlette(routes=health_routes(consumer))``."""
 
 from __future__ import annotations
 
@@ -43,6 +43,25 @@ def health_routes(*consumers: Consumer, max_handler_age: float | None = None) ->
         Route("/livez", livez, include_in_schema=False),
         Route("/readyz", readyz, include_in_schema=False),
     ]
+
+
+def dashboard_routes(*consumers: Consumer, prefix: str = "/dashboard") -> list[Route]:
+    """``GET /dashboard/``: a live page of the consumers' partitions; see ``docs/dashboard.md``.
+
+    To be called before the consumers are entered, as they are observed from then on. The page only
+    reads. It shows topics, handlers' names and client ids to whoever can reach it, and asks nobody
+    who he is: that is the application's. Raises ConfigError and IllegalStateError.
+    """
+    from asyncrevoke.dashboard.app import Dashboard  # noqa: PLC0415 - if used
+    from asyncrevoke.dashboard.consumer_watch import ConsumerWatch  # noqa: PLC0415
+    from asyncrevoke.dashboard.history import History  # noqa: PLC0415
+
+    if not consumers:
+        raise ConfigError("there is no consumer to look at: dashboard_routes(consumer)")
+    history = History(", ".join(dict.fromkeys(str(c.config.group_id) for c in consumers)))
+    for consumer in consumers:
+        consumer.observe(ConsumerWatch(history))
+    return Dashboard(history).routes(prefix)
 
 
 def _answer(probes: list[Probe], *, fine: bool) -> JSONResponse:

@@ -1,0 +1,114 @@
+"""The page over HTTP: Starlette routes that only read."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from asyncrevoke.dashboard.history import KEPT
+from asyncrevoke.dashboard.page import parts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.requests import Request
+
+    from asyncrevoke.dashboard.history import History
+
+# Seconds between two pictures, and without news; and how many may look on.
+_SOON: Final = 0.1
+_LATEST: Final = 1.0
+_MOST_VIEWERS: Final = 32
+# A server that shuts down waits for its responses: each ends soon, and the browser asks again.
+_STREAM: Final = 5.0
+_NEVER_KEPT: Final = {"Cache-Control": "no-store"}
+_TYPES: Final = {
+    "index.html": "text/html",
+    "dashboard.css": "text/css",
+    "dashboard.js": "text/javascript",
+}
+
+
+class Dashboard:
+    """One history for many viewers. A picture is made once for all, and only if somebody looks.
+
+    A viewer that does not read gets nothing more until it does, and then the newest picture:
+    nothing is kept for it.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._drawn: tuple[int, bytes] = (-1, b"")
+        self._drawn_at = 0.0
+        self.pictures = 0
+
+    def routes(self, prefix: str = "/dashboard") -> list[Route]:
+        """``GET {prefix}/`` and what belongs to it."""
+
+        async def moved(request: Request) -> RedirectResponse:
+            return RedirectResponse(f"{request.url.path}/")
+
+        async def live(_request: Request) -> Response:
+            if self.history.listeners >= _MOST_VIEWERS:
+                return PlainTextResponse(f"{_MOST_VIEWERS} viewers look on already", 503)
+            return StreamingResponse(
+                self.stream(),
+                media_type="text/event-stream",
+                headers={**_NEVER_KEPT, "X-Accel-Buffering": "no"},
+            )
+
+        async def view(request: Request) -> Response:
+            try:
+                ago = float(request.query_params.get("ago", "0"))
+            except ValueError:
+                return PlainTextResponse("ago is a number of seconds", 400)
+            if not 0 <= ago <= KEPT:
+                return PlainTextResponse(f"ago is from 0 to {KEPT:g} seconds", 400)
+            content = msgspec.json.encode(parts(self.history, ago))
+            return Response(content, media_type="application/json", headers=_NEVER_KEPT)
+
+        async def file(_request: Request, *, name: str) -> Response:
+            content = files("asyncrevoke.dashboard").joinpath("static", name).read_text("utf-8")
+            return Response(content, media_type=_TYPES[name], headers=_NEVER_KEPT)
+
+        names = {"/": "index.html", **{f"/{name}": name for name in _TYPES}}
+        return [
+            *([Route(prefix, moved, include_in_schema=False)] if prefix else []),
+            Route(f"{prefix}/live", live, include_in_schema=False),
+            Route(f"{prefix}/view", view, include_in_schema=False),
+            *(
+                Route(f"{prefix}{path}", partial(file, name=name), include_in_schema=False)
+                for path, name in names.items()
+            ),
+        ]
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Server-sent events: a picture at once, soon after each change, and each second; for
+        some seconds."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _STREAM
+        yield b"retry: 50\n\n"
+        with self.history.listening() as changed:
+            while loop.time() < end:
+                changed.clear()
+                yield b"data: " + self._picture() + b"\n\n"
+                await asyncio.sleep(_SOON)
+                try:
+                    async with asyncio.timeout(_LATEST - _SOON):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+
+    def _picture(self) -> bytes:
+        now = self.history.clock()
+        if self._drawn[0] != self.history.version or now - self._drawn_at > _LATEST / 2:
+            self._drawn = self.history.version, msgspec.json.encode(parts(self.history, 0))
+            self._drawn_at = now
+            self.pictures += 1
+        return self._drawn[1]

@@ -1,0 +1,183 @@
+"""Watches a consumer from within: it knows of each revocation when it is requested."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.dashboard.history import Pending, Sample, State
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.runtime.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.dashboard.history import History
+    from asyncrevoke.model import BlockingRecord, PollResult, Record
+    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.observer import Facts, Observed
+
+_TOLD = {
+    "assigned": "the group has assigned {count}",
+    "joining": "joins the group",
+    "revoke requested": "the group wants back: {names}",
+    "revoke withdrawn": "keeps after all: {names}",
+    "released": "has released {names}{after}",
+    "partitions lost": "has lost {names}: {reason}",
+    "membership lost": "is not in the group any more: {reason}",
+    "left the group": "has left the group",
+}
+_MOST_NAMES = 6
+
+
+class ConsumerWatch(Observer):
+    """An observer that fills a history."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._consumer: Observed | None = None
+        self._name = ""
+        self._records = 0
+        self._dead_letters = 0
+        self._held: set[TopicPartition] = set()
+        self._lost: set[TopicPartition] = set()
+        self._requested: dict[TopicPartition, float] = {}
+        # The offset that has been the oldest in flight, and since when.
+        self._oldest: dict[TopicPartition, tuple[int, float]] = {}
+        self._due = False
+
+    def opened(self, consumer: Observed) -> None:
+        """Somebody new is there."""
+        self._consumer = consumer
+        self._name = self._history.join(consumer.client_id)
+        self._history.note(self._name, "has started")
+
+    def closed(self) -> None:
+        """It has nothing any more."""
+        self._consumer = None
+        self._history.pending.pop(self._name, None)
+        for partition in self._held:
+            self._history.leave(partition, self._name, lost=partition in self._lost)
+        self._held.clear()
+        self._history.note(self._name, "has ended")
+
+    def polled(self, batch: PollResult) -> None:
+        """Count; what was announced is on its way now."""
+        self._records += sum(map(len, batch.by_partition().values()))
+        if batch.to_be_revoked:
+            self._look_soon()
+
+    def decided(self, record: Record, decision: Decision) -> None:
+        """Count dead letters."""
+        if decision == "dead-lettered":
+            self._dead_letters += 1
+            where = f"{record.topic}-{record.partition} at {record.offset}"
+            self._history.note(self._name, f"dead letter: {where}")
+
+    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+        """Say what happened, and look what has changed."""
+        told = _TOLD.get(event)
+        if told is None:
+            return
+        names = _names(fields)
+        if event == "partitions lost":
+            self._lost.update(map(_partition, names))
+        shown = ", ".join(names[:_MOST_NAMES])
+        if len(names) > _MOST_NAMES:
+            shown += f" and {len(names) - _MOST_NAMES} more"
+        seconds = fields.get("seconds")
+        self._history.note(
+            self._name,
+            told.format(
+                names=shown,
+                count=f"{len(names)} partitions",
+                reason=fields.get("reason", ""),
+                after=f" after {seconds:.2f} s" if isinstance(seconds, float) else "",
+            ),
+        )
+        self._look_soon()
+
+    def ticked(self, late: float) -> None:
+        """Take this second's figures."""
+        if self._consumer is None:
+            return
+        facts = self._consumer.facts()
+        self._look(facts)
+        if late > 1:
+            self._history.note(self._name, f"the event loop was blocked for {late:.1f} s")
+        self._history.sample(
+            self._name,
+            Sample(
+                self._history.clock(),
+                self._records,
+                facts.health.in_flight,
+                sum(standing.lag or 0 for standing in facts.partitions),
+                self._dead_letters,
+                self._oldest_age(facts),
+            ),
+        )
+
+    def _look_soon(self) -> None:
+        """In a moment, when what happens now has happened."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._look_now)
+
+    def _look_now(self) -> None:
+        self._due = False
+        if self._consumer is not None:
+            self._look(self._consumer.facts())
+
+    def _look(self, facts: Facts) -> None:
+        history, now = self._history, self._history.clock()
+        blocking = {record.topic_partition: record for record in facts.health.blocking}
+        held: set[TopicPartition] = set()
+        pending: list[Pending] = []
+        for standing in facts.partitions:
+            partition, state = standing.partition, cast("State", standing.revoking or "held")
+            held.add(partition)
+            history.hold(partition, self._name, state)
+            if state != "held":
+                since = self._requested.setdefault(partition, now)
+                waits_for = _waits_for(blocking.get(partition))
+                pending.append(Pending(partition, self._name, state, since, waits_for))
+            else:
+                self._requested.pop(partition, None)
+        for partition in self._held - held:
+            history.leave(partition, self._name, lost=partition in self._lost)
+            self._requested.pop(partition, None)
+        self._held = held
+        self._lost.clear()
+        if history.pending.get(self._name, ()) != tuple(pending):
+            history.pending[self._name] = tuple(pending)
+            history.changed()
+
+    def _oldest_age(self, facts: Facts) -> float:
+        now = self._history.clock()
+        oldest: dict[TopicPartition, tuple[int, float]] = {}
+        for standing in facts.partitions:
+            if standing.oldest is not None:
+                before = self._oldest.get(standing.partition)
+                same = before is not None and before[0] == standing.oldest
+                since = before[1] if before is not None and same else now
+                oldest[standing.partition] = standing.oldest, since
+        self._oldest = oldest
+        return max((now - since for _, since in oldest.values()), default=0.0)
+
+
+def _waits_for(record: BlockingRecord | None) -> str:
+    if record is None:
+        return ""
+    handler = "" if record.handler is None else f" in {record.handler.rpartition('.')[2]}"
+    more = record.unfinished - 1
+    return f"offset {record.offset}{handler}" + (f" and {more} more" if more else "")
+
+
+def _names(fields: Mapping[str, object]) -> list[str]:
+    names = fields.get("partitions", fields.get("partition", []))
+    return [names] if isinstance(names, str) else cast("list[str]", names)
+
+
+def _partition(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))

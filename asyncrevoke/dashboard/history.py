@@ -1,0 +1,167 @@
+"""Who had which partition when, and figures for each second: ten minutes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+KEPT: Final = 600.0
+_MOST_NOTES = 500
+
+# "held" by its owner; on its way to others; "lost" for a moment, after which nobody has it.
+State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
+
+
+class Span(NamedTuple):
+    """From then on (seconds since the epoch) a partition was ``owner``'s; "" is nobody's."""
+
+    began: float
+    owner: str
+    state: State
+
+
+class Sample(NamedTuple):
+    """Figures of one owner at one moment. ``records`` and ``dead_letters`` count from the start;
+    ``oldest`` is for how many seconds the oldest record in flight has been the oldest."""
+
+    at: float
+    records: int = 0
+    in_flight: int = 0
+    lag: int = 0
+    dead_letters: int = 0
+    oldest: float = 0.0
+
+
+class Note(NamedTuple):
+    """Something that happened, in words."""
+
+    at: float
+    owner: str
+    text: str
+
+
+class Pending(NamedTuple):
+    """A revocation under way: since when, and what it waits for, in words."""
+
+    partition: TopicPartition
+    owner: str
+    state: State
+    since: float
+    waits_for: str = ""
+
+
+class History:
+    """Filled by whoever watches, read by whoever draws; all in one thread."""
+
+    def __init__(self, title: str, clock: Callable[[], float] = time.time) -> None:
+        self.title = title
+        self.clock = clock
+        self.version = 0
+        self.owners: dict[str, int] = {}
+        self.pending: dict[str, tuple[Pending, ...]] = {}
+        self._lanes: dict[TopicPartition, deque[Span]] = {}
+        self._samples: dict[str, deque[Sample]] = {}
+        self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
+        self._listeners: set[asyncio.Event] = set()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def join(self, name: str) -> str:
+        """A name for a new owner, not taken yet."""
+        taken = name
+        while taken in self.owners:
+            number = int(taken.rpartition(" #")[2]) + 1 if " #" in taken else 2
+            taken = f"{name} #{number}"
+        self._know(taken)
+        return taken
+
+    def _know(self, owner: str) -> None:
+        if owner:
+            self.owners.setdefault(owner, len(self.owners))
+
+    def hold(self, partition: TopicPartition, owner: str, state: State = "held") -> None:
+        """This partition is this owner's."""
+        self._know(owner)
+        lane = self._lanes.setdefault(partition, deque())
+        if not lane or lane[-1][1:] != (owner, state):
+            lane.append(Span(self.clock(), owner, state))
+            self.changed()
+
+    def leave(self, partition: TopicPartition, owner: str, *, lost: bool = False) -> None:
+        """It is not this owner's any more; nothing if it is somebody else's already."""
+        lane = self._lanes.get(partition)
+        if lane and lane[-1].owner == owner:
+            if lost:
+                self.hold(partition, owner, "lost")
+            self.hold(partition, "")
+
+    def sample(self, owner: str, sample: Sample) -> None:
+        """Figures of this moment, once a second or so."""
+        self._know(owner)
+        kept = self._samples.setdefault(owner, deque())
+        kept.append(sample)
+        while kept[0].at < sample.at - KEPT - 60:
+            kept.popleft()
+        for lane in self._lanes.values():
+            while len(lane) > 1 and lane[1].began < sample.at - KEPT - 60:
+                lane.popleft()
+        self.changed()
+
+    def note(self, owner: str, text: str) -> None:
+        """Something happened."""
+        self._notes.append(Note(self.clock(), owner, text))
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell whoever listens."""
+        self.version += 1
+        for listener in self._listeners:
+            listener.set()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def listening(self) -> Generator[asyncio.Event]:
+        """An event that is set at each change."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            yield event
+        finally:
+            self._listeners.discard(event)
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that were ever held, in order."""
+        return sorted(self._lanes)
+
+    def lane(self, partition: TopicPartition) -> Sequence[Span]:
+        """The spans of one partition, oldest first; each lasts until the next begins."""
+        return self._lanes.get(partition, ())
+
+    def at(self, partition: TopicPartition, moment: float) -> Span | None:
+        """What was so of one partition at a moment."""
+        for span in reversed(self.lane(partition)):
+            if span.began <= moment:
+                return span
+        return None
+
+    def samples(self, owner: str, since: float, until: float) -> list[Sample]:
+        """The figures of an owner in some time."""
+        return [s for s in self._samples.get(owner, ()) if since <= s.at <= until]
+
+    def notes(self, until: float, most: int) -> list[Note]:
+        """The newest notes before a moment, newest first."""
+        return [note for note in reversed(self._notes) if note.at <= until][:most]

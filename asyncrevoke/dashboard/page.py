@@ -1,0 +1,121 @@
+"""What the page shows at one moment, in parts that the browser puts in place."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from html import escape
+from typing import TYPE_CHECKING
+
+from asyncrevoke.dashboard import picture
+from asyncrevoke.dashboard.history import Sample
+
+if TYPE_CHECKING:
+    from asyncrevoke.dashboard.history import History
+
+_NOTES = 40
+_SHOWN = 50
+
+
+def parts(history: History, ago: float) -> dict[str, str]:
+    """HTML by the id of the element that it is for; ``ago`` seconds back, 0 is now."""
+    until = history.clock() - ago
+    return {
+        "title": escape(history.title),
+        "figures": _figures(history, until),
+        "lanes": picture.lanes(history, until),
+        "owners": _owners(history, until),
+        "revocations": _revocations(history, until, live=not ago),
+        "notes": _notes(history, until),
+        "moment": ("live, " if not ago else "") + time.strftime("%H:%M:%S", time.localtime(until)),
+    }
+
+
+def _figures(history: History, until: float) -> str:
+    since = until - picture.WINDOW
+    every = {owner: history.samples(owner, since, until) for owner in history.owners}
+    rate: Counter[int] = Counter()
+    in_flight: Counter[int] = Counter()
+    lag: Counter[int] = Counter()
+    for samples in every.values():
+        for at, value in picture.rates(samples):
+            rate[int(at)] += round(value)
+        for sample in samples:
+            in_flight[int(sample.at)] = max(in_flight[int(sample.at)], 0) + sample.in_flight
+            lag[int(sample.at)] += sample.lag
+    last = [samples[-1] for samples in every.values() if samples and samples[-1].at > until - 3]
+    now = Sample(
+        until,
+        in_flight=sum(sample.in_flight for sample in last),
+        lag=sum(sample.lag for sample in last),
+        dead_letters=sum(samples[-1].dead_letters for samples in every.values() if samples),
+        oldest=max((sample.oldest for sample in last), default=0.0),
+    )
+    newest = max(rate, default=0)
+    shown = rate.get(newest, 0) if newest > until - 4 else 0
+    return "".join(
+        (
+            _figure("records per second", f"{shown:,}", rate, until),
+            _figure("lag", f"{now.lag:,}", lag, until),
+            _figure("in flight", f"{now.in_flight:,}", in_flight, until),
+            _figure("oldest in flight", f"{now.oldest:.1f} s", None, until),
+            _figure("dead letters", f"{now.dead_letters:,}", None, until),
+        )
+    )
+
+
+def _figure(name: str, value: str, over_time: Counter[int] | None, until: float) -> str:
+    drawn = ""
+    if over_time is not None:
+        points = [(float(at), float(v)) for at, v in sorted(over_time.items())]
+        drawn = picture.curve(points, until)
+    return f"<div><dt>{name}</dt><dd>{value}</dd>{drawn}</div>"
+
+
+def _owners(history: History, until: float) -> str:
+    owned: Counter[str] = Counter()
+    for partition in history.partitions():
+        span = history.at(partition, until)
+        if span is not None:
+            owned[span.owner] += 1
+    return "".join(
+        f'<li><span class="key o{number % picture.COLOURS}"></span>{escape(owner)} '
+        f"<b>{owned[owner]}</b></li>"
+        for owner, number in history.owners.items()
+        if owned[owner] or any(history.samples(owner, until - 10, until))
+    ) + (f"<li>nobody <b>{owned['']}</b></li>" if owned[""] else "")
+
+
+def _revocations(history: History, until: float, *, live: bool) -> str:
+    if live:
+        found = sorted((p for each in history.pending.values() for p in each), key=lambda p: p[3])
+        rows = [(p.partition, p.owner, p.state, until - p.since, p.waits_for) for p in found]
+    else:
+        rows = [
+            (partition, span.owner, span.state, until - span.began, "")
+            for partition in history.partitions()
+            if (span := history.at(partition, until)) is not None
+            and span.state not in ("held", "lost")
+        ]
+    if not rows:
+        return '<p class="none">No partition is being revoked.</p>'
+    lines = "".join(
+        f'<tr data-partition="{escape(topic)}-{number}" data-state="{state}">'
+        f"<th scope=row>{escape(topic)}-{number}</th><td>{escape(owner)}</td>"
+        f'<td><span class="key {state}"></span>{state}</td><td>{max(0.0, seconds):.1f} s</td>'
+        f"<td>{escape(waits_for)}</td></tr>"
+        for (topic, number), owner, state, seconds, waits_for in rows[:_SHOWN]
+    )
+    more = f"<p>and {len(rows) - _SHOWN} more</p>" if len(rows) > _SHOWN else ""
+    return (
+        "<table><thead><tr><th scope=col>partition<th scope=col>of<th scope=col>state"
+        f"<th scope=col>for<th scope=col>waits for</tr></thead><tbody>{lines}</tbody></table>{more}"
+    )
+
+
+def _notes(history: History, until: float) -> str:
+    return "".join(
+        f"<li><time>{time.strftime('%H:%M:%S', time.localtime(note.at))}</time> "
+        f"<b>{escape(note.owner)}</b> {escape(note.text)}</li>"
+        for note in history.notes(until, _NOTES)
+    )

@@ -1,0 +1,149 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from browser.serving import serving
+
+from asyncrevoke import TopicPartition
+from asyncrevoke.dashboard.app import Dashboard
+from asyncrevoke.dashboard.history import History, Pending, Sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import Browser
+
+# Notes when an element first appears, by the browser's own clock, which is the machine's.
+APPEARS = """selector => new Promise(found => {
+  const now = () => performance.timeOrigin + performance.now();
+  const look = () => document.querySelector(selector) && found(now());
+  if (!look()) new MutationObserver((_, watching) => { if (look()) watching.disconnect(); })
+    .observe(document.body, {childList: true, subtree: true});
+})"""
+
+
+def history_of(partitions: int, owners: int = 3) -> History:
+    """So many partitions, held by turns, for two minutes."""
+    now = [time.time() - 120]
+    history = History("billing", clock=lambda: now[0])
+    for number in range(partitions):
+        history.hold(TopicPartition("orders", number), f"till-{number % owners}")
+    for second in range(120):
+        now[0] += 1
+        for owner in range(owners):
+            history.sample(f"till-{owner}", Sample(now[0], 100 * second, second % 7, second % 30))
+        changing = TopicPartition("orders", second % partitions)
+        history.hold(changing, f"till-{second % owners}")
+    history.clock = time.time
+    return history
+
+
+async def test_a_revocation_is_on_the_page_within_a_third_of_a_second(browser: Browser) -> None:
+    history = history_of(12)
+    async with serving(Dashboard(history).routes()) as url:
+        page = await browser.new_page()
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("#lanes path", state="attached")
+        delays: list[float] = []
+        for number in range(6):
+            tp = TopicPartition("orders", number)
+            selector = f'[data-partition="orders-{number}"][data-state="requested"]'
+            appeared = asyncio.create_task(page.evaluate(APPEARS, selector))
+            await page.evaluate("0")  # the browser watches by now
+            requested = time.time()
+            history.hold(tp, f"till-{number % 3}", "requested")
+            pending = Pending(tp, f"till-{number % 3}", "requested", requested)
+            history.pending["till"] = (*history.pending.get("till", ()), pending)
+            history.changed()
+            async with asyncio.timeout(10):
+                delays.append((await appeared) / 1000 - requested)
+    assert max(delays) <= 0.3, delays
+
+
+async def test_a_thousand_partitions_leave_the_page_responsive(
+    browser: Browser, pictures: Path
+) -> None:
+    history = history_of(1000)
+    dashboard = Dashboard(history)
+    async with serving(dashboard.routes()) as url:
+        page = await browser.new_page()
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("#lanes path", state="attached")
+        # The longest time in which the browser drew nothing, over twenty changes.
+        await page.evaluate(
+            """() => { window.longest = 0; let before = performance.now();
+              const frame = now => { longest = Math.max(longest, now - before); before = now;
+                requestAnimationFrame(frame); };
+              requestAnimationFrame(frame); }"""
+        )
+        drawn = dashboard.pictures
+        while dashboard.pictures < drawn + 20:
+            history.hold(TopicPartition("orders", dashboard.pictures), "till-9")
+            await asyncio.sleep(0.02)
+        longest = float(await page.evaluate("longest"))
+        began = time.perf_counter()
+        await page.keyboard.press("Tab")
+        assert time.perf_counter() - began < 1
+        await page.screenshot(path=pictures / "thousand.png")
+    assert longest < 500, longest
+
+
+async def test_ten_minutes_are_replayed_by_keyboard(browser: Browser) -> None:
+    history = history_of(12)
+    async with serving(Dashboard(history).routes()) as url:
+        page = await browser.new_page()
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("#lanes path", state="attached")
+        await page.focus("#ago")
+        for _ in range(60):
+            await page.keyboard.press("ArrowLeft")
+        await page.wait_for_function(
+            "document.getElementById('back').textContent === '60 s back'"
+            " && !document.getElementById('moment').textContent.startsWith('live')"
+        )
+        await page.focus("#now")
+        await page.keyboard.press("Enter")
+        await page.wait_for_function(
+            "document.getElementById('moment').textContent.startsWith('live')"
+        )
+        await page.focus("#play")
+        await page.keyboard.press("Space")
+        await page.wait_for_function("Number(document.getElementById('ago').value) > -590")
+
+
+async def test_the_page_loads_nothing_from_elsewhere_and_says_when_the_server_is_gone(
+    browser: Browser,
+) -> None:
+    asked: list[str] = []
+    errors: list[str] = []
+    async with serving(Dashboard(history_of(4)).routes()) as url:
+        page = await browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("#lanes path", state="attached")
+    await page.wait_for_function("document.getElementById('connection').textContent !== ''")
+    assert all(each.startswith((url, "data:")) for each in asked), asked
+    assert errors == []
+
+
+async def test_a_phone_shows_it_without_scrolling_sideways(
+    browser: Browser, pictures: Path
+) -> None:
+    history = history_of(12)
+    async with serving(Dashboard(history).routes()) as url:
+        for scheme in ("light", "dark"):
+            page = await browser.new_page(
+                viewport={"width": 360, "height": 740},
+                color_scheme="dark" if scheme == "dark" else "light",
+            )
+            await page.goto(f"{url}/dashboard")
+            await page.wait_for_selector("#lanes path", state="attached")
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+            back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert back == ("rgb(15, 23, 32)" if scheme == "dark" else "rgb(255, 255, 255)")
+            await page.screenshot(path=pictures / f"phone-{scheme}.png", full_page=True)

@@ -1,0 +1,225 @@
+"""The page of a consumer: what it knows, what it shows, and that nobody who looks can slow it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from fastapi import FastAPI
+from httpx import ASGITransport, AsyncClient
+from starlette.applications import Starlette
+
+from asyncrevoke import ConfigError, Consumer, TopicPartition
+from asyncrevoke.dashboard.app import Dashboard
+from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.dashboard.history import History, Pending, Sample
+from asyncrevoke.dashboard.page import parts
+from asyncrevoke.integrations.fastapi import dashboard_router
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watched() -> tuple[Consumer, History]:
+    """A consumer whose handler takes two seconds, and what is known of it."""
+    history = History("billing", clock=lambda: asyncio.get_running_loop().time())
+    consumer = Consumer(group_id="billing", client_id="till")
+    consumer.observe(ConsumerWatch(history))
+
+    @consumer.handler("orders", on_error="skip")
+    async def bill(order: bytes) -> None:
+        await asyncio.sleep(2)
+
+    return consumer, history
+
+
+def states(history: History, partition: TopicPartition) -> list[tuple[str, str]]:
+    return [(span.owner, span.state) for span in history.lane(partition)]
+
+
+async def test_a_revocation_goes_from_held_over_draining_to_nobody() -> None:
+    consumer, history = watched()
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1", partition=0)
+        await t.revoke(FIRST)
+        (pending,) = history.pending["till"]
+        assert (pending.partition, pending.state) == (FIRST, "draining")
+        assert pending.waits_for == "offset 0 in bill"
+        page = parts(history, 0)
+        assert 'data-partition="orders-0" data-state="draining"' in page["revocations"]
+        await t.advance(5)
+        assert history.pending["till"] == ()
+    seen = states(history, FIRST)
+    assert [state for state in seen if state[1] != "requested"] == [
+        ("till", "held"),
+        ("till", "draining"),
+        *([("till", "committing")] if ("till", "committing") in seen else []),
+        ("", "held"),
+    ]
+    notes = [note.text for note in history.notes(float("inf"), 100)]
+    assert any(text.startswith("has released orders-0 after") for text in notes)
+    assert "the group wants back: orders-0" in notes
+
+
+async def test_a_partition_that_is_lost_is_shown_as_lost() -> None:
+    consumer, history = watched()
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1", partition=0)
+        await t.lose(FIRST)
+    assert ("till", "lost") in states(history, FIRST)
+
+
+async def test_figures_are_taken_each_second() -> None:
+    consumer, history = watched()
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1", partition=0)
+        await t.publish("orders", b"2", partition=0)
+        await t.advance(1.5)
+        newest = history.samples("till", 0, history.clock())[-1]
+        assert (newest.records, newest.in_flight, newest.lag) == (2, 2, 0)
+        assert newest.oldest > 0
+
+
+def test_what_was_can_be_looked_at_for_ten_minutes() -> None:
+    clock = Clock()
+    history = History("billing", clock)
+    history.hold(FIRST, "till-1")
+    for second in range(800):
+        clock.now += 1
+        history.sample("till-1", Sample(clock.now, second, in_flight=second))
+        if second == 500:
+            history.hold(FIRST, "till-2")
+            history.note("till-1", "has released orders-0")
+    assert "<b>1</b>" in parts(history, 0)["owners"]
+    assert "till-2" in parts(history, 0)["owners"]
+    assert "till-1 <b>1</b>" in parts(history, 400)["owners"]
+    assert "<dd>399</dd>" in parts(history, 400)["figures"]
+    assert parts(history, 400)["notes"] == ""
+    assert len(history.samples("till-1", 0, clock.now)) < 700
+
+
+def test_names_of_strangers_are_no_html() -> None:
+    history = History("<b>billing", Clock())
+    evil = TopicPartition("<script>alert(1)</script>", 0)
+    history.hold(evil, "<img src=x>", "draining")
+    history.pending["<img src=x>"] = (Pending(evil, "<img src=x>", "draining", 0.0, "<i>"),)
+    history.note("<img src=x>", "<script>")
+    page = "".join(parts(history, 0).values())
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "<i>" not in page
+
+
+def test_two_consumers_of_one_name_are_told_apart() -> None:
+    history = History("billing")
+    assert [history.join("till") for _ in range(3)] == ["till", "till #2", "till #3"]
+
+
+async def test_the_routes_only_read() -> None:
+    dashboard = Dashboard(History("billing"))
+    app = Starlette(routes=dashboard.routes())
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://page") as client:
+        assert (await client.get("/dashboard")).headers["location"].endswith("/dashboard/")
+        page = await client.get("/dashboard/")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "http" not in page.text.replace('charset="utf-8"', "")  # nothing from elsewhere
+        assert (await client.get("/dashboard/dashboard.js")).status_code == 200
+        assert (await client.get("/dashboard/dashboard.css")).status_code == 200
+        assert (await client.get("/dashboard/view?ago=60")).json()["title"] == "billing"
+        for wrong in ("ago=x", "ago=-1", "ago=601", "ago=nan"):
+            assert (await client.get(f"/dashboard/view?{wrong}")).status_code == 400
+        for path in ("", "live", "view", "dashboard.js"):
+            assert (await client.post(f"/dashboard/{path}")).status_code == 405
+
+
+async def test_a_router_is_made_before_its_consumer_is_entered() -> None:
+    consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", group_id="billing")
+    app = FastAPI()
+    app.include_router(dashboard_router(consumer))
+    async with (
+        consumer,
+        AsyncClient(transport=ASGITransport(app), base_url="http://page") as client,
+    ):
+        notes = (await client.get("/dashboard/view")).json()["notes"]
+    assert "has started" in notes
+    with pytest.raises(ConfigError, match="no consumer to look at"):
+        dashboard_router()
+
+
+async def test_a_stream_has_a_picture_at_once_and_one_after_each_change() -> None:
+    history = History("billing")
+    stream = Dashboard(history).stream()
+    assert await anext(stream) == b"retry: 50\n\n"
+    first = json.loads((await anext(stream)).removeprefix(b"data: "))
+    assert first["title"] == "billing"
+    changed = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    history.hold(FIRST, "till", "draining")
+    async with asyncio.timeout(0.3):
+        second = json.loads((await changed).removeprefix(b"data: "))
+    assert "orders-0" in second["lanes"]
+    await stream.aclose()
+    assert history.listeners == 0
+
+
+async def test_a_viewer_that_never_reads_keeps_nothing_and_draws_nothing() -> None:
+    history = History("billing")
+    dashboard = Dashboard(history)
+    app = Starlette(routes=dashboard.routes())
+    stuck = asyncio.Event()
+    sent: list[object] = []
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        sent.append(message)
+        if cast("bytes", message.get("body", b"")).startswith(b"data"):
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async def receive() -> MutableMapping[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    scope: MutableMapping[str, object] = {
+        "type": "http",
+        "method": "GET",
+        "path": "/dashboard/live",
+        "raw_path": b"/dashboard/live",
+        "query_string": b"",
+        "headers": [],
+    }
+    viewer = asyncio.create_task(app(scope, receive, send))
+    await stuck.wait()
+    for number in range(2000):
+        history.hold(TopicPartition("orders", number), "till")
+        await asyncio.sleep(0)
+    assert dashboard.pictures == 1
+    assert len(sent) == 3  # the head, the time to come again, and a picture
+    viewer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await viewer
+
+
+async def test_more_viewers_than_can_be_served_are_told_so() -> None:
+    history = History("billing")
+    app = Starlette(routes=Dashboard(history).routes())
+    viewers = [history.listening() for _ in range(32)]
+    for viewer in viewers:
+        viewer.__enter__()
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://page") as client:
+        answer = await client.get("/dashboard/live")
+    assert (answer.status_code, answer.text) == (503, "32 viewers look on already")
+    for viewer in viewers:
+        viewer.__exit__(None, None, None)
