@@ -36,7 +36,13 @@ class Sender(Protocol):
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *error: object) -> None: ...
     async def send(
-        self, topic: str, value: bytes, *, partition: int, key: bytes | None = None
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        partition: int,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
     ) -> Future[object]: ...
 
 

@@ -46,14 +46,25 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int, size: in
 
 
 async def fill_keyed(
-    bootstrap: str, topic: str, partitions: int, keys: Sequence[bytes], size: int
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    keys: Sequence[bytes],
+    size: int,
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> None:
     """Write a record of ``size`` bytes for each of ``keys``; a key's records share a partition."""
     value = b"x" * size
     client = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, max_batch_size=128 * 1024)
     async with cast("Sender", client) as producer:
         sent = [
-            await producer.send(topic, value, key=key, partition=zlib.crc32(key) % partitions)
+            await producer.send(
+                topic,
+                value,
+                key=key,
+                partition=zlib.crc32(key) % partitions,
+                headers=list(headers),
+            )
             for key in keys
         ]
         await asyncio.gather(*sent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from asyncrevoke.cli.broker import broker
+from asyncrevoke.cli.dashboard import dashboard
 from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
 from asyncrevoke.cli.journal import journal
@@ -23,3 +24,4 @@ app.command()(demo)
 app.command()(broker)
 app.command()(groups)
 app.add_typer(journal, name="journal")
+app.command()(dashboard)

@@ -88,11 +88,11 @@ class Dashboard:
             ),
         ]
 
-    async def stream(self) -> AsyncGenerator[bytes]:
+    async def stream(self, seconds: float = _STREAM) -> AsyncGenerator[bytes]:
         """Server-sent events: a picture at once, soon after each change, and each second; for
         some seconds."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + _STREAM
+        end = loop.time() + seconds
         yield b"retry: 50\n\n"
         with self.history.listening() as changed:
             while loop.time() < end:

@@ -104,8 +104,7 @@ class History:
             self.hold(partition, "")
 
     def sample(self, owner: str, sample: Sample) -> None:
-        """Figures of this moment, once a second or so."""
-        self._know(owner)
+        """Figures of this moment, once a second or so; of an owner, or of all of them."""
         kept = self._samples.setdefault(owner, deque())
         kept.append(sample)
         while kept[0].at < sample.at - KEPT - 60:
@@ -157,6 +156,10 @@ class History:
             if span.began <= moment:
                 return span
         return None
+
+    def sampled(self) -> list[str]:
+        """Whose figures there are."""
+        return list(self._samples)
 
     def samples(self, owner: str, since: float, until: float) -> list[Sample]:
         """The figures of an owner in some time."""

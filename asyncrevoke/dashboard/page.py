@@ -33,7 +33,7 @@ def parts(history: History, ago: float) -> dict[str, str]:
 
 def _figures(history: History, until: float) -> str:
     since = until - picture.WINDOW
-    every = {owner: history.samples(owner, since, until) for owner in history.owners}
+    every = {owner: history.samples(owner, since, until) for owner in history.sampled()}
     rate: Counter[int] = Counter()
     in_flight: Counter[int] = Counter()
     lag: Counter[int] = Counter()

@@ -10,6 +10,7 @@ import logging
 import sys
 import tempfile
 import uuid
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,10 +27,11 @@ from asyncrevoke.cli.demo.schedule import churn
 from asyncrevoke.cli.demo.timeline import Panel, draw
 from asyncrevoke.cli.demo.view import render
 from asyncrevoke.cli.starting import StartDisplay
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Sequence
 
     from asyncrevoke.cli.demo.judge import Verdict
     from asyncrevoke.cli.demo.schedule import Step
@@ -79,6 +81,9 @@ def demo(
     logs: Annotated[
         Path | None, typer.Option(help="Keep what the members wrote down in this folder.")
     ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the group on a live page in a browser.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
 ) -> None:
     """Watch a group of consumers on a real Apache Kafka while its members join and leave.
@@ -114,7 +119,8 @@ def demo(
             run = Run(
                 broker.bootstrap_servers, groups, steps, seconds=seconds, rate=rate, show=view.show
             )
-            verdicts = asyncio.run(_judged(run, groups))
+            page = _Page(broker.bootstrap_servers, groups[0].name, messages) if open_page else None
+            verdicts = asyncio.run(_judged(run, groups, page))
     except AsyncRevokeError as error:
         if as_json:
             print(json.dumps({"ok": False, "error": str(error)}), flush=True)
@@ -151,8 +157,36 @@ def _group(
     return Group(template, folder, PARTITIONS)
 
 
-async def _judged(run: Run, groups: Sequence[Group]) -> dict[Client, Verdict]:
-    await run.run()
+class _Page:
+    """The live page of a group, while the demo runs."""
+
+    def __init__(self, bootstrap_servers: str, group: str, messages: Console) -> None:
+        self._config = ConsumerConfig(bootstrap_servers=bootstrap_servers, client_id="demo-page")
+        self._group = group
+        self._messages = messages
+
+    @contextlib.asynccontextmanager
+    async def shown(self) -> AsyncGenerator[None]:
+        """Serve and open it. Raises ConfigError."""
+        from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - if used
+        from asyncrevoke.dashboard.history import History  # noqa: PLC0415
+        from asyncrevoke.dashboard.server import served  # noqa: PLC0415
+
+        history = History(self._group)
+        async with served(history) as address:
+            self._messages.print(f"live page: {address}", highlight=False)
+            await asyncio.to_thread(webbrowser.open, address)
+            watching = asyncio.create_task(GroupWatch(self._config, self._group, history).run())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                await asyncio.wait((watching,))
+
+
+async def _judged(run: Run, groups: Sequence[Group], page: _Page | None) -> dict[Client, Verdict]:
+    async with contextlib.nullcontext() if page is None else page.shown():
+        await run.run()
     return {group.client: await run.verdict(group, CONCURRENCY) for group in groups}
 
 

@@ -1,0 +1,93 @@
+"""``asyncrevoke dashboard``: a group on a live page, from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+import webbrowser
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from rich.console import Console
+
+from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.errors import ConfigError
+
+DEFAULT_PORT = 8983
+
+
+def dashboard(
+    *,
+    group: Annotated[str, typer.Option(help="The consumer group to look at.")],
+    bootstrap_servers: Annotated[
+        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
+    ] = "localhost:9092",
+    host: Annotated[
+        str, typer.Option(help="Where the page is served; others can see it at 0.0.0.0.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = DEFAULT_PORT,
+    open_page: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
+    security_protocol: Annotated[
+        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    ] = "PLAINTEXT",
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
+    ] = None,
+    sasl_mechanism: Annotated[
+        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
+    ] = "PLAIN",
+    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
+    sasl_password: Annotated[
+        str | None,
+        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
+    ] = None,
+) -> None:
+    """Show a consumer group on a live page: who has which partition, and lag, until Ctrl-C.
+
+    Groups of all clients are shown, by what their brokers tell twice a second. More is known from
+    inside an application: dashboard_router(consumer).
+
+    Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
+    """
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    messages = Console(stderr=True)
+    try:
+        config = ConsumerConfig(
+            bootstrap_servers=bootstrap_servers,
+            security_protocol=cast("SecurityProtocol", security_protocol),
+            ssl_context=None if ca_file is None else ssl.create_default_context(cafile=ca_file),
+            sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
+            sasl_plain_username=sasl_username,
+            sasl_plain_password=sasl_password,
+            request_timeout=10.0,
+            client_id="asyncrevoke-dashboard",
+        )
+        asyncio.run(_show(config, group, host, port, open_page, messages))
+    except (ConfigError, OSError) as error:
+        messages.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from error
+
+
+async def _show(
+    config: ConsumerConfig, group: str, host: str, port: int, open_page: bool, messages: Console
+) -> None:
+    from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.dashboard.history import History  # noqa: PLC0415
+    from asyncrevoke.dashboard.server import served  # noqa: PLC0415
+
+    history = History(group)
+    async with served(history, host, port) as address:
+        print(address, flush=True)
+        messages.print("Ctrl-C ends it", highlight=False)
+        if open_page:
+            await asyncio.to_thread(webbrowser.open, address)
+        watching = asyncio.create_task(GroupWatch(config, group, history).run())
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, watching.cancel)
+        await asyncio.wait((watching,))
+        if not watching.cancelled():
+            watching.result()

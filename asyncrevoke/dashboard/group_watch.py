@@ -1,0 +1,88 @@
+"""Watches a group from outside, by what its brokers tell: members, assignments, lag."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from asyncrevoke.dashboard.history import Pending, Sample, State
+from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.kio_request import GroupsError
+from asyncrevoke.groups.observer import describe_group
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.dashboard.history import History
+    from asyncrevoke.groups.facts import GroupFacts
+
+# Seconds between two questions, and after one that was not answered.
+_INTERVAL = 0.5
+_AGAIN = 2.0
+
+
+class GroupWatch:
+    """Fills a history until it is cancelled.
+
+    A broker does not tell what is in flight, nor when a revoke was requested: a partition is
+    *draining* while its member still has what the group wants back, as far as that is told.
+    """
+
+    def __init__(self, config: ConsumerConfig, group: str, history: History) -> None:
+        self._config = config
+        self._group = group
+        self._history = history
+        self._names: dict[str, str] = {}
+        self._since: dict[TopicPartition, float] = {}
+        self._told = ""
+
+    async def run(self) -> None:
+        """Ask and ask again. What cannot be had is told on the page, and asked again."""
+        while True:
+            try:
+                async with Cluster(self._config) as cluster:
+                    while True:
+                        self.look(await describe_group(cluster, self._group))
+                        await asyncio.sleep(_INTERVAL)
+            except GroupsError as error:
+                self._tell(str(error))
+            await asyncio.sleep(_AGAIN)
+
+    def look(self, facts: GroupFacts) -> None:
+        """Take in one answer."""
+        history, now = self._history, self._history.clock()
+        releasing = {tp for member in facts.members for tp in member.releasing}
+        names = {member.member_id: self._name(facts, member.member_id) for member in facts.members}
+        pending: list[Pending] = []
+        if any(part.member_id is not None for part in facts.partitions) or not facts.members:
+            # Else the group rebalances, and its broker tells no assignment meanwhile.
+            for part in facts.partitions:
+                partition = TopicPartition(part.topic, part.partition)
+                self._place(partition, names.get(part.member_id or "", ""), releasing)
+        for tp in [*self._since]:
+            if tp not in releasing:
+                del self._since[tp]
+        for member in facts.members:
+            for tp in member.releasing:
+                since = self._since.setdefault(tp, now)
+                pending.append(Pending(tp, names[member.member_id], "draining", since))
+        history.pending[self._group] = tuple(pending)
+        records = sum(part.committed or 0 for part in facts.partitions)
+        lag = sum(part.lag or 0 for part in facts.partitions)
+        history.sample(self._group, Sample(now, records, lag=lag))
+        self._tell(f"{facts.state}: {facts.rebalance.says}")
+
+    def _place(self, partition: TopicPartition, owner: str, releasing: set[TopicPartition]) -> None:
+        state: State = "draining" if partition in releasing else "held"
+        self._history.hold(partition, owner, state if owner else "held")
+
+    def _name(self, facts: GroupFacts, member_id: str) -> str:
+        if member_id not in self._names:
+            member = next(m for m in facts.members if m.member_id == member_id)
+            self._names[member_id] = self._history.join(f"{member.client_id} {member.host}")
+        return self._names[member_id]
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._history.note(self._group, text)

@@ -1,0 +1,79 @@
+"""A group on the page, by what its brokers tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke import ConsumerConfig, TopicPartition
+from asyncrevoke.dashboard.group_watch import GroupWatch
+from asyncrevoke.dashboard.history import History
+from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, Rebalance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def told(
+    owners: Sequence[str | None], releasing: Sequence[TopicPartition] = (), state: str = "Stable"
+) -> GroupFacts:
+    members = tuple(
+        MemberFacts(
+            member_id=name,
+            client_id=name,
+            host="10.0.0.1",
+            releasing=tuple(releasing) if name == "a" else (),
+        )
+        for name in ("a", "b")
+    )
+    return GroupFacts(
+        group="billing",
+        type="classic",
+        state=state,
+        assignor="cooperative-sticky",
+        coordinator="kafka-1:9092",
+        epoch=None,
+        rebalance=Rebalance(in_progress=False, known=True, held_up_by=(), says="as told"),
+        members=members,
+        partitions=tuple(
+            PartitionFacts(topic="orders", partition=n, committed=10, end=15, lag=5, member_id=who)
+            for n, who in enumerate(owners)
+        ),
+    )
+
+
+def watching() -> tuple[GroupWatch, History]:
+    history = History("billing")
+    return GroupWatch(ConsumerConfig(), "billing", history), history
+
+
+def owners(history: History, partition: TopicPartition) -> list[tuple[str, str]]:
+    return [(span.owner, span.state) for span in history.lane(partition)]
+
+
+def test_a_partition_goes_from_one_member_over_draining_to_the_other() -> None:
+    watch, history = watching()
+    watch.look(told(["a", "b"]))
+    watch.look(told(["a", "b"], releasing=[FIRST]))
+    assert [(p.partition, p.owner) for p in history.pending["billing"]] == [(FIRST, "a 10.0.0.1")]
+    watch.look(told(["b", "b"]))
+    assert history.pending["billing"] == ()
+    assert owners(history, FIRST) == [
+        ("a 10.0.0.1", "held"),
+        ("a 10.0.0.1", "draining"),
+        ("b 10.0.0.1", "held"),
+    ]
+    newest = history.samples("billing", 0, float("inf"))[-1]
+    assert (newest.records, newest.lag) == (20, 10)
+
+
+def test_while_a_broker_tells_no_assignment_the_last_one_stands() -> None:
+    watch, history = watching()
+    watch.look(told(["a", "b"]))
+    watch.look(told([None, None], state="PreparingRebalance"))
+    assert owners(history, SECOND) == [("b 10.0.0.1", "held")]
+    assert [note.text for note in history.notes(float("inf"), 2)] == [
+        "PreparingRebalance: as told",
+        "Stable: as told",
+    ]
