@@ -34,6 +34,7 @@ class Measures(Observer):
         self._consumer: Observed | None = None
         self._of_consumer: Attributes = {}
         self._consumed: Counter[TopicPartition] = Counter()
+        self._topics: set[str] = set()
         # By topic, and what was raised, if anything.
         self._process: defaultdict[tuple[str, str], Histogram] = defaultdict(
             lambda: Histogram(names.BUCKETS)
@@ -65,9 +66,17 @@ class Measures(Observer):
         """Count what is delivered."""
         for partition, records in batch.by_partition().items():
             self._consumed[partition] += len(records)
+            self._topics.add(partition.topic)
 
     def handled(self, calls: Sequence[HandlerCall]) -> None:
         """Count what has ended."""
+        if len(self._topics) == 1:
+            # The usual case, and twice as fast.
+            (topic,) = self._topics
+            done = [ended - began for _, began, ended, error in calls if error is None]
+            if len(done) == len(calls):
+                self.succeeded(topic, done)
+                return
         durations: defaultdict[str, list[float]] = defaultdict(list)
         for what, began, ended, error in calls:
             if error is None:

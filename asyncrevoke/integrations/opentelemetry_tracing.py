@@ -40,7 +40,7 @@ __all__ = ["OpenTelemetryTracing"]
 # Where an error keeps the context of the span in which it was raised, until its record is sent on.
 _SPAN = "_asyncrevoke_span"
 # Offsets are spread evenly over 32 bits by the golden ratio, so that neighbours differ.
-_SPREAD, _BITS = 2_654_435_769, 2**32
+_SPREAD, _ALL, _MASK = 2_654_435_769, 2**32, 2**32 - 1
 
 
 class OpenTelemetryTracing(Tracer):
@@ -68,7 +68,7 @@ class OpenTelemetryTracing(Tracer):
         if not 0 <= new_traces <= 1:
             raise ConfigError(f"new_traces={new_traces}: a share from 0 to 1")
         self._provider = tracer_provider
-        self._new = int(new_traces * _BITS)
+        self._new = int(new_traces * _ALL)
         self._propagator: TextMapPropagator = get_global_textmap()
         self._fields: frozenset[str] = frozenset()
         self._tracer: OpenTelemetryTracer | None = None
@@ -91,12 +91,12 @@ class OpenTelemetryTracing(Tracer):
 
     def wants(self, record: Record) -> bool:
         """Whether it has a context, or a trace begins with it."""
-        if record.headers and self._carrier(record):
+        if (record.offset * _SPREAD) & _MASK < self._new:
             return True
-        return self._begins(record)
+        return bool(record.headers) and bool(self._carrier(record))
 
     def _begins(self, record: Record) -> bool:
-        return (record.offset * _SPREAD) % _BITS < self._new
+        return (record.offset * _SPREAD) & _MASK < self._new
 
     async def call(
         self,

@@ -34,7 +34,7 @@ async def run(*arguments: str) -> Process:
 
 async def until_shown(client: AsyncClient, part: str, text: str) -> None:
     async with asyncio.timeout(30):
-        while text not in (await client.get("view")).json()[part]:
+        while text not in (await client.get("view")).json()[part]:  # noqa: ASYNC110 - no event there
             await asyncio.sleep(0.1)
 
 
