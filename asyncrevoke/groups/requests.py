@@ -22,6 +22,12 @@ from kio.schema.list_offsets.v5.request import (
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
 from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v8.response import MetadataResponse
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_commit.v8.response import OffsetCommitResponse
 from kio.schema.offset_fetch.v7.request import OffsetFetchRequest
 from kio.schema.offset_fetch.v7.response import OffsetFetchResponse
 from kio.schema.types import BrokerId, GroupId, TopicName
@@ -31,6 +37,8 @@ from asyncrevoke.groups.kio_request import KioRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from asyncrevoke.model import TopicPartition
 
 ListedGroups: TypeAlias = (
     listed_5.ListGroupsResponse | listed_4.ListGroupsResponse | listed_3.ListGroupsResponse
@@ -66,6 +74,26 @@ def committed(group: str) -> KioRequest[OffsetFetchResponse]:
     """All that the group has committed; asked of its coordinator."""
     request = OffsetFetchRequest(group_id=GroupId(group), topics=None, require_stable=False)
     return KioRequest((request, OffsetFetchResponse))
+
+
+def commit(group: str, offsets: Mapping[TopicPartition, int]) -> KioRequest[OffsetCommitResponse]:
+    """Commit for a group without being its member; asked of its coordinator."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for tp, offset in sorted(offsets.items()):
+        partition = OffsetCommitRequestPartition(
+            partition_index=i32(tp.partition), committed_offset=i64(offset), committed_metadata=""
+        )
+        topics.setdefault(tp.topic, []).append(partition)
+    request = OffsetCommitRequest(
+        group_id=GroupId(group),
+        generation_id_or_member_epoch=i32(-1),
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(name=TopicName(name), partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        ),
+    )
+    return KioRequest((request, OffsetCommitResponse))
 
 
 def metadata(topics: Iterable[str]) -> KioRequest[MetadataResponse]:

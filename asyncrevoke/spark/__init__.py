@@ -1,0 +1,93 @@
+"""Topics and handlers on Apache Spark: replay, a source, and handing offsets over.
+
+Needs ``pip install 'asyncrevoke[spark]'``. Names are loaded when they are first used (PEP 562).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.spark.checkpoint import read_checkpoint
+    from asyncrevoke.spark.errors import (
+        DataLossError,
+        HandoverError,
+        ReplayError,
+        SparkSetupError,
+        StalledReadError,
+    )
+    from asyncrevoke.spark.group_handover import handover, plan_handover
+    from asyncrevoke.spark.offsets import GroupOffsets, OffsetRange, resolve_ranges
+    from asyncrevoke.spark.progress import ReplayProgress
+    from asyncrevoke.spark.replay_query import replay_stream
+    from asyncrevoke.spark.replay_report import ReplayReport
+    from asyncrevoke.spark.replay_run import replay
+    from asyncrevoke.spark.report_page import report_page
+    from asyncrevoke.spark.session import open_session
+    from asyncrevoke.spark.source import KafkaSource, register
+
+__all__ = [
+    "DataLossError",
+    "GroupOffsets",
+    "HandoverError",
+    "KafkaSource",
+    "OffsetRange",
+    "ReplayError",
+    "ReplayProgress",
+    "ReplayReport",
+    "SparkSetupError",
+    "StalledReadError",
+    "handover",
+    "open_session",
+    "plan_handover",
+    "read_checkpoint",
+    "register",
+    "replay",
+    "replay_stream",
+    "report_page",
+    "resolve_ranges",
+]
+
+_MODULES = {
+    "DataLossError": "errors",
+    "GroupOffsets": "offsets",
+    "HandoverError": "errors",
+    "KafkaSource": "source",
+    "OffsetRange": "offsets",
+    "ReplayError": "errors",
+    "ReplayProgress": "progress",
+    "ReplayReport": "replay_report",
+    "SparkSetupError": "errors",
+    "StalledReadError": "errors",
+    "handover": "group_handover",
+    "open_session": "session",
+    "plan_handover": "group_handover",
+    "read_checkpoint": "checkpoint",
+    "register": "source",
+    "replay": "replay_run",
+    "replay_stream": "replay_query",
+    "report_page": "report_page",
+    "resolve_ranges": "offsets",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+
+    try:
+        value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("pyspark", "pyarrow"):
+            raise
+        from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
+
+        check_spark()
+        raise
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,61 @@
+"""pyarrow, which has no types of its own: what is used of it is typed here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+
+class Array(Protocol):
+    """A column."""
+
+    def to_pylist(self) -> list[Any]:
+        """Its values as Python has them."""
+        ...
+
+
+class DataType(Protocol):
+    """The type of a column."""
+
+
+class Field(Protocol):
+    """A column's name and type."""
+
+    @property
+    def type(self) -> DataType:
+        """Its type."""
+        ...
+
+
+class Schema(Protocol):
+    """The columns of a batch."""
+
+    def __iter__(self) -> Iterator[Field]: ...
+
+
+class RecordBatch(Protocol):
+    """Rows, by column."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many."""
+        ...
+
+    def column(self, name: str, /) -> Array:
+        """One of its columns."""
+        ...
+
+
+pa: Any = import_module("pyarrow")
+
+
+def map_in_arrow(
+    frame: DataFrame, task: Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]], schema: str
+) -> DataFrame:
+    """The rows that ``task`` makes of those of each partition, in a Python worker. Lazy."""
+    return cast("DataFrame", cast("Any", frame).mapInArrow(task, schema))

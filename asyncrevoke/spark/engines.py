@@ -1,0 +1,158 @@
+"""How the records of a replay reach its handlers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.range_task import RESULT_SCHEMA, RangeTask
+from asyncrevoke.spark.rows_task import COLUMNS, RowsTask
+from asyncrevoke.target import find_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from asyncrevoke.config import ConsumerConfig, IsolationLevel
+    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.progress import Address
+    from asyncrevoke.spark.worker import Target
+
+Engine: TypeAlias = Literal["fused", "source", "jvm"]
+
+_SPLITTING = ("minpartitions", "maxrecordsperpartition")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is the same for all tasks. ``source_options`` are those of what Spark reads with."""
+
+    target: Target
+    isolation_level: IsolationLevel
+    no_progress_timeout: float
+    max_errors: int | None
+    engine: Engine = "fused"
+    source_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    report_to: Address | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in get_args(Engine):
+            raise ConfigError(f'engine={self.engine!r}: use "fused", "source" or "jvm"')
+        if self.source_options and self.engine == "fused":
+            raise ConfigError(
+                'source_options= is for engine="source" and "jvm": fused tasks read with the '
+                "options of the consumer"
+            )
+        splitting = [name for name in self.source_options if name.lower() in _SPLITTING]
+        if splitting and self.target.order_by is not None:
+            raise ConfigError(
+                f"{splitting[0]} splits a partition between tasks, so that records of one key "
+                "overtake each other: leave it out, or pass order_by=None if order does not matter"
+            )
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether the pieces of a partition are done one after another."""
+        return self.target.order_by is not None or self.engine == "jvm"
+
+    def reporting_to(self, address: Address) -> Job:
+        """The same with progress."""
+        return replace(self, report_to=address)
+
+    def apply(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The result rows of these ranges, each of a task of its own. Lazy: nothing has run yet."""
+        if self.engine == "fused":
+            task = RangeTask(
+                self.target,
+                ranges,
+                isolation_level=self.isolation_level,
+                no_progress_timeout=self.no_progress_timeout,
+                max_errors=self.max_errors,
+                report_to=self.report_to,
+            )
+            numbers = spark.range(0, len(ranges), 1, len(ranges))
+            return map_in_arrow(numbers, task, RESULT_SCHEMA)
+        read = self._by_source if self.engine == "source" else self._by_connector
+        rows = RowsTask(self.target, ranges, max_errors=self.max_errors, report_to=self.report_to)
+        return map_in_arrow(read(spark, ranges).select(*COLUMNS), rows, RESULT_SCHEMA)
+
+    def _config(self) -> ConsumerConfig:
+        return find_consumer(self.target.name).config
+
+    def _servers(self, config: ConsumerConfig) -> str:
+        return self.target.bootstrap_servers or ",".join(config.bootstrap_servers)
+
+    def _by_source(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        from asyncrevoke.spark.source import register  # noqa: PLC0415 - of the extra
+
+        register(spark)
+        options = self.options_of_source(ranges[0].topic)
+        options["ranges"] = json.dumps([each[:4] for each in ranges])
+        frame = spark.read.format("asyncrevoke").options(**options).load()
+        return frame.withColumn("timestamp", _millis(frame))
+
+    def options_of_source(self, topic: str) -> dict[str, str]:
+        """What this library's source is told: how the consumer connects, and what is given.
+
+        ConfigError if its ``ssl_context`` would be lost.
+        """
+        config = self._config()
+        if config.ssl_context is not None and "ssl_cafile" not in self.source_options:
+            raise ConfigError(
+                "the consumer's ssl_context cannot travel to Spark's reader: pass "
+                'source_options={"ssl_cafile": ...}, or use engine="fused"'
+            )
+        options = {
+            "bootstrap_servers": self._servers(config),
+            "security_protocol": config.security_protocol,
+            "sasl_mechanism": config.sasl_mechanism,
+            "sasl_plain_username": config.sasl_plain_username,
+            "sasl_plain_password": config.sasl_plain_password,
+            "isolation_level": self.isolation_level,
+            "no_progress_timeout": str(self.no_progress_timeout),
+            "include_headers": "true",
+            "topic": topic,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        return given | dict(self.source_options)
+
+    def _by_connector(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
+
+        config = self._config()
+        topic = ranges[0].topic
+        options = {
+            "kafka.bootstrap.servers": self._servers(config),
+            "kafka.isolation.level": self.isolation_level,
+            "assign": json.dumps({topic: [each.partition for each in ranges]}),
+            "startingOffsets": json.dumps({topic: {str(r.partition): r.start for r in ranges}}),
+            "endingOffsets": json.dumps({topic: {str(r.partition): r.end for r in ranges}}),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+        }
+        if config.security_protocol != "PLAINTEXT" and not self.source_options:
+            raise ConfigError(
+                f"the consumer connects by {config.security_protocol}, for which Spark's connector "
+                'has options of its own: pass source_options={"kafka.security.protocol": ...}, or '
+                'use engine="fused"'
+            )
+        try:
+            frame = spark.read.format("kafka").options(**options, **self.source_options).load()
+        except AnalysisException as error:
+            raise ConfigError(
+                'engine="jvm" needs the jars of Spark\'s Kafka connector: start Spark with '
+                "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:<version of Spark>, or use "
+                f'engine="fused", which needs none ({error.getCondition()})'
+            ) from error
+        renamed = frame.withColumnRenamed("timestampType", "timestamp_type")
+        return renamed.withColumn("timestamp", _millis(renamed))
+
+
+def _millis(frame: DataFrame) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
+
+    return F.unix_millis(frame["timestamp"])

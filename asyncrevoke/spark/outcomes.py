@@ -1,0 +1,242 @@
+"""What became of each record of a range: one row per record, as they end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from asyncrevoke.spark.errors import ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.model import Record
+    from asyncrevoke.runtime.call_log import Decision
+
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
+
+# Rows that may wait for Spark to take them, before reading waits too.
+_MOST_ROWS = 50_000
+# Characters of an error's text in its row.
+_MOST_TEXT = 4096
+_EXAMPLES = 3
+_MOST_EXAMPLE = 200
+
+
+class Row(NamedTuple):
+    """One record's row. Times are microseconds since the epoch, None if no handler was called.
+
+    ``attempts`` counts the calls. ``result`` is what the handler returned: bytes as they are, text
+    as UTF-8, everything else as JSON, null for None.
+    """
+
+    partition: int
+    offset: int
+    attempts: int
+    started_us: int | None
+    finished_us: int | None
+    outcome: Outcome
+    error_type: str | None
+    error: str | None
+    result: bytes | None
+
+
+class _Call(NamedTuple):
+    attempt: int
+    started: int
+    finished: int
+    result: object
+    error: BaseException | None
+
+
+class Outcomes:
+    """Makes the calls of handlers and has the rows; it is their log and their call log.
+
+    ``failed_as`` is the outcome of a record that the handlers' policy passes over. Lines about the
+    failures of single records, which have rows, do not reach ``log``. ``errors`` counts the rows
+    whose outcome is ``"error"``, and ``examples`` tells of the first ones.
+    """
+
+    def __init__(self, log: Log, failed_as: Literal["error", "skipped"]) -> None:
+        self._log = log
+        self._failed_as: Outcome = failed_as
+        self._calls: dict[tuple[int, int], _Call] = {}
+        self._decided: dict[tuple[int, int], Outcome] = {}
+        # Why a record failed that no handler was called for.
+        self._refused: dict[tuple[int, int], BaseException] = {}
+        self._rows: list[Row] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._has_rows: asyncio.Future[None] | None = None
+        self._least = 1
+        self._ended = False
+        self._clock = time.time_ns
+        self.examples: list[str] = []
+        self.errors = 0
+        self.done = 0
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        _name: str,
+        _function: object,
+        records: Sequence[Record],
+        attempt: int,
+        call: Callable[[], Awaitable[object]],
+        /,
+    ) -> None:
+        """Make a call, and remember when it ran and what came of it."""
+        clock, calls = self._clock, self._calls
+        started = clock() // 1000
+        try:
+            result = await call()
+        except BaseException as error:
+            ended = _Call(attempt, started, clock() // 1000, None, error)
+            for record in records:
+                calls[record.partition, record.offset] = ended
+            raise
+        ended = _Call(attempt, started, clock() // 1000, result, None)
+        for record in records:
+            calls[record.partition, record.offset] = ended
+            if result is not None:
+                # What a batch returns stands with its first record.
+                ended = ended._replace(result=None)
+                result = None
+
+    def decided(self, record: Record, decision: Decision, /) -> None:
+        """Remember what becomes of a failed record."""
+        if decision == "skipped":
+            self._decided[record.partition, record.offset] = self._failed_as
+        elif decision == "dead-lettered":
+            self._decided[record.partition, record.offset] = "sent_on"
+
+    def complete(self, records: Sequence[Record], /) -> None:
+        """These records are done: their rows are made."""
+        calls, decided, rows = self._calls, self._decided, self._rows
+        for record in records:
+            key = record.partition, record.offset
+            call = calls.pop(key, None)
+            if key in decided:
+                rows.append(self._row_of_failure(key, call))
+            elif call is None:  # a middleware has answered instead of the handler
+                rows.append(Row(*key, 0, None, None, "ok", None, None, None))
+            else:
+                rows.append(self._row_of_success(key, call))
+        self.done += len(records)
+        if self._has_rows is not None and len(rows) >= self._least and not self._has_rows.done():
+            self._has_rows.set_result(None)
+
+    def _row_of_success(self, key: tuple[int, int], call: _Call) -> Row:
+        result = call.result
+        if self._refused:
+            self._refused.pop(key, None)  # of an attempt before
+        # The call may have an error: of others in its batch, or one that a middleware has taken.
+        if result is None:
+            return Row(*key, call.attempt, call.started, call.finished, "ok", None, None, None)
+        try:
+            encoded = encode_result(result)
+        except ReplayError as error:
+            self._count_error(key, str(error))
+            return Row(
+                *key, call.attempt, call.started, call.finished, "error", "ResultError",
+                str(error), None,
+            )  # fmt: skip
+        return Row(*key, call.attempt, call.started, call.finished, "ok", None, None, encoded)
+
+    def _row_of_failure(self, key: tuple[int, int], call: _Call | None) -> Row:
+        outcome = self._decided.pop(key, self._failed_as)
+        error = self._refused.pop(key, None)
+        if error is None and call is not None:
+            error = call.error
+        name = None if error is None else type(error).__qualname__
+        text = None if error is None else str(error)[:_MOST_TEXT]
+        if outcome == "error":
+            self._count_error(key, f"{name}: {text}")
+        if call is None:
+            return Row(*key, 0, None, None, outcome, name, text, None)
+        return Row(*key, call.attempt, call.started, call.finished, outcome, name, text, None)
+
+    def _count_error(self, key: tuple[int, int], text: str) -> None:
+        self.errors += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"partition {key[0]}, offset {key[1]}: {text[:_MOST_EXAMPLE]}")
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    async def room(self) -> None:
+        """Returns when few enough rows wait to be taken."""
+        while len(self._rows) >= _MOST_ROWS:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    async def rows(self, least: int, patience: float) -> list[Row]:
+        """Take the rows that there are: once there are so many, or so many seconds have passed."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        self._least = least
+        while not self._ended and len(self._rows) < least and (left := deadline - loop.time()) > 0:
+            self._has_rows = loop.create_future()
+            await asyncio.wait([self._has_rows], timeout=left)
+        return self.take()
+
+    def end(self) -> None:
+        """There will be no further rows."""
+        self._ended = True
+        if self._has_rows is not None and not self._has_rows.done():
+            self._has_rows.set_result(None)
+
+    def take(self) -> list[Row]:
+        """Take the rows that there are."""
+        rows = self._rows
+        self._rows = []
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        return rows
+
+    # -- the log of handlers ---------------------------------------------------------------------
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Pass a line on."""
+        self._log.debug(event, **fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Pass a line on."""
+        self._log.info(event, **fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Pass a line on, unless it is about one record's failure: that goes into its row."""
+        error, partition, offset = (
+            fields.get(name) for name in ("exc_info", "partition", "offset")
+        )
+        if (
+            isinstance(error, BaseException)
+            and isinstance(partition, int)
+            and isinstance(offset, int)
+        ):
+            self._refused[partition, offset] = error
+            return
+        self._log.warning(event, **fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Pass a line on."""
+        self._log.error(event, **fields)
+
+
+def encode_result(result: object) -> bytes:
+    """What a handler returned, as bytes; ReplayError, with the fix, if it has no JSON."""
+    if isinstance(result, bytes):
+        return result
+    if isinstance(result, str):
+        return result.encode()
+    try:
+        return msgspec.json.encode(result)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ReplayError(
+            f"the handler returned {type(result).__qualname__}, which cannot be written as a "
+            f"result ({error}): return None, bytes, str, or what has a form in JSON (numbers, "
+            "lists, dictionaries, dataclasses, msgspec.Structs)"
+        ) from error

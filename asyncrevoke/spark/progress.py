@@ -1,0 +1,185 @@
+"""How far a replay is, while it runs: tasks tell the driver over a socket, and it may stop them.
+
+Spark itself tells of tasks only when they end. Where a task cannot reach the driver (a client of
+Spark Connect elsewhere), it goes on without, and numbers come when its part of the replay ends.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.spark.offsets import OffsetRange
+
+_INTERVAL = 0.5
+_TIMEOUT = 2.0
+_LONGEST_LINE = 4096
+
+
+class Address(NamedTuple):
+    """Where a driver listens, and the word by which its tasks are known."""
+
+    host: str
+    port: int
+    secret: str
+
+
+class ReplayProgress(NamedTuple):
+    """``records`` of about ``total`` (offsets, of which some may be gaps) are done.
+
+    ``rate`` is records per second since the start of this run, ``seconds_left`` an estimate by it,
+    None before the first record.
+    """
+
+    records: int
+    errors: int
+    total: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the rate so far."""
+        return max(0, self.total - self.records) / self.rate if self.rate else None
+
+
+class ProgressServer:
+    """The driver's side; a context manager. ``on_progress`` is called from its thread."""
+
+    def __init__(
+        self,
+        host: str,
+        total: int,
+        on_progress: Callable[[ReplayProgress], None] | None,
+        max_errors: int | None,
+    ) -> None:
+        self._listener = socket.create_server((host, 0))
+        self._listener.settimeout(_INTERVAL)
+        self.address = Address(
+            host, cast("int", self._listener.getsockname()[1]), secrets.token_hex(16)
+        )
+        self._total = total
+        self._on_progress = on_progress
+        self._max_errors = max_errors
+        self._lock = threading.Lock()
+        # By range: of a task that was begun again, the last numbers count.
+        self._told: dict[str, tuple[int, int]] = {}
+        self._settled = 0, 0
+        self._began = time.monotonic()
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, name="asyncrevoke progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._closed.set()
+        self._listener.close()
+
+    def settle(self, records: int, errors: int) -> None:
+        """These numbers hold for all that was told so far: they were counted in the results."""
+        with self._lock:
+            self._told.clear()
+            self._settled = records, errors
+        self._show()
+
+    def progress(self) -> ReplayProgress:
+        """How far it is now."""
+        with self._lock:
+            records = self._settled[0] + sum(each[0] for each in self._told.values())
+            errors = self._settled[1] + sum(each[1] for each in self._told.values())
+        return ReplayProgress(records, errors, self._total, time.monotonic() - self._began)
+
+    def _show(self) -> None:
+        if self._on_progress is not None and not self._closed.is_set():
+            self._on_progress(self.progress())
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                self._show()
+                continue
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rw", encoding="utf-8") as lines:
+            try:
+                if not hmac.compare_digest(lines.readline(_LONGEST_LINE).strip(), self._secret):
+                    return
+                while line := lines.readline(_LONGEST_LINE):
+                    name, records, errors = cast("tuple[str, int, int]", json.loads(line))
+                    with self._lock:
+                        self._told[name] = records, errors
+                    lines.write(f"{self._verdict()}\n")
+                    lines.flush()
+            except (OSError, ValueError):
+                return  # its task has ended, or it is none
+
+    @property
+    def _secret(self) -> str:
+        return self.address.secret
+
+    def _verdict(self) -> str:
+        errors = self.progress().errors
+        if self._max_errors is not None and errors > self._max_errors:
+            return (
+                f"all tasks together have {errors} errors, more than max_errors={self._max_errors}"
+            )
+        return ""
+
+
+class Reporter:
+    """A task's side; a context manager. ``stopped`` is why the driver wants it to end, or empty."""
+
+    def __init__(self, address: Address | None, wanted: OffsetRange) -> None:
+        self._address = address
+        self._name = f"{wanted.topic}-{wanted.partition}-{wanted.start}"
+        self._connection: socket.socket | None = None
+        self._next = 0.0
+        self.stopped = ""
+
+    def __enter__(self) -> Self:
+        if self._address is not None:
+            try:
+                self._connection = socket.create_connection(self._address[:2], _TIMEOUT)
+                self._connection.sendall(f"{self._address.secret}\n".encode())
+                self._answers = self._connection.makefile("r", encoding="utf-8")
+            except OSError:
+                self._give_up()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._give_up()
+
+    def tell(self, records: int, errors: int, *, at_once: bool = False) -> None:
+        """Tell the numbers of this task, at most twice a second unless they are the last ones."""
+        now = time.monotonic()
+        if self._connection is None or (now < self._next and not at_once):
+            return
+        self._next = now + _INTERVAL
+        try:
+            self._connection.sendall(f"{json.dumps([self._name, records, errors])}\n".encode())
+            self.stopped = self._answers.readline(_LONGEST_LINE).strip()
+        except (OSError, ValueError):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,150 @@
+"""A source of records for handlers: those of one range, instead of a live group's."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.model import PollResult
+from asyncrevoke.spark.errors import ReplayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+
+    from asyncrevoke.model import Record, TopicPartition
+
+
+class Done(Protocol):
+    """Who is told of records that are done, and has room for so many."""
+
+    def complete(self, records: Sequence[Record], /) -> None:
+        """They are done."""
+        ...
+
+    def room(self) -> Awaitable[None]:
+        """Returns when more may be done."""
+        ...
+
+
+class RangeSource:
+    """What the handler runner polls. Nothing is ever revoked, and the end comes when all is done.
+
+    ``read`` gives the next records of one partition, at most so many, and none at the end.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        read: Callable[[], Awaitable[Sequence[Record]]],
+        done: Done,
+        max_in_flight: int,
+    ) -> None:
+        self._partition = partition
+        self._read = read
+        self._done = done
+        self._limit = max_in_flight
+        self._in_flight = 0
+        self._stopping = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: ReplayError | None = None
+        self._ended = False
+        self._paused = False
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were given and are not done."""
+        return self._in_flight
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more are given."""
+        return self._stopping
+
+    @property
+    def finished(self) -> bool:
+        """Whether all records were given, and are done."""
+        return self._ended and not self._in_flight and self._failure is None
+
+    async def poll(self) -> PollResult:
+        """The next records, once there is room; ends when all are done."""
+        await self._done.room()
+        while not self._stopping and self._in_flight >= (1 if self._ended else self._limit):
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._failure is not None:
+            raise self._failure
+        if self._stopping or self._ended:
+            raise StopAsyncIteration
+        records = await self._read()
+        if not records:
+            self._ended = True
+            return PollResult({})
+        self._in_flight += len(records)
+        return PollResult({self._partition: records})
+
+    def stop(self) -> None:
+        """No further records."""
+        self._stopping = True
+        self._wake()
+
+    def submit(self, record: Record) -> bool:
+        """Only loops of a user's own have tasks."""
+        raise NotImplementedError(f"handlers alone read a range, no task has {record.offset}")
+
+    def complete(self, record: Record) -> bool:
+        """It is done."""
+        self.complete_all((record,))
+        return True
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """They are done."""
+        self._in_flight -= len(records)
+        self._done.complete(records)
+        self._wake()
+
+    def abandon(self, record: Record) -> None:  # noqa: ARG002 - none is given again
+        """It has ended and is not done, so the range never ends well: the runner stops."""
+        self._in_flight -= 1
+        self._wake()
+
+    def drop_after(self, partition: TopicPartition, offset: int) -> None:
+        """What was not started is not: the range does not end well, so nobody counts on it."""
+        del partition, offset
+        self._in_flight = 0
+        self._wake()
+
+    def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
+        """There is one topic, so its limit is that of all."""
+        limit = limit_of(self._partition.topic)
+        if limit is not None:
+            self._limit = min(self._limit, limit[1])
+
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        """Nobody revokes."""
+        del partition
+        return False
+
+    def is_paused(self, partition: TopicPartition) -> bool:
+        """Whether a handler has made its partition stop."""
+        del partition
+        return self._paused
+
+    def pause(self, record: Record) -> None:
+        """A partition that pauses would never go on here: the replay fails."""
+        self._paused = True
+        self._failure = ReplayError(
+            f"{record.topic}-{record.partition} has paused at offset {record.offset} (its handler "
+            'is stuck, or has on_error="pause"; the log says why), and nobody would resume it in a '
+            'replay: use errors="row", or mend the handler and run the same run_id again'
+        )
+        self._wake()
+
+    @contextmanager
+    def parked(self) -> Generator[None]:
+        """Nobody watches how often it polls."""
+        yield
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,229 @@
+"""What a Spark task does with the ranges that it is given: handlers in, rows out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.outcomes import Outcomes
+from asyncrevoke.spark.progress import Reporter
+from asyncrevoke.spark.range_reader import RangeReader, to_record
+from asyncrevoke.spark.range_source import RangeSource
+from asyncrevoke.spark.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+
+    from asyncrevoke.config import IsolationLevel
+    from asyncrevoke.model import Record
+    from asyncrevoke.spark.arrow import RecordBatch, Schema
+    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.outcomes import Row
+    from asyncrevoke.spark.progress import Address
+    from asyncrevoke.spark.worker import Opened, Target
+
+RESULT_SCHEMA = (
+    "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "
+    "task_attempt int, attempts int, started_us bigint, finished_us bigint, outcome string, "
+    "error_type string, error string, result binary"
+)
+"""The rows of a replay's results, without ``run_id``, which is the folder that they stand in."""
+
+_ARROW: Schema = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("range_start", pa.int64()),
+        ("range_end", pa.int64()),
+        ("task_attempt", pa.int32()),
+        ("attempts", pa.int32()),
+        ("started_us", pa.int64()),
+        ("finished_us", pa.int64()),
+        ("outcome", pa.string()),
+        ("error_type", pa.string()),
+        ("error", pa.string()),
+        ("result", pa.binary()),
+    ]
+)
+UNKNOWN = -1
+"""The end of a range of which only the start is known; in rows it is null."""
+
+_ROWS = 8_000
+_PATIENCE = 0.5
+
+
+class Reading(Protocol):
+    """Where a job's records come from; an async context manager's inside."""
+
+    def __call__(self) -> Awaitable[Sequence[Record]]:
+        """The next ones, none at the end."""
+        ...
+
+
+class RangeTask:
+    """Called by ``mapInArrow`` in each task, with a row whose ``id`` is the number of a range.
+
+    Pickled by reference to this class: a task gets the values, and imports the rest.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        ranges: Sequence[OffsetRange],
+        *,
+        isolation_level: IsolationLevel,
+        no_progress_timeout: float,
+        max_errors: int | None,
+        report_to: Address | None,
+    ) -> None:
+        self._target = target
+        self._ranges = list(ranges)
+        self._isolation_level = isolation_level
+        self._no_progress_timeout = no_progress_timeout
+        self._max_errors = max_errors
+        self._report_to = report_to
+
+    def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        """The result rows of the ranges that are named by ``batches``."""
+        for batch in batches:
+            for number in cast("list[int]", batch.column("id").to_pylist()):
+                yield from self._run(self._ranges[number])
+
+    def _run(self, wanted: OffsetRange) -> Generator[RecordBatch]:
+        worker = Worker.current()
+        opened = worker.open(self._target)
+        config = replace(opened.config, isolation_level=self._isolation_level)
+        outcomes = Outcomes(EventLog(), "error" if self._target.errors == "row" else "skipped")
+
+        async def handle() -> None:
+            reader = RangeReader(config, wanted, no_progress_timeout=self._no_progress_timeout)
+            async with reader:
+
+                async def read() -> Sequence[Record]:
+                    return [to_record(each) for each in await reader.read()]
+
+                await handle_all(opened, wanted, read, outcomes)
+
+        yield from emit(
+            worker,
+            handle,
+            outcomes,
+            wanted,
+            max_errors=self._max_errors,
+            report_to=self._report_to,
+        )
+
+
+async def handle_all(
+    opened: Opened, wanted: OffsetRange, read: Reading, outcomes: Outcomes
+) -> None:
+    """Run the handlers on all that ``read`` gives, as a live consumer does."""
+    source = RangeSource(wanted.topic_partition, read, outcomes, opened.max_in_flight)
+    runner = HandlerRunner(
+        source,
+        opened.router,
+        concurrency=opened.concurrency,
+        log=outcomes,
+        order_by=opened.order_by,
+        null_keys=opened.null_keys,
+        max_in_flight=opened.max_in_flight,
+        state=opened.state,
+        dead_letters=opened.dead_letters,
+        wall_clock=time.time,
+        workers=opened.workers,
+        call_log=outcomes,
+    )
+    await runner.run()
+    if not source.finished:
+        raise ReplayError(f"{wanted.topic}-{wanted.partition} has ended before its range did")
+
+
+def emit(
+    worker: Worker,
+    handle: Callable[[], Awaitable[None]],
+    outcomes: Outcomes,
+    wanted: OffsetRange,
+    *,
+    max_errors: int | None,
+    report_to: Address | None,
+) -> Generator[RecordBatch]:
+    """Arrow batches of the rows while ``handle`` runs on the worker's loop; raises as it does."""
+    attempt = task_attempt()
+
+    async def run() -> None:
+        try:
+            await handle()
+        finally:
+            outcomes.end()
+
+    job = worker.start(run())
+    with Reporter(report_to, wanted) as reporter:
+        try:
+            while True:
+                ended = job.done()
+                rows = worker.do(outcomes.rows(_ROWS, _PATIENCE))
+                reporter.tell(outcomes.done, outcomes.errors)
+                if max_errors is not None and outcomes.errors > max_errors:
+                    raise ReplayError(over_budget(max_errors, outcomes))
+                if reporter.stopped:
+                    raise ReplayError(reporter.stopped)
+                if rows:
+                    yield to_arrow(rows, wanted, attempt)
+                if ended:
+                    break
+            reporter.tell(outcomes.done, outcomes.errors, at_once=True)
+            failure = job.exception()
+            if failure is not None:
+                raise _told(failure) from failure
+        finally:
+            job.cancel()
+
+
+def over_budget(max_errors: int, outcomes: Outcomes) -> str:
+    """The sentence of a replay that has too many errors."""
+    return (
+        f"more than max_errors={max_errors} records have failed, for example "
+        f"{'; '.join(outcomes.examples)}. Mend the handler and run the same run_id again, which "
+        "goes on where it stopped, or raise max_errors"
+    )
+
+
+def to_arrow(rows: Sequence[Row], wanted: OffsetRange, attempt: int) -> RecordBatch:
+    """Rows as Spark takes them."""
+    count = len(rows)
+    partition, offset, *rest = (list(column) for column in zip(*rows, strict=True))
+    columns = [
+        pa.repeat(pa.scalar(wanted.topic), count),
+        pa.array(partition, pa.int32()),
+        pa.array(offset, pa.int64()),
+        pa.repeat(pa.scalar(wanted.start, pa.int64()), count),
+        pa.repeat(pa.scalar(None if wanted.end == UNKNOWN else wanted.end, pa.int64()), count),
+        pa.repeat(pa.scalar(attempt, pa.int32()), count),
+        *(
+            pa.array(column, field.type)
+            for column, field in zip(rest, list(_ARROW)[6:], strict=True)
+        ),
+    ]
+    return cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=_ARROW))
+
+
+def task_attempt() -> int:
+    """How often Spark has begun this task before; 0 outside of one."""
+    from pyspark import TaskContext  # noqa: PLC0415 - on workers
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _told(failure: BaseException) -> Exception:
+    if isinstance(failure, ReplayError):
+        return failure
+    notes = "; ".join(getattr(failure, "__notes__", ()))
+    what = f"{type(failure).__name__}: {failure}" + (f" ({notes})" if notes else "")
+    return ReplayError(f"a replay has failed by {what}")

@@ -1,0 +1,115 @@
+"""The handlers on rows that Spark has read: the bridge of the engines ``source`` and ``jvm``."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.model import Record
+from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.outcomes import Outcomes
+from asyncrevoke.spark.range_task import UNKNOWN, emit, handle_all
+from asyncrevoke.spark.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from asyncrevoke.spark.arrow import RecordBatch
+    from asyncrevoke.spark.progress import Address
+    from asyncrevoke.spark.worker import Target
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+"""What the rows have, ``timestamp`` as milliseconds."""
+
+
+class RowsTask:
+    """Called by ``mapInArrow`` in each task, with the rows of one range in their order.
+
+    ``ranges`` is None in a stream, where nobody knows before a task reads it which range it has.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        ranges: Sequence[OffsetRange] | None,
+        *,
+        max_errors: int | None = None,
+        report_to: Address | None = None,
+    ) -> None:
+        self._target = target
+        self._ranges = ranges
+        self._max_errors = max_errors
+        self._report_to = report_to
+
+    def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        """Their result rows."""
+        coming = (to_records(batch) for batch in batches if batch.num_rows)
+        first = next(coming, None)
+        if first is not None:
+            yield from self._run(first, coming)
+
+    def _run(self, first: list[Record], coming: Iterator[list[Record]]) -> Generator[RecordBatch]:
+        wanted = self._range_of(first[0])
+        worker = Worker.current()
+        opened = worker.open(self._target)
+        outcomes = Outcomes(EventLog(), "error" if self._target.errors == "row" else "skipped")
+        waiting: list[list[Record]] = [first]
+        # Spark's stream blocks, and the loop has handlers to run.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="asyncrevoke rows")
+
+        async def read() -> Sequence[Record]:
+            if waiting:
+                return waiting.pop()
+            loop = asyncio.get_running_loop()
+            records = await loop.run_in_executor(thread, next, coming, None)
+            if records and records[0].topic_partition != wanted.topic_partition:
+                raise ReplayError(
+                    f"a task has rows of partition {records[0].partition} behind those of "
+                    f"{wanted.partition}: do not repartition what a replay reads"
+                )
+            return cast("Sequence[Record]", records or ())
+
+        async def handle() -> None:
+            await handle_all(opened, wanted, read, outcomes)
+
+        try:
+            yield from emit(
+                worker,
+                handle,
+                outcomes,
+                wanted,
+                max_errors=self._max_errors,
+                report_to=self._report_to,
+            )
+        finally:
+            thread.shutdown(wait=False)
+
+    def _range_of(self, record: Record) -> OffsetRange:
+        if self._ranges is None:
+            return OffsetRange(record.topic, record.partition, record.offset, UNKNOWN)
+        for each in self._ranges:
+            if each.topic_partition == record.topic_partition and (
+                each.start <= record.offset < each.end
+            ):
+                return each
+        raise ReplayError(
+            f"{record.topic}-{record.partition} at offset {record.offset} is in no range of this "
+            "replay"
+        )
+
+
+def to_records(batch: RecordBatch) -> list[Record]:
+    """Rows as handlers know them."""
+    columns = [batch.column(name).to_pylist() for name in COLUMNS]
+    return [
+        Record(
+            topic, partition, offset, timestamp, kind, key, value,
+            tuple((each["key"], each["value"]) for each in headers or ()),
+        )
+        for topic, partition, offset, timestamp, kind, key, value, headers in zip(
+            *columns, strict=True
+        )
+    ]  # fmt: skip

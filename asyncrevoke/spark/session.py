@@ -1,0 +1,107 @@
+"""A Spark to work on: what is missing gets a sentence before the JVM gets a chance to fail."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from asyncrevoke.broker.errors import BrokerMissingError
+from asyncrevoke.broker.java import find_java
+from asyncrevoke.spark.errors import SparkSetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+_OLDEST = (4, 2)
+_FIRST_UNTRIED = (4, 4)
+# Spark 4 says that it runs on these.
+_JAVAS = range(17, 22)
+_EXTRA = "pip install 'asyncrevoke[spark]'"
+
+
+def check_spark(version_of: Callable[[str], str] = metadata.version) -> None:
+    """SparkSetupError if a package is missing, or pyspark is of a version that is not supported."""
+    for package in ("pyspark", "pyarrow"):
+        try:
+            found = version_of(package)
+        except metadata.PackageNotFoundError as error:
+            raise SparkSetupError(f"{package} is not installed: {_EXTRA}") from error
+        if package == "pyspark" and not _OLDEST <= _release(found) < _FIRST_UNTRIED:
+            raise SparkSetupError(
+                f"pyspark {found} is installed, and 4.2 or 4.3 is needed: {_EXTRA} "
+                "(and a cluster of the same version)"
+            )
+
+
+def check_java(environ: Mapping[str, str] | None = None) -> str:
+    """The home of a Java that Spark runs on; SparkSetupError if there is none."""
+    environ = os.environ if environ is None else environ
+    try:
+        java = find_java(environ)
+    except BrokerMissingError as error:
+        raise SparkSetupError(
+            "Spark needs Java 17 or 21, and none was found: install a JDK 17, and set JAVA_HOME "
+            f"to its folder ({error})"
+        ) from error
+    if java.version not in _JAVAS:
+        raise SparkSetupError(
+            f"Spark 4 runs on Java 17 to 21, and {java.path} is Java {java.version}: set JAVA_HOME "
+            "to the folder of a JDK 17 or 21"
+        )
+    return str(java.path.resolve().parent.parent)
+
+
+def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") -> SparkSession:
+    """The active session, or a new one: on ``master``, as ``spark-submit`` says, or local.
+
+    A ``master`` that begins with ``sc://`` is a Spark Connect server, for which no Java is needed.
+    Raises SparkSetupError.
+    """
+    check_spark()
+    from pyspark.sql import SparkSession as Session  # noqa: PLC0415 - of the extra
+
+    active = Session.getActiveSession()
+    if active is not None and master is None:
+        return active
+    if master is not None and master.startswith("sc://"):
+        return Session.builder.remote(master).getOrCreate()
+    os.environ["JAVA_HOME"] = check_java()
+    builder = Session.builder.appName(app_name).config("spark.ui.showConsoleProgress", "false")
+    # A task that is begun twice calls handlers twice.
+    builder = builder.config("spark.speculation", "false")
+    if master is not None:
+        builder = builder.master(master)
+    elif "SPARK_REMOTE" not in os.environ and "PYSPARK_SUBMIT_ARGS" not in os.environ:
+        builder = builder.master("local[*]").config("spark.ui.enabled", "false")
+    return builder.getOrCreate()
+
+
+def is_connected(spark: SparkSession) -> bool:
+    """Whether this is a client of Spark Connect, which has no Spark of its own."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def driver_host(spark: SparkSession) -> str | None:
+    """The address at which tasks may reach this process, None if there is none that they know."""
+    if is_connected(spark):
+        return None
+    if (spark.conf.get("spark.master", "") or "").startswith("local["):
+        return "127.0.0.1"
+    return spark.conf.get("spark.driver.host", None)
+
+
+def told_by_a_task(error: Exception) -> str | None:
+    """The sentence of an error of ours with which a task has failed, without Spark's frames."""
+    found = re.findall(
+        r"^(?:.*?)asyncrevoke\.(?:spark\.)?errors\.\w+: (.+)$", str(error), re.MULTILINE
+    )
+    return found[-1].strip() if found else None
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor, *_ = [*re.findall(r"\d+", version), "0", "0"]
+    return int(major), int(minor)

@@ -1,0 +1,47 @@
+"""How far one batch of a stream goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.spark.errors import DataLossError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def advance(
+    start: Mapping[str, int], first: Mapping[str, int], last: Mapping[str, int], most: int | None
+) -> dict[str, int]:
+    """The end of the batch that begins at ``start``: at ``last``, or ``most`` offsets later.
+
+    These are shared by how much each partition has; one that has anything gets at least one, so
+    that none starves. Partitions that are new begin at ``first``.
+    """
+    begins = {number: start.get(number, first.get(number, 0)) for number in last}
+    waiting = {number: max(0, last[number] - begins[number]) for number in last}
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        shares = waiting
+    else:
+        shares = {
+            number: min(size, max(1, size * most // total)) if size else 0
+            for number, size in waiting.items()
+        }
+    return {number: begins[number] + shares[number] for number in last}
+
+
+def check_not_renewed(topic: str, start: Mapping[str, int], last: Mapping[str, int]) -> None:
+    """DataLossError if the topic ends before where the query stands, or has fewer partitions."""
+    for number, offset in sorted(start.items()):
+        if number not in last:
+            raise DataLossError(
+                f"{topic}-{number} is not there any more, and the query stands at its offset "
+                f"{offset}: the topic was deleted or made anew; begin with a new checkpoint"
+            )
+        if last[number] < offset:
+            raise DataLossError(
+                f"{topic}-{number} ends at offset {last[number]}, and the query stands at "
+                f"{offset}: the topic was made anew or has lost records; begin with a new "
+                "checkpoint"
+            )

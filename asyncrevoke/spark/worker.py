@@ -1,0 +1,168 @@
+"""What a Python worker of Spark keeps from task to task: an event loop and the opened handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.target import find_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
+
+    from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.handlers.dead_letter_producer import DeadLetterProducer
+    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.worker_resources import WorkerResources
+
+    T = TypeVar("T")
+
+Errors: TypeAlias = Literal["row", "policy", "fail"]
+
+
+class Target(NamedTuple):
+    """Which handlers, and how a failed record ends; what a task needs to open them.
+
+    ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None.
+    """
+
+    name: str
+    errors: Errors = "row"
+    bootstrap_servers: str | None = None
+    concurrency: int | None = None
+    order_by: Literal["key", "partition", "as configured"] | None = "as configured"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Handlers that can be called, as the worker keeps them until its process ends."""
+
+    config: ConsumerConfig
+    router: Router
+    concurrency: int
+    order_by: OrderBy | None
+    null_keys: NullKeys
+    max_in_flight: int
+    state: object
+    workers: WorkerResources | None
+    dead_letters: DeadLetterProducer | None
+
+
+class Worker:
+    """One per process. Its loop runs in a thread of its own, because Spark has the main one."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._opened: dict[Target, Opened] = {}
+        # Spark ends workers without a word: nothing of this is ever left.
+        self._stack = AsyncExitStack()
+        Thread(target=self._loop.run_forever, name="asyncrevoke replay", daemon=True).start()
+
+    def start(self, work: Coroutine[object, object, T]) -> Future[T]:
+        """Run this on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def do(self, work: Coroutine[object, object, T]) -> T:
+        """Run this on the loop, and wait for its result."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def open(self, target: Target) -> Opened:
+        """The handlers of a target: imported and opened by the first task that needs them."""
+        opened = self._opened.get(target)
+        if opened is None:
+            consumer = imported(target.name)
+            opened = self._opened[target] = self.do(self._open(consumer, target))
+        return opened
+
+    async def _open(self, consumer: Consumer, target: Target) -> Opened:
+        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+            DeadLetterProducer,
+        )
+
+        log, config = EventLog(), consumer.config
+        if target.bootstrap_servers is not None:
+            config = replace(config, bootstrap_servers=target.bootstrap_servers)
+        hosting = consumer.hosting
+        router = with_errors(checked_router(consumer, target.name), target.errors)
+        state, workers = await self._stack.enter_async_context(hosting.opened(log))
+        concurrency = target.concurrency or config.concurrency
+        return Opened(
+            config=config,
+            router=router,
+            concurrency=concurrency,
+            order_by=config.order_by if target.order_by == "as configured" else target.order_by,
+            null_keys=config.null_keys,
+            max_in_flight=max(config.max_in_flight, 16 * concurrency),
+            state=state,
+            workers=workers,
+            dead_letters=DeadLetterProducer(config, log) if target.errors == "policy" else None,
+        )
+
+    @classmethod
+    def current(cls) -> Worker:
+        """That of this process, made after it was forked."""
+        worker = _current[0] if _current else None
+        if worker is None or worker.pid != os.getpid():
+            worker = cls()
+            _current[:] = [worker]
+        return worker
+
+
+_current: list[Worker] = []
+
+
+def imported(name: str) -> Consumer:
+    """The consumer of a target; ReplayError, with the fix, if it cannot be had in this process."""
+    try:
+        return find_consumer(name)
+    except Exception as error:
+        raise ReplayError(
+            f"{name} cannot be imported on a worker ({type(error).__name__}: {error}). Workers "
+            "need your code and what it imports: name files with py_files=[...] (--py-files), or "
+            f"install your package where they run. Python there is {sys.executable}"
+        ) from error
+
+
+def checked_router(consumer: Consumer, name: str) -> Router:
+    """Its handlers; ReplayError if there are none."""
+    router = consumer.hosting.router
+    if router is None or not router.handlers:
+        raise ReplayError(
+            f"{name} has no handlers, so there is nothing to replay: register one with "
+            "@consumer.handler(topic)"
+        )
+    return router
+
+
+def with_errors(router: Router, errors: Errors) -> Router:
+    """The handlers with another end for failed records; ConfigError for an unknown one.
+
+    ``"row"``: the replay goes on, and nothing is written to other topics. ``"fail"``: the first
+    one fails the replay. ``"policy"``: as live.
+    """
+    if errors == "policy":
+        return router
+    if errors not in ("row", "fail"):
+        raise ConfigError(f'errors={errors!r}: use "row", "policy" or "fail"')
+
+    def change(handler: Handler) -> Handler:
+        on_error: Literal["skip", "stop"] = "skip" if errors == "row" else "stop"
+        return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
+
+    return router.adapted(change)

