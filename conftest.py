@@ -1,5 +1,7 @@
 """README and docs are tests: each code block of them runs (see ``tests/documentation``)."""
 
+from importlib.util import find_spec
+
 from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks
 from documentation.kafka_page import KafkaPage, documented_page
 from sybil import Sybil
@@ -9,5 +11,7 @@ __all__ = ["documented_page", "pytest_collect_file"]
 pytest_collect_file = Sybil(
     parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks()],
     patterns=["README.md", "docs/*.md"],
+    # Run where there is a Spark: `tox -e spark`.
+    excludes=[] if find_spec("pyspark") else ["docs/spark.md"],
     fixtures=[KafkaPage.FIXTURE],
 ).pytest()

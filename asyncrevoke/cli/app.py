@@ -10,6 +10,8 @@ from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
 from asyncrevoke.cli.journal import journal
 from asyncrevoke.cli.new_project.command import init
+from asyncrevoke.cli.handover import handover
+from asyncrevoke.cli.replay import replay
 from asyncrevoke.cli.run import run
 
 app = typer.Typer(
@@ -25,3 +27,5 @@ app.command()(broker)
 app.command()(groups)
 app.add_typer(journal, name="journal")
 app.command()(dashboard)
+app.command()(replay)
+app.command()(handover)

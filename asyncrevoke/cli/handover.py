@@ -1,0 +1,118 @@
+"""``asyncrevoke handover``: gives a group the offsets at which a Spark query stands."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from asyncrevoke.cli.connection_options import (
+    CaFile,
+    Mechanism,
+    Password,
+    Security,
+    Servers,
+    Username,
+    connection,
+)
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.spark.group_handover import Handover
+
+FAILED = 1
+USAGE = 2
+
+
+def handover(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, a folder.")
+    ],
+    *,
+    group: Annotated[str, typer.Option(help="The consumer group that is to go on there.")],
+    topic: Annotated[
+        str | None, typer.Option(help="Needed for queries of format asyncrevoke.")
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Commit; without it, only look.")] = False,
+    bootstrap_servers: Servers = "localhost:9092",
+    security_protocol: Security = "PLAINTEXT",
+    ca_file: CaFile = None,
+    sasl_mechanism: Mechanism = "PLAIN",
+    sasl_username: Username = None,
+    sasl_password: Password = None,
+) -> None:
+    """Let a consumer group go on where a streaming query of Spark has stopped.
+
+    Shows, for each partition, what the group has committed, what it would be, and what would be
+    skipped or repeated by that. Stop the query and all members of the group first. The exit code is
+    0 if it is shown, or committed and read back; 1 if it cannot be committed, 2 if an option or the
+    folder is wrong.
+
+    Example: `asyncrevoke handover /data/checkpoint --group billing --topic orders --apply`
+    """
+    from asyncrevoke.spark.errors import HandoverError  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.spark.group_handover import (  # noqa: PLC0415
+        apply_handover,
+        plan_handover,
+        refuse_living,
+    )
+
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    try:
+        config = connection(
+            bootstrap_servers or "localhost:9092",
+            security_protocol,
+            ca_file,
+            sasl_mechanism,
+            sasl_username,
+            sasl_password,
+        )
+        plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic)
+    except (ConfigError, OSError, HandoverError) as error:
+        raise _end(error, USAGE) from error
+    except AsyncRevokeError as error:
+        raise _end(error, FAILED) from error
+    show(plan)
+    try:
+        refuse_living(plan)
+        if apply:
+            apply_handover(plan, bootstrap=config)
+    except AsyncRevokeError as error:
+        raise _end(error, FAILED) from error
+    if apply:
+        print(f"committed for group {group}, and read back")
+    else:
+        print("nothing was committed: add --apply")
+
+
+def show(plan: Handover) -> None:
+    """The table of a plan."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    table = Table(title=f"group {plan.group} ({plan.state.lower()})")
+    for name in ("partition", "from", "to", "skipped", "repeated"):
+        table.add_column(name, justify="left" if name == "partition" else "right")
+    for move in plan.moves:
+        table.add_row(
+            f"{move.partition.topic}-{move.partition.partition}",
+            "-" if move.before is None else str(move.before),
+            str(move.after),
+            str(move.skipped),
+            str(move.repeated),
+        )
+    console.print(table)
+    if plan.pending is not None:
+        console.print(
+            f"Batch {plan.pending} of the query was begun and has not ended: its records are "
+            "handled again by the group.",
+            highlight=False,
+        )
+
+
+def _end(error: Exception, code: int) -> typer.Exit:
+    Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

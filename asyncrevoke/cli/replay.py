@@ -1,0 +1,239 @@
+"""``asyncrevoke replay``: handlers on records of the past, on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from asyncrevoke.cli.connection_options import Servers
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.target import TargetError, find_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.spark.offsets import OffsetRange, Place
+    from asyncrevoke.spark.progress import ReplayProgress
+    from asyncrevoke.spark.replay_report import ReplayReport
+
+FAILED = 1
+USAGE = 2
+
+
+class EngineName(StrEnum):
+    """How records reach the handlers."""
+
+    FUSED = "fused"
+    SOURCE = "source"
+    JVM = "jvm"
+
+
+class ErrorsName(StrEnum):
+    """How a failed record ends."""
+
+    ROW = "row"
+    POLICY = "policy"
+    FAIL = "fail"
+
+
+class MissingName(StrEnum):
+    """What happens if the log begins after the start."""
+
+    ERROR = "error"
+    CLIP = "clip"
+
+
+def replay(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
+        ),
+    ],
+    *,
+    topic: Annotated[str, typer.Option(help="The topic that is read.")],
+    out: Annotated[str, typer.Option(help="The folder for rows and the report.")],
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON."),
+    ] = None,
+    from_group: Annotated[
+        str | None, typer.Option(help="Begin where this consumer group stands.")
+    ] = None,
+    end: Annotated[
+        str, typer.Option("--to", help="now, a time, an offset, or offsets as JSON.")
+    ] = "now",
+    run_id: Annotated[
+        str | None, typer.Option(help="Go on with this run, or name a new one.")
+    ] = None,
+    engine: Annotated[EngineName, typer.Option()] = EngineName.FUSED,
+    errors: Annotated[
+        ErrorsName, typer.Option(help="Failed records: rows, the handlers' policy, or the end.")
+    ] = ErrorsName.ROW,
+    max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")
+    ] = None,
+    missing: Annotated[
+        MissingName, typer.Option(help="When the log begins after the start.")
+    ] = MissingName.ERROR,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Of Spark: local[4], spark://..., k8s://..., sc://host for Connect."),
+    ] = None,
+    py_files: Annotated[
+        list[str] | None, typer.Option(help="Files and archives that workers need.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Where the report goes; by default into --out.")
+    ] = None,
+    bootstrap_servers: Servers = None,
+) -> None:
+    """Run a consumer's handlers again on a part of a topic, on a Spark cluster.
+
+    Without --master it runs on this machine, or as spark-submit says. Times without an offset from
+    UTC are of this machine's time zone. Nothing is committed. The exit code is 0 if all is done, 1
+    if it has failed or a row is an error, 2 if an option is wrong.
+
+    Example: `asyncrevoke replay app:consumer --topic orders --from 2026-11-01T00:00 --out replayed`
+    """
+    messages = Console(stderr=True)
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    try:
+        if start is not None and from_group is not None:
+            raise ConfigError("--from and --from-group both say where to begin: give one of them")
+        begin = f"group:{from_group}" if from_group is not None else start or "earliest"
+        config = find_consumer(target).config
+        from asyncrevoke.spark.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
+        from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
+        from asyncrevoke.spark.source_options import to_place  # noqa: PLC0415
+
+        check_spark()
+        places = to_place("--from", begin), to_place("--to", end)
+        for name, place in zip(("from", "to"), places, strict=True):
+            _say_time(messages, name, place)
+        ranges = resolve_ranges(
+            config if bootstrap_servers is None else bootstrap_servers,
+            topic,
+            start=places[0],
+            end=places[1],
+            missing=missing.value,
+        )
+    except (ConfigError, TargetError) as error:
+        raise _end(messages, error, USAGE) from error
+    except AsyncRevokeError as error:
+        raise _end(messages, error, FAILED) from error
+    try:
+        result = _replay(
+            messages, target, ranges, out, run_id, engine, errors, max_errors, concurrency,
+            master, py_files or [], bootstrap_servers,
+        )  # fmt: skip
+    except AsyncRevokeError as error:
+        raise _end(messages, error, FAILED) from error
+    _tell(result, out, report)
+    if result.failed:
+        raise typer.Exit(FAILED)
+
+
+def _replay(
+    messages: Console,
+    target: str,
+    ranges: list[OffsetRange],
+    out: str,
+    run_id: str | None,
+    engine: EngineName,
+    errors: ErrorsName,
+    max_errors: int | None,
+    concurrency: int | None,
+    master: str | None,
+    py_files: list[str],
+    bootstrap_servers: str | None,
+) -> ReplayReport:
+    from asyncrevoke.spark.replay_run import new_run_id  # noqa: PLC0415 - loads pyarrow
+    from asyncrevoke.spark.replay_run import replay as run  # noqa: PLC0415
+    from asyncrevoke.spark.session import is_connected, open_session  # noqa: PLC0415
+
+    name = run_id or new_run_id()
+    size = sum(each.size for each in ranges)
+    messages.print(f"run {name}: {size} offsets of {len(ranges)} partitions", highlight=False)
+    spark = open_session(master)
+    try:
+        if not is_connected(spark):
+            spark.sparkContext.setLogLevel("ERROR")
+        with _shown(messages) as on_progress:
+            return run(
+                spark,
+                target,
+                ranges,
+                sink=out if "://" in out else str(Path(out).absolute()),
+                run_id=name,
+                concurrency=concurrency,
+                errors=errors.value,
+                max_errors=max_errors,
+                engine=engine.value,
+                bootstrap_servers=bootstrap_servers,
+                py_files=py_files,
+                on_progress=on_progress,
+            )
+    except KeyboardInterrupt:
+        messages.print(f"interrupted; --run-id {name} goes on", highlight=False)
+        raise typer.Exit(FAILED) from None
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
+    columns = [TextColumn("{task.description}")]
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def show(now: ReplayProgress) -> None:
+            left = now.seconds_left
+            progress.update(
+                task,
+                description=(
+                    f"{now.records} of {now.total}, {now.rate:,.0f}/s, {now.errors} errors, "
+                    + ("time left unknown" if left is None else f"{left:,.0f} s left")
+                ),
+            )
+
+        yield show
+
+
+def _tell(result: ReplayReport, out: str, report: Path | None) -> None:
+    from asyncrevoke.spark.report_page import report_page  # noqa: PLC0415
+
+    if report is None and "://" not in out:
+        report = Path(out) / f"report-{result.run_id}.html"
+    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(result.outcomes.items()))
+    print(f"run {result.run_id}: {result.records} records in {result.seconds:.1f} s: {outcomes}")
+    for name, count in sorted(result.errors.items(), key=lambda each: -each[1]):
+        print(f"  {name}: {count}")
+    for percent, seconds in result.latency.items():
+        print(f"  {percent:.0%} of calls within {seconds * 1000:.1f} ms")
+    print(f"rows: {result.results}")
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(report_page(result), encoding="utf-8")
+        print(f"report: {report}")
+
+
+def _say_time(console: Console, name: str, place: Place) -> None:
+    if isinstance(place, datetime):
+        console.print(f"{name} {place.isoformat()}", highlight=False)
+
+
+def _end(console: Console, error: Exception, code: int) -> typer.Exit:
+    console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

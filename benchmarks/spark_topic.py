@@ -1,0 +1,91 @@
+"""What the benchmarks of the Spark side share: a broker with a topic, a Spark, and timed runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aiokafka import AIOKafkaProducer
+from pyspark.sql import SparkSession
+
+from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.spark.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+PARTITIONS = 8
+TOPIC = "benchmark"
+# The second one's release of the same number is not in Maven Central; this one works with it.
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
+)
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The options of each benchmark."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--records", type=int, default=2_000_000)
+    options.add_argument("--size", type=int, default=100, help="bytes of each value")
+    options.add_argument("--runs", type=int, default=3, help="warm runs of each, interleaved")
+    options.add_argument("--jars", help="jars of Spark's Kafka connector, a,b,c: compare with it")
+    options.add_argument("--packages", action="store_true", help="the same, from Maven Central")
+    return options
+
+
+@contextmanager
+def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]]:
+    """A local Spark, and the address of a broker whose topic is full."""
+    with KafkaBroker() as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        asyncio.run(_fill(broker.bootstrap_servers, arguments.records, arguments.size))
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        if arguments.jars:
+            builder = builder.config("spark.jars", arguments.jars)
+        if arguments.packages:
+            builder = builder.config("spark.jars.packages", CONNECTOR).config(
+                "spark.jars.excludes", "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0"
+            )
+        builder.getOrCreate().sparkContext.setLogLevel("ERROR")
+        spark = open_session()
+        yield spark, broker.bootstrap_servers
+        spark.stop()
+
+
+async def _fill(address: str, records: int, size: int) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=address, linger_ms=20, max_batch_size=500_000, max_request_size=2_000_000
+    )
+    async with producer:
+        for number in range(records):
+            await producer.send(
+                TOPIC, b"v" * size, key=b"%d" % (number % 5000), partition=number % PARTITIONS
+            )
+
+
+def compare(records: int, runs: int, ways: Mapping[str, Callable[[], None]]) -> None:
+    """Time each way once cold, then interleaved; print records per second."""
+    cold = {name: _timed(run) for name, run in ways.items()}
+    warm: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(runs):
+        for name, run in ways.items():
+            warm[name].append(_timed(run))
+    first = statistics.median(warm[next(iter(ways))])
+    for name, seconds in warm.items():
+        median = statistics.median(seconds)
+        rates = ", ".join(f"{records / each:,.0f}" for each in seconds)
+        print(
+            f"{name:24} cold {cold[name]:6.1f} s   warm {records / median:10,.0f}/s ({rates})"
+            f"   {first / median:5.2f}x"
+        )
+
+
+def _timed(run: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began

@@ -1,0 +1,103 @@
+"""The same on executors of their own, and through Spark Connect: each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+pytest.importorskip("pyspark", reason="needs the extra spark")
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
+
+DRIVER = """
+import sys
+from asyncrevoke.spark import open_session, replay, replay_stream, resolve_ranges
+from asyncrevoke.spark.session import is_connected
+master, address, topic, folder, app = sys.argv[1:]
+if master == "connect":
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()  # with a server of its own
+    assert is_connected(spark)
+else:
+    spark = open_session(master)
+ranges = resolve_ranges(address, topic)
+report = replay(
+    spark, "shipped_app:consumer", ranges, sink=folder, run_id="one", bootstrap_servers=address,
+    py_files=[app], checkpoint_every=60,
+)
+print("OUTCOMES", dict(report.outcomes), report.records)
+query = replay_stream(
+    spark, "shipped_app:consumer", topic=topic, checkpoint=f"{folder}/ck", sink=folder,
+    bootstrap_servers=address,
+)
+query.awaitTermination()
+print("STREAM", spark.read.parquet(f"{folder}/stream").count())
+spark.stop()
+"""
+
+APP = """
+from asyncrevoke import Consumer
+consumer = Consumer(group_id="billing")
+
+@consumer.handler(pattern="plain.*")
+async def handle(value: bytes) -> bytes:
+    return value
+"""
+
+
+def fill(broker: RunningBroker, topic: str) -> None:
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for n in range(200):
+                await producer.send(topic, b"%d" % n, partition=n % 2)
+
+    asyncio.run(produce())
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local-cluster[2,1,1024]",
+        pytest.param(
+            "connect",
+            marks=pytest.mark.skipif(find_spec("grpc") is None, reason="needs pyspark[connect]"),
+        ),
+    ],
+)
+def test_handlers_run_where_their_code_was_only_shipped_to(
+    master: str, kafka_broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    fill(kafka_broker, topic)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    (tmp_path / "code").mkdir()
+    app = tmp_path / "code" / "shipped_app.py"
+    app.write_text(APP)
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    words = [sys.executable, str(tmp_path / "driver.py"), master]
+    words += [kafka_broker.bootstrap_servers, topic, str(tmp_path / "out"), str(app)]
+    # The stream's driver imports the application itself, as `asyncrevoke replay` does.
+    environment["PYTHONPATH"] += os.pathsep + str(tmp_path / "code")
+    done = subprocess.run(
+        words,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "OUTCOMES {'ok': 200} 200" in done.stdout
+    assert "STREAM 200" in done.stdout

@@ -1,0 +1,89 @@
+"""The commands, without a JVM."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from asyncrevoke.cli.app import app as commands
+from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.replay_report import ReplayReport
+from asyncrevoke.spark.report_page import report_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asyncrevoke.broker import RunningBroker
+
+
+def checkpoint(folder: Path, offsets: dict[str, int]) -> Path:
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offsets)}")
+    (folder / "commits" / "0").write_text("v1\n{}")
+    return folder
+
+
+@pytest.mark.broker
+@pytest.mark.kafka_topic(partitions=1)
+def test_handing_over_is_shown_first_and_applied_then(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "ck", {"0": 0})
+    words = ["handover", str(folder), "--group", kafka_topic, "--topic", kafka_topic]
+    words += ["--bootstrap-servers", kafka_broker.bootstrap_servers]
+    shown = CliRunner().invoke(commands, words)
+    assert shown.exit_code == 0, shown.output
+    assert "nothing was committed: add --apply" in shown.output
+    applied = CliRunner().invoke(commands, [*words, "--apply"])
+    assert applied.exit_code == 0, applied.output
+    assert "committed for group" in applied.output
+    again = CliRunner().invoke(commands, words)
+    assert f"group {kafka_topic} (empty)" in again.output
+
+
+def test_a_wrong_folder_is_a_wrong_option(tmp_path: Path) -> None:
+    result = CliRunner().invoke(commands, ["handover", str(tmp_path), "--group", "g"])
+    assert result.exit_code == 2
+    assert "is no checkpoint of a streaming query" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--from", "5", "--from-group", "g"], "give one of them"),
+        (["--from", "yesterday"], "a time like"),
+    ],
+)
+def test_a_wrong_start_of_a_replay_is_told(
+    words: list[str], sentence: str, app: Path, tmp_path: Path
+) -> None:
+    arguments = ["replay", "replayed_app:consumer", "--topic", "t", "--out", str(tmp_path), *words]
+    result = CliRunner().invoke(commands, arguments)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+
+
+def test_the_report_is_a_page_that_needs_no_network() -> None:
+    page = report_page(
+        ReplayReport(
+            run_id="<july>",
+            results="/data/results",
+            ranges=(OffsetRange("orders", 0, 5, 9, 5),),
+            records=4,
+            outcomes={"ok": 3, "error": 1},
+            errors={"KeyError": 1},
+            latency={0.5: 0.005, 1.0: 2.5},
+            histogram={0.005: 3, 2.5: 1},
+            seconds=1.5,
+            resumed=True,
+        )
+    )
+    assert "&lt;july&gt;" in page
+    assert page.count("<rect") == 2
+    assert "100% within" in page
+    assert "src=" not in page
+    assert "href=" not in page
