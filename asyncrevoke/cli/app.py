@@ -8,9 +8,9 @@ from asyncrevoke.cli.broker import broker
 from asyncrevoke.cli.dashboard import dashboard
 from asyncrevoke.cli.demo.command import demo
 from asyncrevoke.cli.groups.command import groups
+from asyncrevoke.cli.handover import handover
 from asyncrevoke.cli.journal import journal
 from asyncrevoke.cli.new_project.command import init
-from asyncrevoke.cli.handover import handover
 from asyncrevoke.cli.replay import replay
 from asyncrevoke.cli.run import run
 
