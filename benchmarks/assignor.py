@@ -6,10 +6,10 @@ Four sizes, each twice the one before, up to 2,000 members and 100,000 partition
 CPU time of the whole turn of a leader: it reads all subscriptions, plans, withholds, checks the
 result and encodes it, with the event loop blocked meanwhile. Each figure is the least of some runs,
 since whatever else the machine does can only add to it; with random subscriptions, it is that of
-the slowest of four groups. How the cost grows is counted in lines of
-Python that the assignor executes, because time also grows with what no longer fits the processor's
-caches. Fails if a turn takes longer than 5 s, or if the lines grow faster than n log n from the
-smallest size to the largest.
+the slowest of four groups. How the cost grows is counted in lines of Python that the assignor
+executes, because time also grows with what no longer fits the processor's caches. Fails if a turn
+takes longer than 5 s, or if the lines grow faster than n log n from the smallest size to the
+largest.
 """
 
 from __future__ import annotations

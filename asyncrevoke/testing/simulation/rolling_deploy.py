@@ -131,15 +131,12 @@ class RollingDeploy(World):
         of its time."""
         return {"fetch_max_wait": 2.0}
 
-    def _start(self, plan: MemberPlan) -> None:
-        self.join(plan.shape, plan.pace)
-
     def deploy(self) -> Cost:
         """Run it, and say what it cost."""
         cost, clock = self._cost, self.clock
         started = time.perf_counter()
         for plan in self.schedule.members:
-            clock.at(plan.at, partial(self._start, plan))
+            clock.at(plan.at, partial(self._begin, plan))
         clock.run_until(clock.now + 3.0)
         self.producing_until = _PATIENCE
         self.produce()
@@ -164,6 +161,9 @@ class RollingDeploy(World):
         cost.lost = self.books.counts["lost partitions"]
         cost.took = time.perf_counter() - started
         return cost
+
+    def _begin(self, plan: MemberPlan) -> None:
+        self.join(plan.shape, plan.pace)
 
     def _step(self, complaint: str) -> None:
         if self.clock.now > _PATIENCE:
@@ -225,10 +225,9 @@ def _parse() -> argparse.Namespace:
         prog="python -m asyncrevoke.testing.simulation.rolling_deploy",
         description="Replace every member of a simulated group, and count what it costs.",
     )
-    for field in dataclasses.fields(Deploy):
-        name = f"--{field.name}"
-        kind = float if isinstance(field.default, float) else int
-        parser.add_argument(name, type=kind, default=field.default, help=f"{field.default}")
+    for name, value in dataclasses.asdict(Deploy()).items():
+        kind = float if isinstance(value, float) else int
+        parser.add_argument(f"--{name}", type=kind, default=value, help=f"{value} by default")
     choices = [mode.value for mode in _MODES]
     parser.add_argument("--protocol", choices=choices, help="all of them, if left out")
     members = parser.add_mutually_exclusive_group()
