@@ -71,7 +71,7 @@ class Cluster:
             await self._client.close()
             raise GroupsError(
                 f"no broker answers at {self._servers} ({heard.line or error}): check "
-                "--bootstrap-servers and --security-protocol"
+                "--bootstrap-servers, --security-protocol and the --sasl- options"
             ) from error
         finally:
             log.removeHandler(heard)
