@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -63,11 +64,10 @@ async def test_a_group_is_shown_from_outside_until_the_command_is_interrupted(
 
 
 async def test_a_port_in_use_is_told_in_a_sentence() -> None:
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = str(server.sockets[0].getsockname()[1])
-    page = await run("--group", "billing", "--port", port)
-    _, errors = await page.communicate()
-    server.close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        page = await run("--group", "billing", "--port", port)
+        _, errors = await page.communicate()
     assert page.returncode == 2
     assert f"cannot serve the page at 127.0.0.1:{port}" in errors.decode()
     assert "Traceback" not in errors.decode()
