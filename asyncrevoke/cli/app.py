@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from asyncrevoke.cli.audit import audit
 from asyncrevoke.cli.broker import broker
 from asyncrevoke.cli.dashboard import dashboard
 from asyncrevoke.cli.demo.command import demo
@@ -29,3 +30,4 @@ app.add_typer(journal, name="journal")
 app.command()(dashboard)
 app.command()(replay)
 app.command()(handover)
+app.command()(audit)

@@ -96,6 +96,8 @@ class HandlerWork:
         self.complete_all = source.complete_all if witness is None else self._complete_all
         # Records whose handlers have ended, which settle() counts as done all at once.
         self._done: list[Record] = []
+        if witness is not None:
+            witness.watch(self._done)
         # The hot path: a closure is called faster than a method, and without batches there is
         # nothing to tell apart at the end.
         self.start = self._starter()

@@ -69,6 +69,7 @@ class Recorder:
         self._began: list[Record] = []
         self.began: Callable[[Record], object] = self._began.append
         self._open: dict[Record, int] = {}
+        self._seen: list[_Seen] = []
         # The number of the next attempt, of records that have failed.
         self._next_attempt: dict[Record, int] = {}
         # What a loop was given and nobody has named since, and when.
@@ -107,7 +108,7 @@ class Recorder:
 
     async def flush(self) -> None:
         """Return when all is on disk."""
-        self._settle()
+        self._settle(self._clock())
         if self._writer is not None:
             await self._writer.flush()
 
@@ -134,15 +135,21 @@ class Recorder:
 
     # --- handlers --------------------------------------------------------------------------------
 
+    def watch(self, done: list[Record]) -> None:
+        """Somebody collects here the records that end well in a turn."""
+        self._seen.append(_Seen(done))
+
     def again(self, records: Sequence[Record]) -> None:
         """These are called; those that are under way already go on."""
         now = self._clock()
+        self._settle(now)
         for record in records:
             self._open.setdefault(record, now)
 
     async def start(self, records: Sequence[Record]) -> None:
         """Return when it is on disk that these are about to be called."""
         now = self._clock()
+        self._settle(now)
         for record in records:
             if record not in self._open:
                 self._open[record] = now
@@ -155,21 +162,32 @@ class Recorder:
         """A turn of the loop ends, in which the handlers of these records have ended."""
         now = self._clock()
         began = self._began
-        if began and began == done and not self._open and not self._next_attempt:
+        if began and began == done and not (self._open or self._next_attempt or self._is_split()):
             # Nothing was waited for: all of it began and ended in this turn.
             self._put(Attempts(began.copy(), now, now))
             began.clear()
             return
         self._settle(now)
-        if done:
-            self._ended(done, now)
+        for seen in self._seen:
+            if seen.done is done:
+                seen.count = 0
 
-    def _settle(self, now: int | None = None) -> None:
+    def _is_split(self) -> bool:
+        """Whether a part of this turn has been written down already, or is another's."""
+        return len(self._seen) > 1 or self._seen[0].count > 0
+
+    def _settle(self, now: int) -> None:
+        """Write down all of this turn so far, so that nothing that began later seems to have begun
+        before something ended."""
         if self._began:
-            now = now or self._clock()
             for record in self._began:
                 self._open.setdefault(record, now)
             self._began.clear()
+        for seen in self._seen:
+            if len(seen.done) > seen.count:
+                ended = seen.done[seen.count :]
+                seen.count = len(seen.done)
+                self._ended(ended, now)
 
     def _ended(self, done: Sequence[Record], now: int) -> None:
         opened = self._open
@@ -318,6 +336,16 @@ class Recorder:
                 offset = entry.offset
                 fact = Fact(Kind.COMMIT, now, topic, number, offset, member, generation, outcome)
                 self._put(fact)
+
+
+class _Seen:
+    """How many of a list have been written down."""
+
+    __slots__ = ("count", "done")
+
+    def __init__(self, done: list[Record]) -> None:
+        self.done = done
+        self.count = 0
 
 
 class _Requests:

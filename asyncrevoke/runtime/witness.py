@@ -30,7 +30,7 @@ class Witness(Protocol):
     """Writes down one session of one consumer. All methods belong to the event loop's thread.
 
     Handlers cost it one ``began`` per call and one :meth:`turn` per turn of the loop; times are
-    those of the end of that turn.
+    those of the end of that turn, or of whatever else is written down in it.
     """
 
     # To be called with each record whose handler is called.
@@ -56,6 +56,10 @@ class Witness(Protocol):
         ...
 
     # --- handlers --------------------------------------------------------------------------------
+
+    def watch(self, done: list[Record]) -> None:
+        """Somebody collects here the records whose handlers end well, until :meth:`turn`."""
+        ...
 
     def again(self, records: Sequence[Record]) -> None:
         """Like ``began``, for records that may be under way already: those go on."""

@@ -1,0 +1,153 @@
+"""The topic that an audit compares with, read by aiokafka: another reader than the one audited."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+
+from asyncrevoke.audit.engine import Bounds, Range
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.journal.arrow import Table, pa
+from asyncrevoke.journal.hashing import key_hashes, record_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+_FETCH = 8 * 2**20
+# Records of one fetch: longer lists cost more in the collector of cycles than they save.
+_RECORDS = 2000
+
+_Consumer: Any = AIOKafkaConsumer
+_Admin: Any = AIOKafkaAdminClient
+
+
+class TopicError(AsyncRevokeError):
+    """The topic cannot be read to the end of what the journal says of it."""
+
+
+class Topic:
+    """Reads one topic; to be entered. ``isolation_level`` should be that of the consumers, and
+    ``patience`` is for how many seconds no partition may make progress."""
+
+    def __init__(
+        self,
+        name: str,
+        bootstrap_servers: str,
+        *,
+        isolation_level: str,
+        patience: float = 30.0,
+        **options: Any,  # noqa: ANN401 - of aiokafka: security
+    ) -> None:
+        self._name = name
+        self._patience = patience
+        self._options: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, **options}
+        self._isolation = isolation_level
+        self._consumer: Any = None
+        self.bounds: Mapping[int, Bounds] = {}
+        self.compacted = False
+
+    async def __aenter__(self) -> Self:
+        self._consumer = _Consumer(
+            **self._options,
+            group_id=None,
+            isolation_level=self._isolation,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            max_partition_fetch_bytes=_FETCH,
+            fetch_max_bytes=4 * _FETCH,
+        )
+        try:
+            await self._consumer.start()
+            await self._look()
+        except KafkaError as error:
+            await self._consumer.stop()
+            raise TopicError(f"{self._name} cannot be read: {error}") from error
+        except BaseException:
+            await self._consumer.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._consumer.stop()
+
+    async def _look(self) -> None:
+        admin = _Admin(**self._options)
+        await admin.start()
+        try:
+            (described,) = await admin.describe_topics([self._name])
+            (configured,) = await admin.describe_configs(
+                [ConfigResource(ConfigResourceType.TOPIC, self._name)]
+            )
+        finally:
+            await admin.close()
+        numbers = sorted(each["partition"] for each in described["partitions"])
+        if not numbers:
+            raise ConfigError(f"the broker has no topic {self._name!r}, or it may not be described")
+        partitions = [TopicPartition(self._name, number) for number in numbers]
+        self._consumer.assign(partitions)
+        lows = await self._consumer.beginning_offsets(partitions)
+        highs = await self._consumer.end_offsets(partitions)
+        self.bounds = {tp.partition: Bounds(lows[tp], highs[tp]) for tp in partitions}
+        self.compacted = any(
+            name == "cleanup.policy" and "compact" in value
+            for name, value, *_ in configured.resources[0][4]
+        )
+
+    async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
+        """See :class:`~asyncrevoke.audit.engine.Source`."""
+        left: dict[int, list[Range]] = {}
+        for each in sorted(ranges):
+            left.setdefault(each.partition, []).append(each)
+        while left:
+            # One range of each partition at a time: a seek in between is cheap.
+            await self._read([of_one.pop(0) for of_one in left.values()], take)
+            left = {partition: of_one for partition, of_one in left.items() if of_one}
+
+    async def _read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
+        consumer, loop = self._consumer, asyncio.get_running_loop()
+        ends = {TopicPartition(self._name, r.partition): r.hi for r in ranges}
+        consumer.assign(list(ends))
+        for each in ranges:
+            consumer.seek(TopicPartition(self._name, each.partition), each.lo)
+        progress = loop.time()
+        positions = {TopicPartition(self._name, r.partition): r.lo for r in ranges}
+        while ends:
+            got = await consumer.getmany(*ends, timeout_ms=200, max_records=_RECORDS)
+            for tp, records in got.items():
+                wanted = [record for record in records if record.offset < ends[tp]]
+                if wanted:
+                    take(_table(tp.partition, wanted))
+            for tp in list(ends):
+                position = await consumer.position(tp)
+                if position > positions[tp]:
+                    positions[tp], progress = position, loop.time()
+                if position >= ends[tp]:
+                    consumer.pause(tp)
+                    del ends[tp]
+            if ends and loop.time() - progress > self._patience:
+                tp, end = next(iter(ends.items()))
+                raise TopicError(
+                    f"{self._name}-{tp.partition} gives nothing beyond offset {positions[tp]}, and "
+                    f"the journal goes to {end}: a transaction may be open there, or the consumers "
+                    "read with another isolation level"
+                )
+
+
+def _table(partition: int, records: list[Any]) -> Table:
+    keys = [record.key for record in records]
+    hashes = record_hashes(keys, [record.value for record in records], key_hashes(keys))
+    return pa.table(
+        {
+            "part": pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
+            "off": array("q", [record.offset for record in records]),
+            "timestamp_us": array("q", [record.timestamp * 1000 for record in records]),
+            "record_hash": pa.array(hashes, pa.uint64()).view(pa.int64()),
+        }
+    )

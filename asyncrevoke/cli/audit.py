@@ -1,0 +1,163 @@
+"""``asyncrevoke audit``: does what was done fit what the topic holds?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.audit.engine import Audited, Settings
+
+FAILED = 1
+USAGE = 2
+_NEEDED = ("duckdb", "filelock", "pyarrow", "xxhash")
+_SHOWN = 20
+
+
+def audit(
+    path: Annotated[Path, typer.Argument(metavar="JOURNAL", help="What Journal(path) was given.")],
+    *,
+    topic: Annotated[str, typer.Option(help="The topic that was read.")],
+    bootstrap_servers: Annotated[
+        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
+    ] = "localhost:9092",
+    group: Annotated[
+        str | None, typer.Option(help="Needed if several groups share the journal.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare every record, whatever there is of them.")
+    ] = False,
+    skew_ms: Annotated[
+        float, typer.Option(help="How far the clocks of machines may be apart.")
+    ] = 50.0,
+    stall_seconds: Annotated[
+        float, typer.Option(help="A handover that records wait for longer is a stall.")
+    ] = 10.0,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without progress after which reading is given up.")
+    ] = 30.0,
+    security_protocol: Annotated[
+        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    ] = "PLAINTEXT",
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
+    ] = None,
+    sasl_mechanism: Annotated[
+        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
+    ] = "PLAIN",
+    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
+    sasl_password: Annotated[
+        str | None,
+        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for report.html and report.json.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
+) -> None:
+    """Prove from a journal that nothing was lost, repeated or reordered, or say what was.
+
+    Reads the journal and the topic, and compares them. The exit code is 0 for PASS, 1 for FAIL,
+    3 for INCONCLUSIVE (rows of the journal are, or may be, missing) and 2 if it cannot begin.
+
+    Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
+    """
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        names = ", ".join(missing)
+        raise _end(f"an audit needs {names}: pip install 'asyncrevoke[audit,cli]'")
+    from asyncrevoke.audit.engine import Settings  # noqa: PLC0415 - needs the extra
+
+    options: dict[str, Any] = {"security_protocol": security_protocol}
+    if security_protocol.endswith("SSL"):
+        cafile = None if ca_file is None else str(ca_file)
+        options["ssl_context"] = ssl.create_default_context(cafile=cafile)
+    if security_protocol.startswith("SASL"):
+        options |= {
+            "sasl_mechanism": sasl_mechanism,
+            "sasl_plain_username": sasl_username,
+            "sasl_plain_password": sasl_password,
+        }
+    settings = Settings(skew_ms / 1000, stall_seconds, exact)
+    try:
+        audited = asyncio.run(
+            _audit(path, topic, bootstrap_servers, group, settings, patience, options)
+        )
+    except ConfigError as error:
+        raise _end(str(error)) from error
+    except AsyncRevokeError as error:
+        raise _end(str(error), FAILED) from error
+    _tell(audited, out, as_json=as_json)
+    raise typer.Exit(audited.verdict.exit_code)
+
+
+async def _audit(
+    path: Path,
+    topic: str,
+    bootstrap_servers: str,
+    group: str | None,
+    settings: Settings,
+    patience: float,
+    options: dict[str, Any],
+) -> Audited:
+    from asyncrevoke.audit import engine  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.topic import Topic  # noqa: PLC0415
+    from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
+
+    content = read_journal(path)
+    (of_group, _) = engine.of_one_group(content, topic, group)
+    levels = {s.facts.get("isolation_level") for s in of_group.sessions if s.facts}
+    level = "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
+    async with Topic(
+        topic, bootstrap_servers, isolation_level=level, patience=patience, **options
+    ) as source:
+        return await engine.audit(content, source, topic, group=group, settings=settings)
+
+
+def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
+    from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
+    from asyncrevoke.audit.report import as_html, counts, for_machines  # noqa: PLC0415
+
+    encoded = json.dumps(for_machines(audited), default=str)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.html").write_text(as_html(audited), encoding="utf-8")
+        (out / "report.json").write_text(encoded, encoding="utf-8")
+    if as_json:
+        print(encoded)
+        return
+    console = Console(width=None if Console().is_terminal else 160)
+    console.print(
+        f"{audited.verdict}: {audited.topic}, group {audited.group}: "
+        f"{audited.attempts:,} attempts, "
+        f"{audited.done:,} records done, {audited.read:,} read back",
+        highlight=False,
+        markup=False,
+    )
+    if audited.anomalies:
+        table = Table("", "what", "records", "first", "meaning")
+        for kind, count in counts(audited.anomalies).items():
+            first = next(a for a in audited.anomalies if a.kind is kind)
+            where = "" if first.partition is None else f"{first.partition}: {first.offset_lo}"
+            meaning = CATALOGUE[kind]
+            table.add_row(meaning.severity, kind, f"{count:,}", where, meaning.text)
+        console.print(table)
+    if out is not None:
+        console.print(f"see {out / 'report.html'}", highlight=False, markup=False)
+
+
+def _end(message: str, code: int = USAGE) -> typer.Exit:
+    Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

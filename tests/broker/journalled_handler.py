@@ -1,0 +1,35 @@
+"""A program to be killed: handles records with a journal. Prints each commit point that it has.
+
+Arguments: bootstrap servers, topic (also the group), folder, "strict" or "fast".
+"""
+
+import asyncio
+import sys
+
+from asyncrevoke import Consumer, Record
+from asyncrevoke.journal import Journal
+
+
+async def main(servers: str, topic: str, folder: str, mode: str) -> None:
+    consumer = Consumer(
+        bootstrap_servers=servers,
+        group_id=topic,
+        group_instance_id="only",
+        commit_interval=0.05,
+        journal=Journal(folder, strict=mode == "strict"),
+    )
+    handled = 0
+
+    @consumer.handler(topic)
+    async def handle(record: Record) -> None:
+        nonlocal handled
+        await asyncio.sleep(0.005)
+        handled += 1
+        if handled % 50 == 0:
+            print(handled, flush=True)  # noqa: T201 - the test reads it
+
+    await consumer.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,278 @@
+"""What consumers write down, and that it is on disk before a commit covers it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.written_journal import clean_run
+
+from asyncrevoke import BatchError, ConfigError, Consumer, JournalError, Record, Retry
+from asyncrevoke.journal import Journal
+from asyncrevoke.journal.reading import JournalContent, read_journal
+from asyncrevoke.journal.segments import Session, seal_session, sessions
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def rows(path: Path, *kinds: str) -> list[dict[str, Any]]:
+    """Of these kinds."""
+    found = read_journal(path).table.sort_by([("session_id", "ascending"), ("seq", "ascending")])
+    return [row for row in found.to_pylist() if row["kind"] in kinds]
+
+
+def attempts(path: Path) -> list[tuple[int, int, int | None, str]]:
+    """Partition, offset, number and outcome of each."""
+    return [
+        (row["partition"], row["offset"], row["attempt"], row["outcome"])
+        for row in rows(path, "ATTEMPT")
+    ]
+
+
+async def test_attempts_commits_and_the_group_are_written_down(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None:
+        await asyncio.sleep(1)
+
+    async with TestConsumer(consumer, partitions=2) as t:
+        await t.publish("orders", {"id": 1}, key="a", partition=0)
+        await t.advance(3)
+        await t.revoke(("orders", 0))
+        await t.lose(("orders", 1))
+    assert attempts(tmp_path) == [(0, 0, 1, "ok")]
+    (attempt,) = rows(tmp_path, "ATTEMPT")
+    assert attempt["at_us"] - attempt["started_us"] == pytest.approx(1_000_000, abs=2)
+    commits = [(r["partition"], r["offset"]) for r in rows(tmp_path, "COMMIT")]
+    assert commits[-1] == (0, 1)
+    told = [(r["kind"], r["partition"]) for r in rows(tmp_path, "ASSIGN", "RELEASED", "LOST")]
+    assert told == [("ASSIGN", 0), ("ASSIGN", 1), ("RELEASED", 0), ("LOST", 1)]
+    (state,) = read_journal(tmp_path).sessions
+    assert state.ended
+    assert state.gap is None
+    assert state.facts["group"] == "billing"
+
+
+async def test_what_becomes_of_failures_is_written_down(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("orders", retry=Retry(attempts=2, backoff=1), dead_letter="dlq")
+    async def bill(value: dict[str, int]) -> None:
+        if value["id"] == 1:
+            raise ValueError("no such customer")
+
+    @consumer.handler("clicks", on_error="skip")
+    async def count(value: dict[str, int]) -> None: ...
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", {"id": 1})
+        await t.publish("orders", {"id": 2})
+        await t.publish("clicks", b"not JSON")
+        await t.advance(5)
+    assert Counter(attempts(tmp_path)) == Counter(
+        [(0, 0, 1, "retried"), (0, 0, 2, "dead_lettered"), (0, 1, 1, "ok"), (0, 0, 1, "skipped")]
+    )
+    failed = [r for r in rows(tmp_path, "ATTEMPT") if r["outcome"] == "dead_lettered"]
+    assert (failed[0]["error_type"], failed[0]["error"]) == ("ValueError", "no such customer")
+
+
+async def test_a_second_attempt_that_succeeds_has_its_number(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+    calls: list[int] = []
+
+    @consumer.handler("orders", retry=Retry(attempts=2, backoff=1))
+    async def bill(value: dict[str, int]) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("not yet")
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", {"id": 1})
+        await t.advance(5)
+    assert attempts(tmp_path) == [(0, 0, 1, "retried"), (0, 0, 2, "ok")]
+
+
+async def test_records_of_a_batch_have_an_outcome_each(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("clicks", batch=True, max_records=3, max_wait=1, on_error="skip")
+    async def store(values: list[dict[str, int]]) -> None:
+        raise BatchError({1: ValueError("no")})
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        for number in range(3):
+            await t.publish("clicks", {"id": number})
+        await t.advance(5)
+    assert sorted(attempts(tmp_path)) == [(0, 0, 1, "ok"), (0, 1, 1, "skipped"), (0, 2, 1, "ok")]
+
+
+async def test_cancelled_calls_of_a_lost_partition_are_written_down(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None:
+        await asyncio.sleep(100)
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", {"id": 1})
+        await t.lose(("orders", 0))
+    assert attempts(tmp_path) == [(0, 0, 1, "cancelled")]
+
+
+async def test_a_loop_says_what_it_was_given_and_asked_beyond(tmp_path: Path) -> None:
+    consumer = Consumer("orders", group_id="billing", journal=Journal(tmp_path))
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await consumer.poll()
+        await t.publish("orders", b"2")
+        await consumer.poll()
+    assert attempts(tmp_path) == [(0, 0, None, "ok"), (0, 1, None, "given_up")]
+
+
+async def test_acks_are_attempts(tmp_path: Path) -> None:
+    consumer = Consumer("orders", group_id="g", commit_mode="ack", journal=Journal(tmp_path))
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.publish("orders", b"2")
+        batch = await consumer.poll()
+        consumer.ack(batch.records[1])
+    assert attempts(tmp_path) == [(0, 1, None, "ok"), (0, 0, None, "given_up")]
+
+
+async def test_commits_by_hand_cover_what_was_delivered(tmp_path: Path) -> None:
+    consumer = Consumer("orders", group_id="g", commit_mode="manual", journal=Journal(tmp_path))
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await consumer.poll()
+        committing = asyncio.create_task(consumer.commit())
+        await t.advance(1)
+        await committing
+    assert attempts(tmp_path) == [(0, 0, None, "delivered")]
+    assert [r["offset"] for r in rows(tmp_path, "COMMIT")] == [1]
+
+
+async def test_tasks_of_a_group_are_attempts_and_the_rest_of_a_batch_too(tmp_path: Path) -> None:
+    consumer = Consumer("orders", group_id="billing", journal=Journal(tmp_path))
+
+    async def work(record: Record) -> None:
+        await asyncio.sleep(1)
+
+    async with TestConsumer(consumer, partitions=1) as t, consumer.task_group() as tasks:
+        await t.publish("orders", b"1")
+        await t.publish("orders", b"2")
+        batch = await consumer.poll()
+        await tasks.submit(work, batch.records[0])
+        await t.advance(2)
+        await consumer.poll(timeout=0.1)
+    assert sorted(attempts(tmp_path)) == [(0, 0, 1, "ok"), (0, 1, None, "ok")]
+
+
+async def test_strict_writes_a_call_down_before_it_is_made(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, strict=True))
+    seen: list[int] = []
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None:
+        seen.extend(row["offset"] for row in rows(tmp_path, "START"))
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.advance(1)
+    assert seen == [0]
+    assert attempts(tmp_path) == [(0, 0, 1, "ok")]
+
+
+async def test_nothing_is_committed_beyond_what_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None:
+        def full(_descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+
+    t = TestConsumer(consumer, partitions=1)
+    with pytest.raises((JournalError, OSError), match="No space left"):
+        async with t:
+            await t.publish("orders", b"1")
+            await t.advance(5)
+    assert t.committed("orders", 0) in (None, 0)
+
+
+async def test_segments_are_sealed_when_they_are_large(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, segment_bytes=1))
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None: ...
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        for number in range(3):
+            await t.publish("orders", b"%d" % number)
+            await t.advance(2)
+    (state,) = read_journal(tmp_path).sessions
+    assert state.segments == state.sealed > 3
+    assert state.gap is None
+    assert [offset for _, offset, _, _ in attempts(tmp_path)] == [0, 1, 2]
+
+
+def torn(tmp_path: Path, cut: int) -> JournalContent:
+    """A log whose end is missing."""
+    member, _ = clean_run()
+    member.write(tmp_path)
+    log = tmp_path / "a" / "000001.arrow"
+    log.write_bytes(log.read_bytes()[:-cut])
+    return read_journal(tmp_path)
+
+
+def test_a_torn_end_leaves_what_was_before_it(tmp_path: Path) -> None:
+    whole = torn(tmp_path / "whole", 1).table.num_rows
+    content = torn(tmp_path / "torn", 3)
+    (state,) = content.sessions
+    assert content.table.num_rows == whole > 0
+    assert state.torn is not None
+    assert "torn" in state.torn
+    assert not state.missing
+    assert state.gap is not None
+
+
+def test_a_torn_log_is_sealed_without_its_end(tmp_path: Path) -> None:
+    before = torn(tmp_path, 3).table
+    (session,) = sessions(tmp_path)
+    sealed = seal_session(session)
+    assert sealed is not None
+    assert [segment.path.name for segment in sealed] == ["000001.parquet"]
+    assert read_journal(tmp_path).table.equals(before.combine_chunks())
+
+
+def test_a_session_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    member, _ = clean_run()
+    member.write(tmp_path)
+    session = Session(tmp_path / "a")
+    with session.lock().acquire():
+        assert session.live
+        assert seal_session(session) is None
+    assert not session.live
+
+
+def test_a_file_is_no_place_for_a_journal(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    file.touch()
+    with pytest.raises(ConfigError, match="a folder is needed"):
+        Journal(file)
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(_name: str) -> None: ...
+
+    monkeypatch.setattr("importlib.util.find_spec", nowhere)
+    with pytest.raises(ConfigError, match=r"pip install 'asyncrevoke\[journal\]'"):
+        Journal(tmp_path)

@@ -1,0 +1,158 @@
+"""A journal made by hand: a clean run of two members, and what a test changes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.audit.engine import Audited, Bounds, Range, Settings, audit
+from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.entries import Attempts, Entry, Fact
+from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.log_file import LogFile
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.schema import Kind, Outcome
+from asyncrevoke.journal.segments import Session
+from asyncrevoke.model import Record
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+TOPIC = "orders"
+RECORDS = 100
+START = 1_800_000_000_000_000
+MS = 1000
+STEP = 10 * MS
+
+
+def record(offset: int, value: bytes | None = None) -> Record:
+    """One of five keys."""
+    key = b"key-%d" % (offset % 5)
+    return Record(TOPIC, 0, offset, START // 1000, 0, key, value or b"value-%d" % offset)
+
+
+class Topic:
+    """The topic that they read, in memory; ``missing`` offsets are holes."""
+
+    compacted = False
+
+    def __init__(self, *missing: int, lo: int = 0, hi: int = RECORDS) -> None:
+        self.bounds = {0: Bounds(lo, hi)}
+        self._records = [record(offset) for offset in range(lo, hi) if offset not in missing]
+        self.asked: list[Range] = []
+
+    async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+        self.asked += ranges
+        for each in ranges:
+            found = [r for r in self._records if each.lo <= r.offset < each.hi]
+            keys, values = [r.key for r in found], [r.value for r in found]
+            hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
+            take(
+                pa.table(
+                    {
+                        "part": pa.array([0] * len(found), pa.int32()),
+                        "off": pa.array([r.offset for r in found], pa.int64()),
+                        "timestamp_us": pa.array([r.timestamp * 1000 for r in found], pa.int64()),
+                        "record_hash": hashes.view(pa.int64()),
+                    }
+                )
+            )
+
+
+class Member:
+    """One session; ``rows`` may be changed before it is written."""
+
+    def __init__(self, name: str, first: int, last: int, *, strict: bool = False) -> None:
+        self.name = name
+        self.strict = strict
+        begin, end = START + first * STEP - MS, START + last * STEP + STEP
+        self.begin: list[Entry] = [
+            Fact(Kind.BEGIN, begin, facts=json.dumps(facts(strict=strict))),
+            Fact(Kind.ASSIGN, begin, TOPIC, 0, first, name, 1 + (first > 0)),
+            Fact(Kind.TOPIC, begin, TOPIC, facts='{"handler": "bill", "order_by": "key"}'),
+        ]
+        self.attempts = {
+            offset: Attempts([record(offset)], at(offset), at(offset) + 5 * MS)
+            for offset in range(first, last)
+        }
+        self.more: list[Entry] = []
+        self.commits = [self.commit(last, end - 3 * MS)]
+        self.end: list[Entry] = [
+            Fact(Kind.REVOKE_BEGIN, end - 4 * MS, TOPIC, 0, None, name, 1 + (first > 0)),
+            Fact(Kind.RELEASED, end - 2 * MS, TOPIC, 0, None, name, 1 + (first > 0)),
+            Fact(Kind.END, end - 2 * MS),
+        ]
+
+    def commit(self, offset: int, when: int, generation: int | None = None) -> Fact:
+        own = 1 if self.name == "a" else 2
+        return Fact(Kind.COMMIT, when, TOPIC, 0, offset, self.name, generation or own, Outcome.OK)
+
+    def rows(self) -> list[Entry]:
+        middle = sorted(
+            [*self.attempts.values(), *self.more, *self.commits, *self.end[:-1]],
+            key=lambda entry: entry.at,
+        )
+        return [*self.begin, *middle, *self.end[-1:]]
+
+    def write(self, folder: Path) -> None:
+        session = Session(folder / self.name)
+        session.folder.mkdir(parents=True)
+        log = LogFile(
+            session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
+        )
+        log.take(numbered(self.rows()))
+        log.close()
+
+
+def facts(*, strict: bool = False) -> dict[str, object]:
+    """Of a BEGIN."""
+    return {
+        "group": "billing",
+        "isolation_level": "read_committed",
+        "commit_mode": "processed",
+        "order_by": "key",
+        "null_keys": "ordered",
+        "revoke_budget": 2.0,
+        "strict": strict,
+    }
+
+
+def at(offset: int) -> int:
+    """When its handler is called."""
+    return START + offset * STEP
+
+
+def numbered(entries: Sequence[Entry]) -> deque[Any]:
+    """A queue, as a log takes it."""
+    from collections import deque
+
+    queue: deque[Any] = deque()
+    seq = 0
+    for entry in entries:
+        queue.append((seq, entry))
+        seq += len(entry.records) if isinstance(entry, Attempts) else 1
+    return queue
+
+
+def clean_run() -> tuple[Member, Member]:
+    """Two members, one after the other."""
+    return Member("a", 0, 50), Member("b", 50, RECORDS)
+
+
+def audited(
+    folder: Path, *members: Member, topic: Topic | None = None, settings: Settings | None = None
+) -> Audited:
+    """Write them, and audit."""
+    for member in members:
+        member.write(folder)
+    return asyncio.run(
+        audit(read_journal(folder), topic or Topic(), TOPIC, settings=settings or Settings())
+    )
+
+
+def found(result: Audited) -> list[tuple[str, int | None, int | None]]:
+    """What was found, and where."""
+    return [(str(a.kind), a.offset_lo, a.offset_hi) for a in result.anomalies]
