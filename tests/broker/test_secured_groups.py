@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from broker.blocked_member import BlockedMember, sleep, threads
 from broker.numbered_records import Member, Numbers, until
-from broker.test_blocked_loops import BlockedMember, sleep, threads
 
 from asyncrevoke.broker import KafkaBroker, Security
 

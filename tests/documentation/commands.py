@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Commands that have commands of their own.
-_GROUPS = (["journal"],)
+_GROUPS: tuple[list[str], ...] = (["journal"],)
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
 
 
@@ -41,8 +41,8 @@ def check_command(words: list[str], folder: Path) -> None:
     elif program == "pytest":
         _check_paths(arguments)
     elif program == "asyncrevoke":
-        words = 2 if arguments[:1] in _GROUPS else 1
-        subcommand = arguments[:words] if arguments and not arguments[0].startswith("-") else []
+        depth = 2 if arguments[:1] in _GROUPS else 1
+        subcommand = arguments[:depth] if arguments and not arguments[0].startswith("-") else []
         _check_options(("-c", COMMAND_LINE, *subcommand), arguments)
     elif program == "spark-submit":
         script = next(each for each in arguments if each.endswith("spark_replay.py"))

@@ -151,6 +151,7 @@ async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
             assert sum(t.committed("orders", n) or 0 for n in range(4)) == 2
     assert [line.getMessage() for line in caplog.records] == [
         "an observer failed: it hears nothing any more group=billing observer=Broken"
+        " member=client0-1"
     ]
     assert len(seen.records) == 2
 
