@@ -7,7 +7,7 @@ import asyncio
 import statistics
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]
 
 
 async def _fill(address: str, records: int, size: int) -> None:
-    producer = AIOKafkaProducer(
+    producer: Any = AIOKafkaProducer(  # half typed
         bootstrap_servers=address, linger_ms=20, max_batch_size=500_000, max_request_size=2_000_000
     )
     async with producer:
