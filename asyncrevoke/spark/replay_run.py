@@ -191,7 +191,7 @@ class Run:
         if stored is None:
             plan = {"target": target, "ranges": [each._asdict() for each in planned]}
             frame = _one_line(spark, json.dumps(plan))
-            frame.coalesce(1).write.mode("errorifexists").text(folder)
+            frame.coalesce(1).write.mode("error").text(folder)
             return cls(spark, sink, run_id, planned, resumed=False)
         plan = json.loads(stored[0])
         ranges = [OffsetRange(**each) for each in plan["ranges"]]
