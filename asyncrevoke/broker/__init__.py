@@ -1,11 +1,21 @@
-"""A real Apache Kafka without Docker, for demos, tests and benchmarks."""
+"""A real Apache Kafka without Docker, for demos, tests and benchmarks.
 
-from asyncrevoke.broker.broker import KafkaBroker
-from asyncrevoke.broker.choice import start_broker
-from asyncrevoke.broker.cluster import KafkaCluster
-from asyncrevoke.broker.errors import BrokerMissingError, BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.broker.security import Security
+Names are loaded when they are first used (PEP 562): kio, which the administration needs, would
+slow every command down.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker.broker import KafkaBroker
+    from asyncrevoke.broker.choice import start_broker
+    from asyncrevoke.broker.cluster import KafkaCluster
+    from asyncrevoke.broker.errors import BrokerMissingError, BrokerRequestError, BrokerStartError
+    from asyncrevoke.broker.running import RunningBroker
+    from asyncrevoke.broker.security import Security
 
 __all__ = [
     "BrokerMissingError",
@@ -17,3 +27,19 @@ __all__ = [
     "Security",
     "start_broker",
 ]
+
+_MODULES = {
+    "KafkaBroker": "broker",
+    "KafkaCluster": "cluster",
+    "RunningBroker": "running",
+    "Security": "security",
+    "start_broker": "choice",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value

@@ -8,14 +8,16 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from asyncrevoke.broker import BrokerStartError, KafkaBroker
 from asyncrevoke.cli.starting import StartDisplay
 from asyncrevoke.errors import AsyncRevokeError
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker import KafkaBroker
 
 DEFAULT_PORT = 9092
 LIFE_CHECK = 0.5
@@ -48,6 +50,8 @@ def broker(
 
     Example: `asyncrevoke broker --topic orders:12`
     """
+    from asyncrevoke.broker import BrokerStartError, KafkaBroker  # noqa: PLC0415 - loads kio
+
     topics = dict(topic_argument(text) for text in topic or [])
     messages = Console(stderr=True)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.dashboard.history import Pending, Sample, State
 from asyncrevoke.groups.cluster import Cluster
-from asyncrevoke.groups.kio_request import GroupsError
+from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
 from asyncrevoke.model import TopicPartition
 

@@ -10,12 +10,13 @@ from aiokafka import errors as kafka_errors
 from aiokafka.client import AIOKafkaClient
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.groups.kio_request import GroupsError, KioRequest, UnsettledError
+from asyncrevoke.groups.errors import GroupsError, UnsettledError
 
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.groups.kio_request import KioRequest
 
     Answer = TypeVar("Answer", bound=ResponsePayload)
 

@@ -10,7 +10,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import i32
 
-from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.groups.errors import GroupsError, NotOfferedError
 from asyncrevoke.protocol.guard import HostileFrame, walk
 
 if TYPE_CHECKING:
@@ -23,22 +23,6 @@ else:
     Answer_co = TypeVar("Answer_co", covariant=True)
 
 _CORRELATION_ID = struct.Struct(">i")
-
-
-class GroupsError(AsyncRevokeError):
-    """What was asked of the brokers cannot be told; the message is a sentence for the user."""
-
-
-class UnsettledError(GroupsError):
-    """The coordinator is moving or loading: asked again soon it can tell."""
-
-
-class NoGroupError(GroupsError):
-    """There is no such group (yet)."""
-
-
-class NotOfferedError(GroupsError):
-    """The broker is too old, or too new, for the request."""
 
 
 class _Encoded(Protocol):

@@ -9,13 +9,13 @@ from kio.schema.errors import ErrorCode
 
 from asyncrevoke.groups import hold_up, requests
 from asyncrevoke.groups.cluster import check
-from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-from asyncrevoke.groups.kio_request import (
+from asyncrevoke.groups.errors import (
     GroupsError,
     NoGroupError,
     NotOfferedError,
     UnsettledError,
 )
+from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from asyncrevoke.groups import requests
 from asyncrevoke.groups.cluster import Cluster
-from asyncrevoke.groups.kio_request import NoGroupError, UnsettledError
+from asyncrevoke.groups.errors import NoGroupError, UnsettledError
 from asyncrevoke.groups.observer import committed_offsets, describe_group, settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.checkpoint import Standing, read_checkpoint

@@ -17,7 +17,7 @@ from asyncrevoke import TopicPartition
 from asyncrevoke.broker.supervisor import die_with_parent
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import Cluster
-from asyncrevoke.groups.kio_request import NoGroupError
+from asyncrevoke.groups.errors import NoGroupError
 from asyncrevoke.groups.observer import describe_group, settled
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.groups import requests
+from asyncrevoke.groups.errors import GroupsError, NotOfferedError
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts
 from asyncrevoke.groups.hold_up import of_classic, of_consumer_group
-from asyncrevoke.groups.kio_request import GroupsError, NotOfferedError
 from asyncrevoke.groups.observer import describe_group, list_groups, settled
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
 

@@ -39,5 +39,10 @@ async def bill(order: dict) -> None: ...
     assert loaded_by(statement) == []
 
 
+def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:
+    loaded = set(loaded_by("import asyncrevoke.cli.app"))
+    assert loaded == {"rich"}, "which is how it prints"
+
+
 def test_the_look_at_what_is_loaded_can_fail() -> None:
     assert loaded_by("import aiokafka") == ["aiokafka"]

@@ -18,11 +18,9 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from asyncrevoke.broker import start_broker
 from asyncrevoke.cli.demo.group import Group
 from asyncrevoke.cli.demo.member_config import Client, MemberConfig
 from asyncrevoke.cli.demo.report import facts, faults, table
-from asyncrevoke.cli.demo.run import Run
 from asyncrevoke.cli.demo.schedule import churn
 from asyncrevoke.cli.demo.timeline import Panel, draw
 from asyncrevoke.cli.demo.view import render
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
     from asyncrevoke.cli.demo.judge import Verdict
+    from asyncrevoke.cli.demo.run import Run
     from asyncrevoke.cli.demo.schedule import Step
 
 PARTITIONS = 12
@@ -96,6 +95,9 @@ def demo(
     Example: `asyncrevoke demo --compare aiokafka`
     """
     messages = Console(stderr=True)
+    from asyncrevoke.broker import start_broker  # noqa: PLC0415 - loads kio
+    from asyncrevoke.cli.demo.run import Run  # noqa: PLC0415 - loads aiokafka
+
     # What its producer retries is no news for the terminal; what it cannot do is raised.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if max_stall is None and protocol is Protocol.COOPERATIVE:

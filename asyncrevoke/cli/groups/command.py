@@ -15,8 +15,8 @@ from rich.console import Console
 
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
-from asyncrevoke.groups.kio_request import GroupsError
 
 FAILED = 1
 USAGE = 2
