@@ -32,6 +32,7 @@ class Api(enum.IntEnum):
     LEAVE_GROUP = 13
     SYNC_GROUP = 14
     API_VERSIONS = 18
+    OFFSETS_FOR_LEADER_EPOCH = 23
 
 
 class Answer:
