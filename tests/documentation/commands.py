@@ -50,6 +50,8 @@ def check_command(words: list[str], folder: Path) -> None:
     elif program == "python" and arguments[0].endswith(".py"):
         assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
         _check_options((arguments[0],), arguments[1:])
+    elif program == "python" and arguments[0] == "-m":
+        _check_options(("-m", arguments[1]), arguments[2:])
     else:
         raise AssertionError(f"no check for the command {shlex.join(words)}, in {folder}")
 
@@ -75,8 +77,10 @@ def _check_tox(arguments: list[str]) -> None:
     assert not words or (words[0] == "-e" and len(words) == 2), arguments
     tox = configparser.ConfigParser()
     tox.read(ROOT / "tox.ini")
+    # A section for several is written as testenv:{one,other}.
+    sections = [name.partition(":")[2].strip("{}").split(",") for name in tox.sections()]
     for environment in words[1].split(",") if words else []:
-        assert tox.has_section(f"testenv:{environment}"), f"no tox environment {environment}"
+        assert any(environment in names for names in sections), f"no tox environment {environment}"
     _check_paths(passed_on.split())
 
 

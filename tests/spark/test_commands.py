@@ -61,6 +61,7 @@ def test_a_wrong_folder_is_a_wrong_option(tmp_path: Path) -> None:
 def test_a_wrong_start_of_a_replay_is_told(
     words: list[str], sentence: str, app: Path, tmp_path: Path
 ) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra spark")
     arguments = ["replay", "replayed_app:consumer", "--topic", "t", "--out", str(tmp_path), *words]
     result = CliRunner().invoke(commands, arguments)
     assert result.exit_code == 2, result.output

@@ -179,6 +179,7 @@ class Brokers:
     def _elect(self, log: PartitionLog) -> None:
         others = [number for number in range(self.count) if self._up[number]]
         if others:
+            self._described.clear()
             log.leader_id = self._rng.choice(others)
             log.begin_epoch()
             waiting, log.waiting = log.waiting, []
