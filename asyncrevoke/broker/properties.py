@@ -32,6 +32,8 @@ _SMALL: Mapping[str, str] = {
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.index.size.max.bytes": "1048576",
     "auto.create.topics.enable": "false",
+    # What a test writes may have any timestamp.
+    "log.retention.ms": "-1",
 }
 
 _QUICK: Mapping[str, str] = {

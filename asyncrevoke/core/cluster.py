@@ -66,6 +66,9 @@ class Cluster:
         self._topics: dict[str, KnownTopic] = {}
         self._complained: dict[str, ErrorCode] = {}
         self._in_flight = False
+        # Requests sent, and the last of them that was answered.
+        self._sent = 0
+        self._answered_request = 0
         self._again = False
         self._stopped = False
         self._failures = 0
@@ -116,6 +119,18 @@ class Cluster:
         return {
             topic.topic_id: name for name, topic in self._topics.items() if topic.topic_id != NO_ID
         }
+
+    @property
+    def next_request(self) -> int:
+        """The number of the next request for metadata, for :meth:`is_sure_of`."""
+        return self._sent + 1
+
+    def is_sure_of(self, topic: str, request: int) -> bool:
+        """Whether this request, or a later one, was answered, and leaves no doubt of the topic."""
+        known = self._topics.get(topic)
+        return (
+            self._answered_request >= request and known is not None and known.doubted_since is None
+        )
 
     def topics(self) -> frozenset[str]:
         """All known topics, Kafka's internal ones left out."""
@@ -202,6 +217,7 @@ class Cluster:
         if self._stopped:
             return
         self._in_flight = True
+        self._sent += 1
         self._again = False
         self._due = float("inf")
         self._outbox.cancel_timer(_TIMER)
@@ -259,6 +275,7 @@ class Cluster:
         self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
     ) -> None:
         self._failures = 0
+        self._answered_request = self._sent
         self.note_success(node)
         self._log.over(now, "cluster", "a broker answers", node=f"{node.host}:{node.port}")
         self._learn_brokers(answer.brokers)

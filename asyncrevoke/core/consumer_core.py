@@ -89,7 +89,14 @@ class ConsumerCore:
             outbox, config, self._assignment, self._revocation, self._commits, maps
         )
         self._seeking = Seeking(
-            outbox, config, self._assignment, self._positions, self._fetching, self._commits, maps
+            outbox,
+            config,
+            self._cluster,
+            self._assignment,
+            self._positions,
+            self._fetching,
+            self._commits,
+            maps,
         )
         self._poller = Poller(
             outbox, config, self._assignment, self._revocation, self._tracking, self._fetching
@@ -444,6 +451,7 @@ class ConsumerCore:
         return partition.partition in numbers and known_id in (topic_id, None)
 
     def _leaders_known(self, now: float) -> None:
+        self._seeking.leaders_known(now)
         self._positions.leaders_known(now)
         self._fetching.leaders_known(now)
         self._membership.metadata_refreshed(now)

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.ledger import Ledger
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.positions import Positions
@@ -29,6 +31,7 @@ class Seeking:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
+        cluster: Cluster,
         assignment: Assignment,
         positions: Positions,
         fetching: Fetching,
@@ -37,6 +40,7 @@ class Seeking:
     ) -> None:
         self._outbox = outbox
         self._commits_by_itself = config.commit_mode != "manual"
+        self._cluster = cluster
         self._assignment = assignment
         self._positions = positions
         self._fetching = fetching
@@ -45,6 +49,9 @@ class Seeking:
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         # Instances whose new position is looked up, and the ticket that waits for it.
         self._tickets: dict[PartitionInstance, int] = {}
+        # Instances whose position is outside the log, as long as it may be another topic's log;
+        # and the metadata request whose answer tells.
+        self._doubted: dict[PartitionInstance, tuple[Ledger | None, int]] = {}
 
     def live(self, partition: TopicPartition) -> PartitionInstance:
         """The instance of an assigned partition; raises IllegalStateError for another one."""
@@ -166,7 +173,27 @@ class Seeking:
             self._commits.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
-        """The position is outside the log."""
+        """The position is outside the log: of this topic, or of another that was created under
+        its name. Fresh metadata tells, by the topic's id, and takes the partition away then."""
+        self._doubted[instance] = instance.ledger, self._cluster.next_request
+        self._ask_whose_log(now, instance)
+
+    def _ask_whose_log(self, now: float, instance: PartitionInstance) -> None:
+        topic, number = instance.partition
+        self._cluster.refresh(now, f"the position in {topic}-{number} is outside its log")
+
+    def leaders_known(self, now: float) -> None:
+        """The metadata is fresh, and what has gone was taken away."""
+        for instance, (ledger, request) in list(self._doubted.items()):
+            if instance.ledger is not ledger or instance.revoking:
+                del self._doubted[instance]
+            elif self._cluster.is_sure_of(instance.partition.topic, request):
+                del self._doubted[instance]
+                self._outside(now, instance)
+            else:
+                self._ask_whose_log(now, instance)
+
+    def _outside(self, now: float, instance: PartitionInstance) -> None:
         if self._positions.policy(instance) == "error":
             self.on_error(now, OffsetOutOfRangeError([instance.partition]))
         else:
@@ -199,6 +226,7 @@ class Seeking:
     def ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
         self._fetching.remove(instance)
+        self._doubted.pop(instance, None)
         self._settle_ticket(instance)
 
     def _place(

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from broker.numbered_records import Member, Numbers, until
+from broker.numbered_records import DEADLINE, Member, Numbers, until
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -36,6 +36,10 @@ async def add_partitions(broker: RunningBroker, numbers: Numbers, count: int) ->
 async def create_again(broker: RunningBroker, numbers: Numbers) -> None:
     await asyncio.to_thread(broker.delete_topic, numbers.topic)
     await asyncio.to_thread(broker.create_topic, numbers.topic, numbers.partitions)
+    # For a moment the broker still answers for the former one.
+    async with asyncio.timeout(DEADLINE):
+        while await numbers.written():  # noqa: ASYNC110 - of a broker
+            await asyncio.sleep(0.05)
 
 
 def share(*members: Member) -> list[int]:

@@ -35,10 +35,14 @@ async def produce(
     async with AIOKafkaProducer(bootstrap_servers=servers, **more) as producer:
         if transaction is not None:
             await producer.begin_transaction()
-        for number in range(count):
-            key = b"%d" % (number % 20)
-            await producer.send(topic, b"v%d" % number, key=key, partition=number % partitions)
-        await producer.flush()
+        sent = [
+            await producer.send(
+                topic, b"v%d" % number, key=b"%d" % (number % 20), partition=number % partitions
+            )
+            for number in range(count)
+        ]
+        # Flushing alone tells of no failure.
+        await asyncio.gather(*sent)
         if transaction == "commit":
             await producer.commit_transaction()
         elif transaction == "abort":

@@ -258,6 +258,8 @@ class ScriptedBrokers:
                 log_start_offset=0,
                 records=log.read(wanted.offset, wanted.max_bytes),
             )
+            if wanted.offset <= log.end
+            else FetchedPartition(partition=wanted.partition, error=ErrorCode.offset_out_of_range)
             for wanted in request.partitions
             for log in [self._log(wanted.partition)]
         )

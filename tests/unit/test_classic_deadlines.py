@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import (
@@ -19,6 +21,9 @@ from asyncrevoke.protocol.messages import (
     MetadataRequest,
     OffsetCommitRequest,
 )
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.effects import Emit
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 
@@ -147,6 +152,56 @@ def test_a_topic_deleted_and_created_again_is_another_one(eager: bool) -> None:
     group.advance(20.0)
     assert group.phase() is Phase.STABLE
     assert group.step().lost == frozenset()
+
+
+def outside_the_log(group: ScriptedGroup) -> list[Emit]:
+    return [e for e in group.named("position is reset") if "outside" in str(e.fields["reason"])]
+
+
+def create_again(group: ScriptedGroup) -> None:
+    """The topic of which a record was read is another one now, and the next fetch tells."""
+    group.topic_ids["orders"] = b"another-orders--"
+    del group.logs[tp(0)]
+    group.advance(1.0)
+
+
+def test_a_position_outside_the_log_of_another_topic_of_that_name_is_lost_not_reset() -> None:
+    group = ScriptedGroup()
+    group.become_member(0)
+    group.receive(0)
+    create_again(group)
+    assert group.step().lost == orders(0)
+    assert not outside_the_log(group)
+
+
+def test_older_metadata_does_not_tell_whose_log_a_position_is_outside_of() -> None:
+    group = ScriptedGroup()
+    group.become_member(0)
+    group.receive(0)
+    group.advance(1.0)
+    group.silent.add(MetadataRequest)
+    group.core.subscribe(group.now, ("orders", "bills"))
+    send, request = group.only(MetadataRequest)
+    answer = group._metadata(request.topics)
+    create_again(group)
+    assert group.step().lost == frozenset()
+    group.silent.clear()
+    group.reply(send, answer)
+    group.advance(1.0)
+    assert group.step().lost == orders(0)
+    assert not outside_the_log(group)
+
+
+def test_a_position_outside_the_log_is_reset_when_it_is_the_same_topic() -> None:
+    group = ScriptedGroup(auto_offset_reset="earliest")
+    group.become_member(0)
+    group.receive(0)
+    del group.logs[tp(0)]
+    group.advance(1.0)
+    assert group.step().lost == frozenset()
+    group.produce(0, 2)
+    assert len(group.receive(0)) == 3
+    assert [event.level for event in outside_the_log(group)] == ["warning"]
 
 
 def test_a_delayed_partition_of_a_deleted_topic_does_not_hold_the_follow_up() -> None:
