@@ -138,17 +138,17 @@ class HeartbeatThread:
             self._loop.call_soon_threadsafe(function)
 
     async def _take_over(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        with self._lock:
-            if self._stopped.is_set():
-                return
-            self._takeover = asyncio.get_running_loop(), task
         requests = self._connect()
+        # A task of its own: however often it is cancelled, the connections are closed.
+        sending = asyncio.create_task(self._send_while_blocked(requests))
+        with self._lock:
+            self._takeover = asyncio.get_running_loop(), sending
+            if self._stopped.is_set():
+                sending.cancel()
         try:
-            await self._send_while_blocked(requests)
-        except asyncio.CancelledError:
-            pass  # stopped
+            await asyncio.wait((sending,))
+            if not sending.cancelled():
+                sending.result()
         finally:
             with self._lock:
                 self._takeover = None

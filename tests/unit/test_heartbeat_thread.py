@@ -46,6 +46,9 @@ class Brokers:
         self.threads: set[str] = set()
         self.opened = 0
         self.closed = 0
+        self.closes_at_once = True
+        # Keeps the thread within a request, if there is one.
+        self.busy: threading.Event | None = None
         self.hangs = False
         self.fails: FailureKind | None = None
         self.error = ErrorCode.none
@@ -57,6 +60,8 @@ class Brokers:
     async def request(self, send: Send) -> Replied | Failed:
         self.sent.append((time.monotonic(), send))
         self.threads.add(threading.current_thread().name)
+        if self.busy is not None:
+            self.busy.wait()
         if self.hangs:
             await asyncio.Event().wait()
         if self.fails is not None:
@@ -64,6 +69,8 @@ class Brokers:
         return Replied(send.request_id, HeartbeatResponse(error=self.error))
 
     async def close(self) -> None:
+        if not self.closes_at_once:
+            await asyncio.sleep(0.2)
         self.closed += 1
 
 
@@ -247,6 +254,24 @@ async def test_closing_does_not_wait_for_a_broker_that_hangs(brokers: Brokers) -
     assert not running()
     assert brokers.closed == 1
     assert not watched.told
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_stop_that_comes_when_the_thread_is_done_lets_it_close_its_connections(
+    brokers: Brokers,
+) -> None:
+    watched = Watched(brokers)
+    brokers.closes_at_once = False
+    brokers.busy = threading.Event()
+    watched.stand_by()
+    block()
+    assert len(brokers.sent) == 1
+    watched.thread.tick()
+    watched.thread.stop()
+    brokers.busy.set()
+    await watched.aclose()
+    assert brokers.closed == 1
+    assert not running()
 
 
 async def test_no_thread_is_started_after_closing(brokers: Brokers) -> None:
