@@ -1,5 +1,6 @@
 """README and docs are tests: each code block of them runs (see ``tests/documentation``)."""
 
+import signal
 from importlib.util import find_spec
 
 from documentation.blocks import PythonBlocks, ShellBlocks, TomlBlocks
@@ -7,6 +8,10 @@ from documentation.kafka_page import KafkaPage, documented_page
 from sybil import Sybil
 
 __all__ = ["documented_page", "pytest_collect_file"]
+
+# In the background of a script SIGINT is ignored, and would be by all that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_collect_file = Sybil(
     parsers=[PythonBlocks(), ShellBlocks(), TomlBlocks()],

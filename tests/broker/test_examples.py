@@ -133,7 +133,11 @@ async def test_two_of_an_example_share_the_records_and_none_is_billed_twice(
     finally:
         for process in processes:
             process.send_signal(signal.SIGINT)
-        for process in processes:
-            process.wait(DEADLINE)
+        try:
+            for process in processes:
+                process.wait(DEADLINE)
+        finally:
+            for process in processes:
+                process.kill()
     assert sum(count(path) for path in outputs) == produced
     assert await members(address, kafka_topic) == 0
