@@ -101,6 +101,7 @@ class ConsumerCore:
         self._poller = Poller(
             outbox, config, self._assignment, self._revocation, self._tracking, self._fetching
         )
+        self._fetching.awaited = self._poller.is_waiting
         self._poller.on_begin = self._loop_asks
         self._poller.on_idle = self._loop_is_idle
         self._leaving = Leaving(

@@ -51,6 +51,8 @@ _NO_SUCH_SESSION = frozenset(
 )
 # Nobody tells us when a partition may flow again, so we look; not at every event.
 _LOOK_EVERY = 0.01
+# How long a poll that waits may take to come for what was fetched, before more is asked for.
+_POLLED_SOON = 0.005
 
 
 class Fetching:
@@ -60,8 +62,9 @@ class Fetching:
     ``room(instance)`` (how many records it may deliver now), ``on_out_of_range(now, instance)``,
     ``on_truncated(now, instance, offset, epoch)`` (the log was cut, and ends at ``offset`` before
     what was delivered; None if that is not known), ``on_passed(now, instance)`` (its position has
-    moved, and nothing was delivered), ``on_log_end(now, instance)`` and ``on_error(now, error)``,
-    calls :meth:`add` also after a new buffer was put in place, and :meth:`plan` after every event.
+    moved, and nothing was delivered), ``on_log_end(now, instance)``, ``on_error(now, error)`` and
+    ``awaited()`` (a poll waits for records), calls :meth:`add` also after a new buffer was put in
+    place, :meth:`polled` when a poll begins to look, and :meth:`plan` after every event.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Fetching:
         self.on_passed: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self.awaited: Callable[[], bool] = lambda: False
         self.round = 0
         self.spoiled: list[FetchSource] = []
         # By topic; to be set before any of its partitions is added.
@@ -109,6 +113,8 @@ class Fetching:
         self._parked: dict[FetchSource, None] = {}
         self._delayed: dict[FetchSource, None] = {}
         self._look_at = 0.0
+        # A poll is about to drain what has come: one fetch asks for that and the rest then.
+        self._held_until = 0.0
         self._timer_at = _NEVER
         self._shares_changed = False
 
@@ -178,9 +184,10 @@ class Fetching:
             self._look_at = now + _LOOK_EVERY
             self._place_all(now, [source for source in self._parked if source.may_flow])
         self._checks.run()
-        for lane in self._lanes.values():
-            while lane.is_due(now) and self._send(now, lane):
-                pass
+        if now >= self._held_until:
+            for lane in self._lanes.values():
+                while lane.is_due(now) and self._send(now, lane):
+                    pass
         self._set_timer(now, look=bool(self._parked) and not looks)
 
     def _share(self, now: float) -> None:
@@ -194,6 +201,8 @@ class Fetching:
 
     def _set_timer(self, now: float, *, look: bool) -> None:
         at = min((source.not_before for source in self._delayed), default=_NEVER)
+        if now < self._held_until:
+            at = min(at, self._held_until)
         for lane in self._lanes.values():
             if lane.hungry and (due_at := lane.due_at(now)) > now:
                 at = min(at, due_at)
@@ -201,6 +210,8 @@ class Fetching:
             at = min(at, self._look_at)
         if at == self._timer_at and (at == _NEVER or self._outbox.has_timer(_TIMER)):
             return
+        if now <= self._timer_at <= min(at, now + _POLLED_SOON) and self._outbox.has_timer(_TIMER):
+            return  # it looks in vain, which costs less than to set another one each time
         self._timer_at = at
         if at == _NEVER:
             self._outbox.cancel_timer(_TIMER)
@@ -360,6 +371,8 @@ class Fetching:
                 lane.answered(now, flight, fruitless=fruitless)
                 if served:
                     self._outbox.wake()
+                    if self.awaited():
+                        self._held_until = now + _POLLED_SOON
             case FetchResponse(error=error) if flight.partial and error in _NO_SUCH_SESSION:
                 # Brokers forget sessions; with everything named it is answered at once.
                 lane.session.refused()
@@ -378,10 +391,13 @@ class Fetching:
                 self._lane_failed(now, lane, flight, detail or kind.value)
             case _:
                 self._lane_failed(now, lane, flight, f"unexpected {type(reply).__name__}")
+        # Drained by then, they join the others again; a long list is not repeated for that.
+        joins = now < self._held_until and not lane.flights and len(flight.asked) < WORTH_A_SESSION
         # Those that got something go behind those that did not.
         for asked in flight.asked.values():
-            asked.source.busy = asked.source in served
-            if not asked.source.busy:
+            got_something = asked.source in served
+            asked.source.busy = got_something and not joins
+            if not got_something:
                 self._place(now, asked.source)
         self._place_all(now, served)
 
@@ -403,6 +419,10 @@ class Fetching:
         )
 
     # --- the drain ---------------------------------------------------------------------------
+
+    def polled(self) -> None:
+        """A poll looks for records now."""
+        self._held_until = 0.0
 
     @property
     def has_deliverable(self) -> bool:

@@ -86,6 +86,10 @@ class Poller:
         self._idle_from(now)
         return PollResult(slices, to_be_revoked, lost)
 
+    def is_waiting(self) -> bool:
+        """Whether a poll has found nothing to return yet."""
+        return self._polling and self.idle_since is None
+
     def _begin(self, now: float) -> None:
         self._polling = True
         self._started_at = now
@@ -97,6 +101,7 @@ class Poller:
             self.end()
 
     def _drain(self, now: float, max_records: int | None) -> dict[TopicPartition, list[Record]]:
+        self._fetching.polled()
         limit = self._tracking.room(now, max_records or self._config.max_poll_records)
         if limit <= 0 or not self._fetching.has_deliverable:
             return {}

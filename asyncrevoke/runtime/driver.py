@@ -142,7 +142,6 @@ class Driver:
         self._ending = self._loop.create_future()
         self._calls: asyncio.Task[None] | None = None
         self.wake = asyncio.Event()
-        self._awaited = False
         # Told before the listener, without a task: whoever runs work on these partitions.
         self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
         # Called once a second or more often.
@@ -208,17 +207,14 @@ class Driver:
 
     async def wait_until(self, deadline: float | None) -> bool:
         """Wait until woken: True, or until ``deadline``: False. Cancelling it changes nothing."""
-        self._awaited = True
+        if deadline is None:
+            await self.wake.wait()
+            return True
         try:
-            if deadline is None:
-                await self.wake.wait()
-                return True
             async with asyncio.timeout_at(deadline):
                 await self.wake.wait()
         except TimeoutError:
             return False
-        finally:
-            self._awaited = False
         return True
 
     def is_calling_listener(self) -> bool:
@@ -253,11 +249,10 @@ class Driver:
         if self._ending.done():
             return
         notifications: list[Notify] = []
-        woken = False
         for effect in effects:
             match effect:
                 case Send():
-                    self._send(effect, woken=woken)
+                    self._send(effect)
                 case Reset(node, channel):
                     self._requests.reset(node, channel)
                 case SetTimer():
@@ -268,7 +263,6 @@ class Driver:
                     if self._stand_in is not None:
                         self._stand_in.stand_by(effect)
                 case WakePoller():
-                    woken = self._awaited
                     self.wake.set()
                 case Emit():
                     self._emit(effect)
@@ -314,10 +308,10 @@ class Driver:
             self.fail(error)
         return blocked_at
 
-    def _send(self, send: Send, *, woken: bool) -> None:
-        if woken and send.channel in _FETCHING:
+    def _send(self, send: Send) -> None:
+        if send.channel in _FETCHING:
             # To write a request takes about as long as all that is between an answer and its
-            # handlers: who waits for records gets those that are here before we ask for more.
+            # handlers: what was just drained goes to them before we ask for more.
             self._loop.call_soon(self._start_request, send)
         else:
             self._start_request(send)

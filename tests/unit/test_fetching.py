@@ -262,6 +262,47 @@ def test_busy_partitions_leave_the_long_poll_to_the_quiet_ones() -> None:
     assert list(asked(world.fetches()[1])) == [3, 6, 9], "it is parked all the while"
 
 
+def test_what_a_waiting_poll_drains_is_asked_for_with_the_others_in_one_fetch() -> None:
+    world = FetchWorld(10)
+    world.fetching.awaited = lambda: True
+    world.assign(0, 3, 6, 9)
+    world.answer(1, data(0, "0+1"))
+    assert world.fetches() == {}
+    world.fetching.polled()
+    assert world.drain() == {0: [0]}
+    assert asked(world.fetches()[1]) == {3: 0, 6: 0, 9: 0, 0: 1}
+    assert world.fetches(Channel.FETCH_BUSY) == {}
+
+
+def test_a_poll_that_waits_and_does_not_come_holds_fetches_back_for_a_moment_only() -> None:
+    world = FetchWorld(10)
+    world.fetching.awaited = lambda: True
+    world.assign(0, 3)
+    world.answer(1, data(0, "0+1"))
+    assert world.fetches() == {}
+    world.advance(0.006)
+    assert 3 in asked(world.fetches()[1])
+
+
+def test_an_answer_without_records_is_followed_at_once_though_a_poll_waits() -> None:
+    world = FetchWorld(3)
+    world.fetching.awaited = lambda: True
+    world.assign(0)
+    world.wait_out(1)
+    assert asked(world.fetches()[1]) == {0: 0}
+
+
+def test_many_quiet_partitions_are_not_listed_again_for_a_poll_that_waits() -> None:
+    world = FetchWorld(3 * 32)
+    world.fetching.awaited = lambda: True
+    world.assign(*range(0, 3 * 32, 3))
+    world.answer(1, data(0, "0+1"))
+    world.fetching.polled()
+    world.drain()
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 1}
+    assert 0 not in asked(world.fetches()[1])
+
+
 def test_partitions_that_got_nothing_come_first_in_the_next_fetch() -> None:
     world = FetchWorld(10)
     world.assign(0, 3, 6, 9)
