@@ -20,7 +20,7 @@ from asyncrevoke.core.fair_share import FairShare
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
 from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
-from asyncrevoke.core.fetch_session import WORTH_A_SESSION, Named
+from asyncrevoke.core.fetch_session import Named
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.waiting import WaitLog
@@ -51,6 +51,8 @@ _NO_SUCH_SESSION = frozenset(
 )
 # Nobody tells us when a partition may flow again, so we look; not at every event.
 _LOOK_EVERY = 0.01
+# So many partitions may stand in one fetch though they are busy.
+_FEW = 32
 # How long a poll that waits may take to come for what was fetched, before more is asked for.
 _POLLED_SOON = 0.005
 
@@ -327,7 +329,7 @@ class Fetching:
             return False
         max_bytes = self._budget.reserve(len(asked), lane.widest)
         named, session = Named(0, -1, tuple(wanted.values()), ()), None
-        if channel is Channel.FETCH and (lane.session.is_open or len(asked) >= WORTH_A_SESSION):
+        if channel is Channel.FETCH:
             session = lane.session
             named = session.name(wanted)
         flight = Flight(
@@ -391,8 +393,8 @@ class Fetching:
                 self._lane_failed(now, lane, flight, detail or kind.value)
             case _:
                 self._lane_failed(now, lane, flight, f"unexpected {type(reply).__name__}")
-        # Drained by then, they join the others again; a long list is not repeated for that.
-        joins = now < self._held_until and not lane.flights and len(flight.asked) < WORTH_A_SESSION
+        # Drained by then, they join the others again, which a long list is not looked through for.
+        joins = now < self._held_until and not lane.flights and len(flight.asked) <= _FEW
         # Those that got something go behind those that did not.
         for asked in flight.asked.values():
             got_something = asked.source in served

@@ -145,6 +145,13 @@ def encode_header(
     message_type: type[Request], version: int, correlation: int, client_id: str
 ) -> bytes:
     """The header that goes before the request."""
+    header = _header(message_type, version, client_id)
+    # In every version it stands behind the key and the version of the request.
+    return header[:4] + _CORRELATION_ID.pack(correlation) + header[8:]
+
+
+@cache
+def _header(message_type: type[Request], version: int, client_id: str) -> bytes:
     from kio.schema.request_header import v1, v2
     from kio.static.primitive import i16, i32
 
@@ -154,7 +161,7 @@ def encode_header(
         header_type(
             request_api_key=i16(dialect.api_key),
             request_api_version=i16(version),
-            correlation_id=i32(correlation),
+            correlation_id=i32(0),
             client_id=client_id,
         )
     )

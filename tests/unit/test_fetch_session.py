@@ -7,7 +7,6 @@ from unit.scripted_world import NODES, topic, tp
 from unit.test_fetching import FetchWorld, asked, data
 
 from asyncrevoke.core.effects import Channel, FailureKind, Send
-from asyncrevoke.core.fetch_session import WORTH_A_SESSION
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,
@@ -15,7 +14,7 @@ from asyncrevoke.protocol.messages import (
     FetchResponse,
 )
 
-MANY = WORTH_A_SESSION + 8
+MANY = 40
 
 
 class SessionWorld(FetchWorld):
@@ -71,10 +70,16 @@ def test_a_session_begins_with_everything_and_goes_on_with_nothing() -> None:
     assert world.named("waiting to fetch") == []
 
 
-def test_few_partitions_take_no_session() -> None:
-    world = SessionWorld(WORTH_A_SESSION - 1)
+def test_what_a_waiting_poll_drains_is_all_that_the_next_fetch_of_few_names() -> None:
+    world = SessionWorld(3)
+    world.fetching.awaited = lambda: True
+    world.told_of_all()
+    world.told(data(1, "0+5"))
+    world.fetching.polled()
+    world.drain()
     _, message = world.poll_of()
-    assert epochs(message) == (0, -1)
+    assert epochs(message) == (7, 2)
+    assert (asked(message), message.forgotten) == ({1: 5}, ())
 
 
 def test_what_moves_to_the_fetch_for_busy_partitions_is_forgotten_until_it_is_quiet() -> None:

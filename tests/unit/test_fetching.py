@@ -293,9 +293,9 @@ def test_an_answer_without_records_is_followed_at_once_though_a_poll_waits() -> 
 
 
 def test_many_quiet_partitions_are_not_listed_again_for_a_poll_that_waits() -> None:
-    world = FetchWorld(3 * 32)
+    world = FetchWorld(3 * 33)
     world.fetching.awaited = lambda: True
-    world.assign(*range(0, 3 * 32, 3))
+    world.assign(*range(0, 3 * 33, 3))
     world.answer(1, data(0, "0+1"))
     world.fetching.polled()
     world.drain()

@@ -21,7 +21,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from kio.schema.fetch.v11 import response as fetch11
     from kio.schema.fetch.v12 import response as fetch12
-    from kio.static.primitive import i32, i64
+    from kio.static.primitive import i8, i32, i64
 
 __all__ = ["fetch_v11", "fetch_v12"]
 
@@ -31,22 +31,23 @@ def fetch_v11() -> Dialect:
     from kio.schema.fetch.v11 import request as q
     from kio.schema.fetch.v11 import response as r
     from kio.schema.types import TopicName
-    from kio.static.primitive import i8, i32
+    from kio.static.primitive import i32
 
+    # The casts spare kio's range checks, which would double the time; what is out of range cannot
+    # be written.
     def build(message: FetchRequest) -> q.FetchRequest:
         return q.FetchRequest(
             max_wait=duration(message.max_wait),
-            min_bytes=i32(message.min_bytes),
-            max_bytes=i32(message.max_bytes),
-            isolation_level=i8(message.read_committed),
-            session_id=i32(message.session_id),
-            session_epoch=i32(message.session_epoch),
+            min_bytes=cast("i32", message.min_bytes),
+            max_bytes=cast("i32", message.max_bytes),
+            isolation_level=cast("i8", int(message.read_committed)),
+            session_id=cast("i32", message.session_id),
+            session_epoch=cast("i32", message.session_epoch),
             # A topic may stand there twice: brokers fill a response in the order of the request.
             topics=tuple(
                 q.FetchTopic(
                     topic=TopicName(topic),
                     partitions=tuple(
-                        # The casts spare kio's range checks: they would double the time.
                         q.FetchPartition(
                             partition=cast("i32", entry.partition.partition),
                             current_leader_epoch=cast("i32", entry.leader_epoch),
@@ -75,22 +76,23 @@ def fetch_v12() -> Dialect:
     from kio.schema.fetch.v12 import request as q
     from kio.schema.fetch.v12 import response as r
     from kio.schema.types import TopicName
-    from kio.static.primitive import i8, i32
+    from kio.static.primitive import i32
 
+    # The casts spare kio's range checks, which would double the time; what is out of range cannot
+    # be written.
     def build(message: FetchRequest) -> q.FetchRequest:
         return q.FetchRequest(
             max_wait=duration(message.max_wait),
-            min_bytes=i32(message.min_bytes),
-            max_bytes=i32(message.max_bytes),
-            isolation_level=i8(message.read_committed),
-            session_id=i32(message.session_id),
-            session_epoch=i32(message.session_epoch),
+            min_bytes=cast("i32", message.min_bytes),
+            max_bytes=cast("i32", message.max_bytes),
+            isolation_level=cast("i8", int(message.read_committed)),
+            session_id=cast("i32", message.session_id),
+            session_epoch=cast("i32", message.session_epoch),
             # A topic may stand there twice: brokers fill a response in the order of the request.
             topics=tuple(
                 q.FetchTopic(
                     topic=TopicName(topic),
                     partitions=tuple(
-                        # The casts spare kio's range checks: they would double the time.
                         q.FetchPartition(
                             partition=cast("i32", entry.partition.partition),
                             current_leader_epoch=cast("i32", entry.leader_epoch),
