@@ -209,7 +209,8 @@ class ConsumerConfig:
 
     buffer_memory: int = 64 * _MIB
     """Bytes of fetched and undelivered records, over all partitions. Hazard: compressed batches
-    grow when they are opened, and one fetch is always allowed, so leave headroom."""
+    grow when they are opened (those above a megabyte up to half of this together, or one), and one
+    fetch is always allowed, so leave headroom."""
 
     session_timeout: float = 45.0
     """Seconds without a heartbeat after which the group takes the partitions away. Hazard: short

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record, TopicPartition
 
 
+# A batch that unpacks to more takes some milliseconds to decode. Without compression, none is as
+# large unless a broker was told to take such batches (max.message.bytes).
+LARGE_BATCH = 2**20 + 2**16
+
+
 class RecordBuffer:
     """Record batches in offset order, decoded one at a time and only when they are taken.
 
@@ -25,14 +30,19 @@ class RecordBuffer:
     0 only if there is nothing to deliver. ``size`` is the bytes held. The
     epochs are those of the batches before the two positions, -1 if unknown.
     What is ``finished`` is passed over, and counted in ``skipped``.
+
+    While the buffer ``waits``, its next batch is a large one, which is to be decoded elsewhere
+    (:meth:`lend`, :meth:`supply`): nothing can be taken until then.
     """
 
     __slots__ = (
         "_batches",
+        "_counted",
         "_cursor",
         "_decoded",
         "_epochs",
         "_open_size",
+        "_supplied",
         "buffered",
         "checked_epoch",
         "fetch_epoch",
@@ -44,6 +54,7 @@ class RecordBuffer:
         "position",
         "size",
         "skipped",
+        "waits",
     )
 
     def __init__(
@@ -73,6 +84,10 @@ class RecordBuffer:
         self._decoded: list[Record] | None = None
         self._cursor = 0
         self._open_size = 0
+        self.waits = False
+        # What came of decoding the first batch elsewhere, and what ``size`` counts for it then.
+        self._supplied: list[Record] | CorruptBatch | None = None
+        self._counted = 0
 
     def __repr__(self) -> str:
         return (
@@ -82,6 +97,7 @@ class RecordBuffer:
 
     def append(self, batches: Sequence[RecordBatch]) -> None:
         """Add what was fetched; what lies before ``fetch_position`` is there already."""
+        first_ones = not self._batches
         for batch in batches:
             if batch.next_offset <= self.fetch_position:
                 continue
@@ -96,7 +112,7 @@ class RecordBuffer:
             self._batches.append((batch, estimate))
             self.buffered += estimate
             self.size += batch.size
-        if self._decoded is None:
+        if first_ones:
             self._skip_empty()
 
     def take(
@@ -114,6 +130,8 @@ class RecordBuffer:
             batch, _ = self._batches[0]
             decoded = self._decoded
             if decoded is None:
+                if self.waits:
+                    break
                 try:
                     decoded = self._open(batch)
                 except CorruptBatch as error:
@@ -142,11 +160,39 @@ class RecordBuffer:
             self._close(batch)
         return taken
 
+    @property
+    def next_size(self) -> int:
+        """Bytes that the first batch takes when it is decoded."""
+        batch = self._batches[0][0]
+        return max(batch.unpacked_size, batch.size)
+
+    def lend(self) -> RecordBatch:
+        """The batch that is waited for, which from now on counts with what it unpacks to."""
+        batch, _ = self._batches[0]
+        if not self._counted:
+            self._counted = self.next_size
+            self.size += self._counted - batch.size
+        return batch
+
+    def supply(self, batch: RecordBatch, decoded: list[Record] | CorruptBatch) -> bool:
+        """What came of decoding it from ``position`` on; whether it was still waited for."""
+        if not self.waits or self._batches[0][0] is not batch:
+            return False
+        self._supplied = decoded
+        self.waits = False
+        return True
+
+    @property
+    def holds_large(self) -> bool:
+        """Whether the first batch is a large one that has been decoded."""
+        return self._supplied is not None or self._open_size > LARGE_BATCH
+
     def discard(self) -> None:
         """Forget everything that was not taken, so that it is fetched again."""
         self._batches.clear()
-        self._decoded = None
-        self._cursor = self._open_size = 0
+        self._decoded = self._supplied = None
+        self._cursor = self._open_size = self._counted = 0
+        self.waits = False
         self.buffered = self.size = 0
         self.fetch_position = self.position
         self.fetch_epoch = self.leader_epoch
@@ -158,10 +204,12 @@ class RecordBuffer:
         return min([end, *(first for other, first in self._epochs if other > epoch)])
 
     def _open(self, batch: RecordBatch) -> list[Record]:
-        packed = batch.size
-        decoded = batch.decode(
-            self.partition.topic, self.partition.partition, self.ledger_id, self.position
-        )
+        counted = self._counted or batch.size
+        decoded = self._supplied
+        if decoded is None:
+            decoded = batch.decode(*self.partition, self.ledger_id, self.position)
+        elif isinstance(decoded, CorruptBatch):
+            raise decoded
         if decoded:
             first, last = decoded[0].offset, decoded[-1].offset
             if not self.position <= first <= last - len(decoded) + 1 < batch.next_offset > last:
@@ -170,7 +218,9 @@ class RecordBuffer:
                 decoded = self._without_finished(self.finished, decoded, batch.leader_epoch)
         # Decoding may have unpacked it.
         self._open_size = batch.size
-        self.size += self._open_size - packed
+        self.size += self._open_size - counted
+        self._supplied = None
+        self._counted = 0
         self.buffered += len(decoded) - self._batches[0][1]
         self._decoded = decoded
         self._cursor = 0
@@ -201,7 +251,7 @@ class RecordBuffer:
         self._batches.popleft()
         self.size -= self._open_size
         self._decoded = None
-        self._cursor = 0
+        self._cursor = self._open_size = 0
         self.position = batch.next_offset
         self.leader_epoch = batch.leader_epoch
         self._skip_empty()
@@ -213,6 +263,7 @@ class RecordBuffer:
             self.position = batch.next_offset
             self.leader_epoch = batch.leader_epoch
             self.size -= batch.size
+        self.waits = bool(self._batches) and self._batches[0][0].unpacked_size > LARGE_BATCH
 
 
 def _end(run: Run) -> int:

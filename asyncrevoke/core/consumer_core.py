@@ -569,6 +569,8 @@ class ConsumerCore:
         ticket = self._ticket()
         joined = self._started and self._poller.fatal is None
         self._poller.end()
+        if joined and not self._leaving.closing:
+            self._leaving.sessions_end = self._fetching.end(self._leaving.sessions_ended)
         self._leaving.close(now, ticket, graceful=graceful, joined=joined)
         return ticket
 

@@ -2,7 +2,7 @@
 
 The core never awaits, sleeps, reads a clock or draws a random number. It answers each event with
 effects; whoever carries them out (the asyncio driver, or a simulation) owes it an answer to each
-``Send`` and each ``SetTimer``, and nothing else.
+``Send``, each ``SetTimer`` and each ``Decode``, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import Request, Response
+from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
 
 class Node(NamedTuple):
@@ -88,6 +89,25 @@ class Standby(NamedTuple):
     after: Callable[[Response], Request | None]
 
 
+class Decode(NamedTuple):
+    """Decode a large batch where that holds nothing else up, and answer with what :meth:`run`
+    returns: a pure function, for any thread."""
+
+    request_id: int
+    batch: RecordBatch
+    partition: TopicPartition
+    ledger_id: int
+    from_offset: int
+
+    def run(self) -> Decoded:
+        """Do it, which may take long."""
+        try:
+            records = self.batch.decode(*self.partition, self.ledger_id, self.from_offset)
+        except CorruptBatch as error:
+            return Decoded(self.request_id, error)
+        return Decoded(self.request_id, records)
+
+
 class WakePoller(NamedTuple):
     """Something may be there for a waiting poll: call ``poll`` again."""
 
@@ -124,7 +144,7 @@ class Complete(NamedTuple):
 
 
 Effect: TypeAlias = (
-    Send | Reset | SetTimer | CancelTimer | Standby | WakePoller | Notify | Emit | Complete
+    Send | Reset | SetTimer | CancelTimer | Standby | Decode | WakePoller | Notify | Emit | Complete
 )
 
 
@@ -172,4 +192,11 @@ class TimerFired(NamedTuple):
     key: str
 
 
-Event: TypeAlias = Replied | Failed | StoodIn | TimerFired
+class Decoded(NamedTuple):
+    """The records of a ``Decode``, or why there are none."""
+
+    request_id: int
+    records: list[Record] | CorruptBatch
+
+
+Event: TypeAlias = Replied | Failed | StoodIn | TimerFired | Decoded

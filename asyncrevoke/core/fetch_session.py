@@ -10,16 +10,23 @@ it; after any doubt the session is begun anew, with everything.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.core.effects import Channel, Node
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import FetchPartition
+from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from asyncrevoke.core.outbox import Outbox, Reply
 
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
+_FINAL_EPOCH = -1
+# A broker forgets sessions by itself, too: closing need not wait long for it.
+_LONGEST_END = 1.0
 
 
 class Named(NamedTuple):
@@ -72,3 +79,44 @@ class FetchSession:
         """The broker knows no such session, or another epoch of it."""
         self._id = 0
         self._epoch = _FIRST_EPOCH
+
+    def end(self) -> Named | None:
+        """What tells the broker to forget it; None if it has nothing to forget."""
+        if not self._id:
+            return None
+        named = Named(self._id, _FINAL_EPOCH, (), ())
+        self.refused()
+        return named
+
+
+def end_sessions(
+    outbox: Outbox, sessions: Iterable[tuple[Node, FetchSession]], then: Callable[[], None]
+) -> bool:
+    """Tell brokers to forget these sessions; whether there are any. ``then()`` is called when all
+    have answered, or had the time to.
+
+    A broker has room for 1,000 sessions, and keeps those that nobody uses any more for minutes. It
+    is told over the other connection: a long poll may be parked on the session's own.
+    """
+    waiting: set[Node] = set()
+
+    def ended(node: Node, _now: float, _reply: Reply) -> None:
+        waiting.discard(node)
+        if not waiting:
+            then()
+
+    for node, session in sessions:
+        named = session.end()
+        if named is not None:
+            waiting.add(node)
+            message = FetchRequest(
+                partitions=(),
+                max_wait=0.0,
+                min_bytes=0,
+                max_bytes=0,
+                read_committed=False,
+                session_id=named.session_id,
+                session_epoch=named.epoch,
+            )
+            outbox.send(message, node, Channel.FETCH_BUSY, _LONGEST_END, partial(ended, node))
+    return bool(waiting)

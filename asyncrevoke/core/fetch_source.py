@@ -164,7 +164,7 @@ class FetchSource:
     def buffered(self) -> int:
         """Records that it may give in this round (an estimate)."""
         buffer = self.instance.buffer
-        if buffer is None:
+        if buffer is None or buffer.waits:
             return 0
         if self._asked_in != self._gate.round:
             self._asked_in = self._gate.round

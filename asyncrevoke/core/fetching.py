@@ -14,13 +14,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.decode_ahead import DecodeAhead
 from asyncrevoke.core.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.epoch_checks import EpochChecks
 from asyncrevoke.core.fair_share import FairShare
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
 from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
-from asyncrevoke.core.fetch_session import Named
+from asyncrevoke.core.fetch_session import Named, end_sessions
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.waiting import WaitLog
@@ -82,6 +83,7 @@ class Fetching:
         self._answers.on_error = self._error
         self._answers.on_out_of_range = self._out_of_range
         self._answers.on_log_end = self._log_end
+        self._ahead = DecodeAhead(outbox, self._budget, config.buffer_memory // 2)
         self._checks = EpochChecks(outbox, config, cluster, self._log)
         self._checks.on_checked = self._place
         self._checks.on_truncated = self._truncated
@@ -175,6 +177,15 @@ class Fetching:
                 source.not_before = min(source.not_before, now)
             self._place(now, source)
 
+    def end(self, then: Callable[[], None]) -> bool:
+        """Nothing is planned any more: end all sessions; see :func:`end_sessions`."""
+        sessions = [
+            (node, lane.session)
+            for lane in self._lanes.values()
+            if (node := self._cluster.node(lane.node_id)) is not None
+        ]
+        return end_sessions(self._outbox, sessions, then)
+
     def plan(self, now: float) -> None:
         """Send every fetch that should be under way. Costs little when nothing has changed."""
         if self._shares_changed:
@@ -186,6 +197,7 @@ class Fetching:
             self._look_at = now + _LOOK_EVERY
             self._place_all(now, [source for source in self._parked if source.may_flow])
         self._checks.run()
+        self._ahead.run()
         if now >= self._held_until:
             for lane in self._lanes.values():
                 while lane.is_due(now) and self._send(now, lane):
@@ -294,6 +306,7 @@ class Fetching:
             self.on_truncated(now, instance, offset, epoch)
 
     def _appended(self, source: FetchSource) -> None:
+        self._ahead.want(source)
         self._budget.recount(source)
         if not source.empty:
             self._ring.offer(source.instance.partition, source)
@@ -360,6 +373,9 @@ class Fetching:
         del lane.flights[flight.channel]
         self._budget.give_back(flight.reserved)
         self._scarce_flights -= flight.scarce
+        if flight.scarce and self._lanes.get(lane.node_id) is lane:
+            # The others come first with the next one that is allowed.
+            self._lanes[lane.node_id] = self._lanes.pop(lane.node_id)
         for asked in flight.asked.values():
             asked.source.in_flight = False
         served: dict[FetchSource, None] = {}
@@ -477,6 +493,7 @@ class Fetching:
             self._outbox.wake()
 
     def _drained(self, now: float, source: FetchSource) -> None:
+        self._ahead.want(source)
         self._budget.recount(source)
         buffer, was_hungry = source.instance.buffer, source.filling
         if source.empty:

@@ -38,6 +38,9 @@ class Leaving:
         self._give_up = give_up
         self._on_closed = on_closed
         self._tickets: list[int] = []
+        self._done = False
+        # Whether fetch sessions are being ended, which closing waits for.
+        self.sessions_end = False
         self.under_way = False
         self.closing = False
         self.closed = False
@@ -66,10 +69,18 @@ class Leaving:
         """The group was left, with everything released."""
         self._outbox.cancel_timer(_DRAIN_TIMER)
         self.under_way = False
-        if self.closing:
-            self.finish()
-        else:
+        if not self.closing:
             self._answer()
+        elif self.sessions_end:
+            self._done = True
+        else:
+            self.finish()
+
+    def sessions_ended(self) -> None:
+        """All fetch sessions have ended."""
+        self.sessions_end = False
+        if self._done and not self.closed:
+            self.finish()
 
     def finish(self) -> None:
         """Closed, whether the group was left or not."""

@@ -8,6 +8,8 @@ from typing import TypeAlias
 from asyncrevoke.core.effects import (
     CancelTimer,
     Channel,
+    Decode,
+    Decoded,
     Effect,
     Emit,
     Event,
@@ -21,11 +23,14 @@ from asyncrevoke.core.effects import (
     TimerFired,
     WakePoller,
 )
+from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import Request, Response
+from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
 Reply: TypeAlias = Response | Failed
 OnReply: TypeAlias = Callable[[float, Reply], None]
 OnStoodIn: TypeAlias = Callable[[float, float, Reply], None]
+OnDecoded: TypeAlias = Callable[[float, list[Record] | CorruptBatch], None]
 OnTimer: TypeAlias = Callable[[float], None]
 
 
@@ -39,6 +44,7 @@ class Outbox:
     def __init__(self) -> None:
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
+        self._decodes: dict[int, OnDecoded] = {}
         self._timers: dict[str, OnTimer] = {}
         self._on_stood_in: OnStoodIn | None = None
         self._standby_id = 0
@@ -58,6 +64,19 @@ class Outbox:
     def forget(self, request_id: int) -> None:
         """Ignore the answer to this request, if it is still outstanding."""
         self._replies.pop(request_id, None)
+
+    def decode(
+        self,
+        batch: RecordBatch,
+        partition: TopicPartition,
+        ledger_id: int,
+        from_offset: int,
+        then: OnDecoded,
+    ) -> None:
+        """Have this batch decoded elsewhere; ``then(now, records)`` gets what came of it."""
+        self._next_request += 1
+        self._decodes[self._next_request] = then
+        self._effects.append(Decode(self._next_request, batch, partition, ledger_id, from_offset))
 
     def stand_by(
         self,
@@ -135,6 +154,9 @@ class Outbox:
             case StoodIn(standby_id, sent_at, reply):
                 if standby_id >= self._standby_from and self._on_stood_in is not None:
                     self._on_stood_in(now, sent_at, reply)
+            case Decoded(request_id, records):
+                if (on_decoded := self._decodes.pop(request_id, None)) is not None:
+                    on_decoded(now, records)
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)

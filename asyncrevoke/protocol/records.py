@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.model import Record
-from asyncrevoke.protocol.unpacking import TooLarge, compression, unpack
+from asyncrevoke.protocol.unpacking import TooLarge, compression, unpack, unpacked_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,12 +53,20 @@ class RecordBatch(Protocol):
         ...
 
     @property
+    def unpacked_size(self) -> int:
+        """Bytes that its records may have when they are unpacked, as far as that can be known."""
+        ...
+
+    @property
     def leader_epoch(self) -> int:
         """Epoch of the leader that appended it (KIP-101), -1 if unknown."""
         ...
 
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
-        """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``."""
+        """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``.
+
+        May be called in another thread, once at a time.
+        """
         ...
 
 
@@ -106,6 +114,10 @@ class _LogBatch:
         self.count = count
         self.size = len(data)
         self.leader_epoch = leader_epoch
+
+    @property
+    def unpacked_size(self) -> int:
+        return unpacked_size(self._data) if self._data else 0
 
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         if self.count == 0:

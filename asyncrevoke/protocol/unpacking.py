@@ -18,7 +18,7 @@ from asyncrevoke.protocol.snappy import declared_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BATCH_HEADER_SIZE", "TooLarge", "compression", "unpack"]
+__all__ = ["BATCH_HEADER_SIZE", "TooLarge", "compression", "unpack", "unpacked_size"]
 
 BATCH_HEADER_SIZE: Final = 61
 _ATTRIBUTES_AT: Final = 21
@@ -42,6 +42,23 @@ class TooLarge(ValueError):  # noqa: N818 - it names what was read
 def compression(batch: bytes) -> int:
     """The codec of a whole record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
     return batch[_ATTRIBUTES_AT + 1] & _COMPRESSION
+
+
+def unpacked_size(batch: bytes) -> int:
+    """How many bytes the records of a batch may have when they are unpacked: what its frames say,
+    or their format allows. What is no compressed data counts as it is, and gzip by its last four
+    bytes, which may lie."""
+    kind = compression(batch)
+    if kind == _GZIP and len(batch) > BATCH_HEADER_SIZE:
+        (declared,) = _U32.unpack_from(batch, len(batch) - 4)
+        return max(len(batch), int(declared))
+    codec = _CODECS.get(kind)
+    if codec is None:
+        return len(batch)
+    try:
+        return codec[0](batch, BATCH_HEADER_SIZE)
+    except ValueError:
+        return len(batch)
 
 
 def unpack(batch: bytes, limit: int) -> bytes:

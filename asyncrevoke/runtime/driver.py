@@ -17,6 +17,7 @@ from asyncrevoke.core.effects import (
     CancelTimer,
     Channel,
     Complete,
+    Decode,
     Effect,
     Emit,
     Event,
@@ -33,6 +34,7 @@ from asyncrevoke.core.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
+from asyncrevoke.runtime.decode_threads import DecodeThreads
 from asyncrevoke.runtime.loop_lag import LoopLag
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ class Driver:
         self._stand_in = stand_in
         if stand_in is not None:
             stand_in.deliver = self._feed
+        self._decode_threads = DecodeThreads()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -260,8 +263,7 @@ class Driver:
                 case CancelTimer(key):
                     self._cancel_timer(key)
                 case Standby():
-                    if self._stand_in is not None:
-                        self._stand_in.stand_by(effect)
+                    self._stand_by(effect)
                 case WakePoller():
                     self.wake.set()
                 case Emit():
@@ -270,8 +272,14 @@ class Driver:
                     notifications.append(effect)
                 case Complete(ticket, result, error):
                     self._complete(ticket, result, error)
+                case Decode():
+                    self._adopt(self._loop.create_task(self._decode(effect)))
         if notifications:
             self._notify(notifications)
+
+    def _stand_by(self, effect: Standby) -> None:
+        if self._stand_in is not None:
+            self._stand_in.stand_by(effect)
 
     def _emit(self, event: Emit) -> None:
         self._log.emit(event)
@@ -322,6 +330,9 @@ class Driver:
 
     async def _request(self, send: Send) -> None:
         self._feed(await self._requests.request(send))
+
+    async def _decode(self, decode: Decode) -> None:
+        self._feed(await self._decode_threads.run(decode))
 
     def _notify(self, notifications: list[Notify]) -> None:
         for notify in notifications:
@@ -375,6 +386,7 @@ class Driver:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
+            self._decode_threads.stop()
             if self._stand_in is not None:
                 await self._stand_in.aclose()
             await self._requests.close()

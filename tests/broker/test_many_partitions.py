@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer
-from asyncrevoke.protocol.messages import FetchRequest
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.effects import Channel, Failed, Node, Replied, Send
+from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 from asyncrevoke.runtime.channels import Channels
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     import pytest
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.core.effects import Failed, Replied, Send
 
     class Sender(Protocol):
         def send(self, topic: str, value: bytes, *, partition: int) -> Awaitable[object]: ...
@@ -32,11 +33,17 @@ async def test_what_arrives_now_here_and_now_there_is_read_in_a_session(
     kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs: list[int] = []
+    sessions: set[int] = set()
+    last: list[Replied | Failed] = []
     request = Channels.request
 
     async def noting(self: Channels, send: Send) -> Replied | Failed:
         if isinstance(send.message, FetchRequest):
             epochs.append(send.message.session_epoch)
+            sessions.add(send.message.session_id)
+            if send.message.session_id and send.message.session_epoch == -1:
+                last.append(await request(self, send))
+                return last[-1]
         return await request(self, send)
 
     monkeypatch.setattr(Channels, "request", noting)
@@ -68,3 +75,28 @@ async def test_what_arrives_now_here_and_now_there_is_read_in_a_session(
         await producer.stop()
     assert len(read) == len(set(read)) == expected
     assert max(epochs) > ROUNDS
+    (reply,) = last
+    assert isinstance(reply, Replied)
+    assert isinstance(reply.message, FetchResponse)
+    assert reply.message.error is ErrorCode.none
+    # The broker has forgotten it.
+    sessions -= {0}
+    (session,) = sessions
+    channels = Channels(ConsumerConfig(bootstrap_servers=servers))
+    try:
+        again = FetchRequest(
+            partitions=(),
+            max_wait=0.0,
+            min_bytes=0,
+            max_bytes=1,
+            session_id=session,
+            session_epoch=max(epochs) + 1,
+        )
+        host, _, port = servers.rpartition(":")
+        node = Node(1, host, int(port))
+        reply = await channels.request(Send(1, again, node, Channel.FETCH, 5.0))
+    finally:
+        await channels.close()
+    assert isinstance(reply, Replied)
+    assert isinstance(reply.message, FetchResponse)
+    assert reply.message.error is ErrorCode.fetch_session_id_not_found

@@ -15,6 +15,7 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Decode,
     Effect,
     Emit,
     Event,
@@ -145,6 +146,8 @@ class ScriptedBrokers:
                     self._sent_at[effect.request_id] = self.now
                     self.open[effect.request_id] = effect
                     self._answer_by_itself(effect)
+                case Decode():
+                    self._answers.append(effect.run())
                 case SetTimer(key, at, _):
                     self.timers[key] = max(at, self.now)
                 case CancelTimer(key):

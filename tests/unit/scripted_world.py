@@ -10,6 +10,7 @@ from asyncrevoke.core.coordinator import Coordinator
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Decode,
     Emit,
     Failed,
     FailureKind,
@@ -91,6 +92,8 @@ class World:
         self.events: list[Emit] = []
         self.completed: dict[int, Complete] = {}
         self.woken = 0
+        # Large batches are decoded at once, or when a test says so.
+        self.decodes: list[Decode] | None = None
         self.errors: list[Exception] = []
         self.cluster.on_error = self.note_error
 
@@ -115,6 +118,10 @@ class World:
                     self.completed[ticket] = effect
                 case WakePoller():
                     self.woken += 1
+                case Decode() if self.decodes is not None:
+                    self.decodes.append(effect)
+                case Decode():
+                    self.outbox.route(self.now, effect.run())
                 case _:
                     raise AssertionError(effect)
 

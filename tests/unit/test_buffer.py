@@ -30,6 +30,10 @@ class Batch:
     def count(self) -> int:
         return len(self.offsets)
 
+    @property
+    def unpacked_size(self) -> int:
+        return self.unpacked
+
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         self.decoded += 1
         if self.corrupt:

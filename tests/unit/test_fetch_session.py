@@ -7,6 +7,7 @@ from unit.scripted_world import NODES, topic, tp
 from unit.test_fetching import FetchWorld, asked, data
 
 from asyncrevoke.core.effects import Channel, FailureKind, Send
+from asyncrevoke.core.leaving import Leaving
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,
@@ -183,3 +184,56 @@ def test_an_error_of_one_partition_in_a_session_concerns_it_alone() -> None:
     (moved,) = [s for s in world.sends(FetchRequest) if s.node == NODES[2]]
     assert isinstance(moved.message, FetchRequest)
     assert asked(moved.message) == {4: 0}
+
+
+def test_a_session_that_is_open_at_the_end_is_ended_over_the_other_connection() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    ended: list[bool] = []
+    assert world.fetching.end(lambda: ended.append(True))
+    (send,) = [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY]
+    assert isinstance(send.message, FetchRequest)
+    assert epochs(send.message) == (7, -1)
+    assert (send.message.partitions, send.message.max_wait) == ((), 0)
+    assert ended == []
+    world.reply(send, FetchResponse(error=ErrorCode.none))
+    assert ended == [True]
+    assert not world.fetching.end(lambda: ended.append(True)), "once"
+
+
+def test_a_broker_that_does_not_answer_the_end_of_a_session_is_not_waited_for_long() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    ended: list[bool] = []
+    world.fetching.end(lambda: ended.append(True))
+    (send,) = [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY]
+    assert send.timeout == 1.0
+    world.fail(send, FailureKind.TIMEOUT)
+    assert ended == [True]
+
+
+def test_without_a_session_there_is_nothing_to_end() -> None:
+    world = SessionWorld()
+    world.told_of_all(session_id=0)
+    assert not world.fetching.end(lambda: None)
+    assert [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY] == []
+
+
+def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> None:
+    world = SessionWorld()
+    closed: list[bool] = []
+    leaving = Leaving(
+        world.outbox,
+        world.config,
+        start_leaving=lambda _now, _wait: None,
+        give_up=lambda _now: None,
+        on_closed=lambda: closed.append(True),
+    )
+    leaving.sessions_end = True
+    leaving.close(world.now, 1, graceful=True, joined=True)
+    leaving.left()
+    assert closed == []
+    leaving.sessions_ended()
+    assert closed == [True]
+    leaving.sessions_ended()
+    assert closed == [True]

@@ -47,6 +47,10 @@ class Batch:
     def size(self) -> int:
         return self.count * self.each
 
+    @property
+    def unpacked_size(self) -> int:
+        return self.size
+
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         if self.corrupt:
             raise CorruptBatch("the checksum is wrong")

@@ -124,6 +124,11 @@ class SimulatedBatch:
         self.size = max(count, 1) * BYTES_PER_RECORD
         self.leader_epoch = leader_epoch
 
+    @property
+    def unpacked_size(self) -> int:
+        """As large as it is."""
+        return self.size
+
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after."""
         return [

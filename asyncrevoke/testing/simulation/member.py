@@ -8,11 +8,13 @@ is gone without a word. The application that polls it is in :mod:`.application`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Decode,
     Effect,
     Emit,
     Event,
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.testing.simulation.clock import Alarm, Clock
     from asyncrevoke.testing.simulation.network import Network
+
+
+DECODING = 0.05  # seconds that a large batch takes
 
 
 class Observer:
@@ -131,6 +136,9 @@ class Member:
             if kind is Send:
                 assert isinstance(effect, Send)
                 self._network.send(self, effect)
+            elif kind is Decode:
+                assert isinstance(effect, Decode)
+                self.later(DECODING, partial(self._decode, effect))
             elif kind is WakePoller:
                 self._wake_soon()
             elif kind is Reset:
@@ -148,6 +156,9 @@ class Member:
             else:
                 assert isinstance(effect, (Notify, Emit, Standby))
         observer.settled(self)
+
+    def _decode(self, decode: Decode) -> None:
+        self.receive(decode.run())
 
     def _complete(self, complete: Complete) -> None:
         self.later(0.0, lambda: self.completed(complete))

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import Effect, Notify, Standby
+from asyncrevoke.core.effects import Decode, Effect, Notify, Standby
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 
@@ -136,6 +136,8 @@ class Books:
                 form = (effect.kind, sorted(effect.partitions))
             elif isinstance(effect, Standby):
                 form = effect[:-1]
+            elif isinstance(effect, Decode):
+                form = (effect.partition, effect.batch.base_offset, effect.from_offset)
             self.digest.update(f"{self.clock.now!r} {client} {form!r}\n".encode())
 
     def note(self, client: int, what: object) -> None:

@@ -1,0 +1,33 @@
+"""Threads in which large record batches are decoded, so that the event loop goes on meanwhile.
+
+They are the consumer's own: those of ``asyncio.to_thread`` may all be taken by an application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.effects import Decode, Decoded
+
+_THREADS = 2
+
+
+class DecodeThreads:
+    """Begins with the first large batch; most consumers never see one."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def run(self, decode: Decode) -> Decoded:
+        """Decode a batch. If cancelled, what is under way goes on for nobody."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, "asyncrevoke-decode")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, decode.run)
+
+    def stop(self) -> None:
+        """Let the threads end, which is not waited for."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
