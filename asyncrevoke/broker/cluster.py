@@ -21,11 +21,18 @@ if TYPE_CHECKING:
     from asyncrevoke.broker.security import ClientOptions, Security
 
 
+_RACKS = {
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+
+
 class KafkaCluster(RunningBroker):
     """Three brokers (or ``size``) that are controllers too; a context manager.
 
-    ``brokers[i]`` can be stopped, killed, paused and restarted alone. Topics, offsets and
-    transactions have three copies. The other arguments are those of :class:`KafkaBroker`.
+    ``brokers[i]`` can be stopped, killed, paused and restarted alone, and stands in a rack of its
+    own: ``rack-1`` and so on. A consumer with ``client_rack`` reads from the copy in its rack
+    (KIP-392). Topics, offsets and transactions have three copies. The other arguments are those of
+    :class:`KafkaBroker`.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class KafkaCluster(RunningBroker):
         self.brokers: list[KafkaBroker] = []
         for node in nodes:
             broker = KafkaBroker(
-                properties=properties,
+                properties={**_RACKS, "broker.rack": f"rack-{node.node_id}", **(properties or {})},
                 security=security,
                 quick=quick,
                 heap=heap,
