@@ -114,6 +114,16 @@ class Cluster:
         known = self._topics.get(topic)
         return None if known is None or known.topic_id == NO_ID else known.topic_id
 
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes] | None:
+        """The ids of the topics of these partitions by their names; None if one is not known."""
+        ids: dict[str, bytes] = {}
+        for topic in dict.fromkeys(partition.topic for partition in partitions):
+            topic_id = self.topic_id(topic)
+            if topic_id is None:
+                return None
+            ids[topic] = topic_id
+        return ids
+
     def names_by_id(self) -> dict[bytes, str]:
         """The names of all known topics that have an id, by their ids."""
         return {

@@ -12,6 +12,7 @@ class Verdict(enum.Enum):
 
     OK = "acknowledged"
     RETRY = "again after a backoff"
+    UNKNOWN_TOPIC = "again after a backoff, unless the metadata say that the topic is gone"
     COORDINATOR = "the coordinator has moved: find it, again"
     AMBIGUOUS = "it may or may not have been processed: find the coordinator, again, verify"
     REBALANCE = "the group rebalances: again after the sync, or with the new epoch"
@@ -25,7 +26,9 @@ class Verdict(enum.Enum):
 VERDICTS: dict[ErrorCode, Verdict] = {
     ErrorCode.none: Verdict.OK,
     ErrorCode.coordinator_load_in_progress: Verdict.RETRY,
-    ErrorCode.unknown_topic_or_partition: Verdict.RETRY,
+    ErrorCode.unknown_topic_or_partition: Verdict.UNKNOWN_TOPIC,
+    # No topic has this id: it was deleted, or the coordinator has not heard of it yet.
+    ErrorCode.unknown_topic_id: Verdict.UNKNOWN_TOPIC,
     ErrorCode.throttling_quota_exceeded: Verdict.RETRY,
     ErrorCode.unstable_offset_commit: Verdict.RETRY,
     ErrorCode.coordinator_not_available: Verdict.COORDINATOR,

@@ -39,7 +39,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
@@ -112,6 +112,11 @@ class Commits:
             lambda _now, _instance, _reason: None
         )
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        # The ids of topics, so that nothing is committed for another one of the same name.
+        self.topic_ids: Callable[[Iterable[TopicPartition]], dict[str, bytes] | None] = (
+            lambda _partitions: None
+        )
+        self.on_unknown_topic: Callable[[float], None] = lambda _now: None
         self._flight: _Flight | None = None
         self._verifying = False
         self._due = False
@@ -280,6 +285,7 @@ class Commits:
                 member_id=stamp.member_id,
                 group_instance_id=stamp.group_instance_id,
                 entries=tuple(entries.values()),
+                topic_ids=self.topic_ids(instance.partition for instance in entries),
             ),
             node,
             Channel.COMMIT,
@@ -439,8 +445,10 @@ class Commits:
             self._again(now)
             if flight.stamp == membership.stamp:
                 membership.rebalance_seen(now)
-        elif Verdict.RETRY in verdicts:
+        elif Verdict.RETRY in verdicts or Verdict.UNKNOWN_TOPIC in verdicts:
             self._again(now)
+        if Verdict.UNKNOWN_TOPIC in verdicts:
+            self.on_unknown_topic(now)
 
     def _again(self, now: float) -> None:
         self._due = True
@@ -467,11 +475,13 @@ class Commits:
                 self._coordinator.call_when_known("verify", self._verify, now)
             return
         self._verifying = True
+        partitions = tuple(instance.partition for instance in asked)
         self._outbox.send(
             OffsetFetchRequest(
                 group_id=self._config.group_id or "",
-                partitions=tuple(instance.partition for instance in asked),
+                partitions=partitions,
                 require_stable=False,
+                topic_ids=self.topic_ids(partitions),
             ),
             node,
             Channel.COMMIT,

@@ -155,6 +155,8 @@ class ConsumerCore:
         self._commits.membership = self._membership
         self._commits.on_acknowledged = self._acknowledged
         self._commits.on_refused = self._revocation.refuse
+        self._commits.topic_ids = self._cluster.topic_ids
+        self._commits.on_unknown_topic = self._topic_doubted
         self._positions.on_found = self._seeking.found
         self._positions.identity = self._epoch_identity
         self._fetching.on_out_of_range = self._seeking.out_of_range
@@ -183,6 +185,9 @@ class ConsumerCore:
             self._modern.on_ready = self._epoch_moved
             if self._classic is not None:
                 self._modern.on_unsupported = self._fall_back
+
+    def _topic_doubted(self, now: float) -> None:
+        self._cluster.refresh(now, "the coordinator does not know a topic")
 
     def _epoch_identity(self) -> tuple[str | None, int]:
         if self._membership is not self._modern or not self._membership.may_commit:

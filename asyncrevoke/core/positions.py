@@ -67,6 +67,7 @@ _PASSING = frozenset(
 )
 
 
+_UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
 # Instances, the oldest search first.
 _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 
@@ -236,13 +237,15 @@ class Positions:
         for search in asked.values():
             search.asked = True
         member_id, epoch = self.identity()
+        partitions = tuple(instance.partition for instance in asked)
         self._outbox.send(
             OffsetFetchRequest(
                 group_id=self._config.group_id or "",
-                partitions=tuple(instance.partition for instance in asked),
+                partitions=partitions,
                 require_stable=True,
                 member_id=member_id,
                 member_epoch=epoch,
+                topic_ids=self._cluster.topic_ids(partitions),
             ),
             node,
             Channel.COMMIT,
@@ -424,7 +427,7 @@ class Positions:
         self, now: float, instance: PartitionInstance, search: PositionSearch, error: ErrorCode
     ) -> None:
         if error.retriable or error in _PASSING:
-            if search.ask is not Ask.COMMITTED or error is ErrorCode.unknown_topic_or_partition:
+            if search.ask is not Ask.COMMITTED or error in _UNKNOWN:
                 self._cluster.refresh(now, f"{_name(instance)}: {error.name}")
             self._again(now, instance, search, error.name)
             return

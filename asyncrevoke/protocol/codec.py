@@ -1,8 +1,9 @@
 """Messages to bytes and back, in a version that both sides speak.
 
-Per request there are two versions, the preferred one first, so that brokers from Apache Kafka 2.4
-on are served, and those to come that give up old versions. Where a version without tagged fields
-loses nothing it is preferred, being smaller and faster to walk before it is decoded (``guard.py``).
+Per request there are two versions at least, the preferred one first, so that brokers from Apache
+Kafka 2.4 on are served, and those to come that give up old versions. Where a version without tagged
+fields loses nothing it is preferred, being smaller and faster to walk before it is decoded
+(``guard.py``).
 """
 
 # kio is loaded when it is used.
@@ -17,7 +18,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.dialects import cluster, consumer_group, epochs, fetching, group, offsets
+from asyncrevoke.protocol.dialects import (
+    cluster,
+    consumer_group,
+    epochs,
+    fetching,
+    group,
+    offsets,
+    offsets_by_id,
+)
 from asyncrevoke.protocol.guard import walk
 
 if TYPE_CHECKING:
@@ -39,6 +48,7 @@ __all__ = [
     "decode_response",
     "encode_header",
     "encode_request",
+    "knows_ids",
     "versions",
 ]
 
@@ -65,6 +75,8 @@ class _Api:
     key: int
     # version -> its dialect, the preferred one first
     dialects: Mapping[int, Callable[[], Dialect]]
+    # From this version on topics have no names, only ids.
+    by_id_from: int = 2**15
 
 
 _APIS: Final[Mapping[type[Request], _Api]] = {
@@ -74,15 +86,22 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
     messages.OffsetCommitRequest: _Api(
         # A member that has an epoch (KIP-848) is refused with less than 9.
         8,
-        {9: offsets.offset_commit_v9, 7: offsets.offset_commit_v7},
+        {
+            10: offsets_by_id.offset_commit_v10,
+            9: offsets.offset_commit_v9,
+            7: offsets.offset_commit_v7,
+        },
+        by_id_from=10,
     ),
     messages.OffsetFetchRequest: _Api(
         9,
         {
+            10: offsets_by_id.offset_fetch_v10,
             9: offsets.offset_fetch_v9,
             7: offsets.offset_fetch_v7,
             5: offsets.offset_fetch_v5,
         },
+        by_id_from=10,
     ),
     messages.FindCoordinatorRequest: _Api(
         10, {2: cluster.find_coordinator_v2, 3: cluster.find_coordinator_v3}
@@ -117,9 +136,13 @@ def versions(message_type: type[Request]) -> tuple[int, ...]:
 
 
 def choose_version(
-    message_type: type[Request], broker_versions: Mapping[int, tuple[int, int]]
+    message_type: type[Request],
+    broker_versions: Mapping[int, tuple[int, int]],
+    *,
+    by_id: bool = True,
 ) -> int:
-    """The version to use with a broker that offers ``{api key: (lowest, highest)}``.
+    """The version to use with a broker that offers ``{api key: (lowest, highest)}``; without
+    ``by_id``, one in which topics have names.
 
     Raises ``UnsupportedVersion`` with a sentence.
     """
@@ -132,13 +155,18 @@ def choose_version(
         )
     lowest, highest = broker_versions[api.key]
     for version in api.dialects:
-        if lowest <= version <= highest:
+        if lowest <= version <= highest and (by_id or version < api.by_id_from):
             return version
     fix = "upgrade the brokers" if highest < min(api.dialects) else "upgrade asyncrevoke"
     raise UnsupportedVersion(
         f"the broker offers versions {lowest} to {highest} of {name}, and this client speaks"
         f" {spoken}: {fix}"
     )
+
+
+def knows_ids(message: Request) -> bool:
+    """Whether it tells the ids of its topics, so that it may go without their names."""
+    return getattr(message, "topic_ids", None) is not None
 
 
 def encode_header(
@@ -186,8 +214,11 @@ def correlation_id(frame: bytes) -> int:
     return number
 
 
-def decode_response(message_type: type[Request], version: int, frame: bytes) -> Decoded:
-    """The response to a request of this type in a frame with its header.
+def decode_response(
+    message_type: type[Request], version: int, frame: bytes, request: Request | None = None
+) -> Decoded:
+    """The response to a request of this type in a frame with its header. Where it has topic ids
+    for names, those of ``request`` are put in, and what was not asked about is left out.
 
     Raises ``MalformedResponse`` for whatever bytes are none; nothing else comes out of it.
     """
@@ -202,7 +233,7 @@ def decode_response(message_type: type[Request], version: int, frame: bytes) -> 
         if dialect.flexible:
             offset += 1  # the header's tagged fields, of which none are left
         entity = entity_reader(response_type)(walked.frame, offset)[0]
-        return Decoded(dialect.read(entity), tuple(walked.unknown_errors))
+        return Decoded(dialect.read(entity, request), tuple(walked.unknown_errors))
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(
             f"{len(frame)} bytes are no {response_type.__name__} v{version}:"

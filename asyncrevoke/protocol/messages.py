@@ -190,13 +190,15 @@ class CommitEntry(Message, frozen=True, kw_only=True):
 
 class OffsetCommitRequest(Message, frozen=True, kw_only=True):
     """``generation`` is also the member epoch of KIP-848. Outside a group it is -1, and
-    ``member_id`` empty."""
+    ``member_id`` empty. ``topic_ids`` are the ids of all topics by their names, or None: then it
+    goes by the names alone."""
 
     group_id: str
     generation: int
     member_id: str
     group_instance_id: str | None
     entries: tuple[CommitEntry, ...]
+    topic_ids: dict[str, bytes] | None = None
 
 
 class OffsetCommitResponse(Message, frozen=True, kw_only=True):
@@ -205,13 +207,15 @@ class OffsetCommitResponse(Message, frozen=True, kw_only=True):
 
 class OffsetFetchRequest(Message, frozen=True, kw_only=True):
     """``require_stable``: UNSTABLE_OFFSET_COMMIT is answered while a transaction is open. With
-    ``member_id`` and ``member_epoch`` (KIP-848) it is answered if these are the present ones."""
+    ``member_id`` and ``member_epoch`` (KIP-848) it is answered if these are the present ones.
+    ``topic_ids``: as in :class:`OffsetCommitRequest`."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
     require_stable: bool = True
     member_id: str | None = None
     member_epoch: int = -1
+    topic_ids: dict[str, bytes] | None = None
 
 
 class FetchedOffset(Message, frozen=True, kw_only=True):

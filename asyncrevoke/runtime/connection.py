@@ -101,7 +101,9 @@ class _Outgoing:
         self._message = message
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> _Prepared:
-        return _Prepared(self._message, codec.choose_version(type(self._message), versions))
+        message = self._message
+        by_id = codec.knows_ids(message)
+        return _Prepared(message, codec.choose_version(type(message), versions, by_id=by_id))
 
 
 class _Prepared:
@@ -133,7 +135,8 @@ class _Prepared:
     def decode(self, frame: io.BytesIO) -> Decoded | MalformedResponse:
         # Raised in here, it would be logged by aiokafka as a bug of its own.
         try:
-            return codec.decode_response(type(self._message), self._version, frame.getvalue())
+            message = self._message
+            return codec.decode_response(type(message), self._version, frame.getvalue(), message)
         except MalformedResponse as error:
             return error
 

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.broker
 
 _T = TypeVar("_T", bound=messages.Message)
 _PREFERRED, _OTHER, _OLDEST = 0, 1, -1
+_BY_ID = {messages.OffsetCommitRequest: 10, messages.OffsetFetchRequest: 10}
 
 
 class Client:
@@ -75,10 +76,14 @@ def used_versions(
     used: dict[type[messages.Message], int] = {}
 
     def pick(
-        message_type: type[messages.Request], broker_versions: dict[int, tuple[int, int]]
+        message_type: type[messages.Request],
+        broker_versions: dict[int, tuple[int, int]],
+        *,
+        by_id: bool,
     ) -> int:
         choose(message_type, broker_versions)
         version = codec.versions(message_type)[which]
+        assert by_id or version != _BY_ID.get(message_type)
         lowest, highest = broker_versions[codec.api_key(message_type)]
         assert lowest <= version <= highest, f"{message_type} v{version} is not offered"
         used[message_type] = version
@@ -160,6 +165,7 @@ async def test_every_request_is_answered_in_each_version(
     assert topics[kafka_topic].partitions[0].leader_epoch >= 0
     has_topic_id = used_versions[messages.MetadataRequest] >= 10
     assert any(topics[kafka_topic].topic_id) is has_topic_id
+    topic_ids = {kafka_topic: topics[kafka_topic].topic_id} if has_topic_id else None
     everything = await client.ask(messages.MetadataRequest(topics=None), messages.MetadataResponse)
     assert kafka_topic in {topic.name for topic in everything.topics}
     nothing = await client.ask(messages.MetadataRequest(topics=()), messages.MetadataResponse)
@@ -243,6 +249,7 @@ async def test_every_request_is_answered_in_each_version(
             entries=(
                 messages.CommitEntry(partition=tp, offset=2, leader_epoch=0, metadata="märk"),
             ),
+            topic_ids=topic_ids,
         ),
         messages.OffsetCommitResponse,
         Channel.COMMIT,
@@ -251,7 +258,9 @@ async def test_every_request_is_answered_in_each_version(
 
     offsets = await client.ask(
         messages.OffsetFetchRequest(
-            group_id=group, partitions=(tp, TopicPartition(kafka_topic, 1))
+            group_id=group,
+            partitions=(tp, TopicPartition(kafka_topic, 1)),
+            topic_ids=topic_ids,
         ),
         messages.OffsetFetchResponse,
     )
@@ -347,6 +356,65 @@ async def test_every_request_is_answered_in_each_version(
     assert (await answer(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
     assert (await answer(messages.LEAVE_EPOCH)).error is ErrorCode.none
     assert set(used_versions) == set(codec.REQUESTS)
+
+
+async def test_a_commit_for_a_deleted_topic_does_not_count_for_a_new_one_of_that_name(
+    client: Client, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    tp = TopicPartition(kafka_topic, 0)
+
+    async def topic_id() -> bytes:
+        asked = messages.MetadataRequest(topics=(kafka_topic,))
+        answer = await client.ask(asked, messages.MetadataResponse)
+        return answer.topics[0].topic_id
+
+    async def commit(topic_id: bytes) -> ErrorCode:
+        answer = await client.ask(
+            messages.OffsetCommitRequest(
+                group_id=f"group-of-{kafka_topic}",
+                generation=-1,
+                member_id="",
+                group_instance_id=None,
+                entries=(messages.CommitEntry(partition=tp, offset=7),),
+                topic_ids={kafka_topic: topic_id},
+            ),
+            messages.OffsetCommitResponse,
+            Channel.COMMIT,
+        )
+        assert len(answer.errors) == 1
+        return answer.errors[0][1]
+
+    async def committed(topic_id: bytes) -> tuple[ErrorCode, int]:
+        answer = await client.ask(
+            messages.OffsetFetchRequest(
+                group_id=f"group-of-{kafka_topic}",
+                partitions=(tp,),
+                topic_ids={kafka_topic: topic_id},
+            ),
+            messages.OffsetFetchResponse,
+        )
+        assert answer.error is ErrorCode.none
+        return answer.offsets[0].error, answer.offsets[0].offset
+
+    former = await topic_id()
+    async with asyncio.timeout(20):
+        while (error := await commit(former)) is not ErrorCode.none:
+            assert error.retriable  # the coordinator of the first group is being made
+            await asyncio.sleep(0.05)
+    assert await committed(former) == (ErrorCode.none, 7)
+    await asyncio.to_thread(kafka_broker.delete_topic, kafka_topic)
+    await asyncio.to_thread(kafka_broker.create_topic, kafka_topic, 1)
+    async with asyncio.timeout(20):
+        while (new := await topic_id()) in (former, bytes(16)):  # noqa: ASYNC110 - of a broker
+            await asyncio.sleep(0.05)
+        # Its offsets are forgotten a moment later.
+        while (await committed(new))[1] != -1:  # noqa: ASYNC110 - of a broker
+            await asyncio.sleep(0.05)
+    assert await commit(former) is ErrorCode.unknown_topic_id
+    assert (await committed(former))[0] is ErrorCode.unknown_topic_id
+    assert await committed(new) == (ErrorCode.none, -1)
+    assert await commit(new) is ErrorCode.none
+    assert await committed(new) == (ErrorCode.none, 7)
 
 
 async def test_a_fetch_session_tells_of_changes_alone(client: Client, kafka_topic: str) -> None:

@@ -20,6 +20,7 @@ from asyncrevoke.protocol.messages import (
     HeartbeatRequest,
     MetadataRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 
 if TYPE_CHECKING:
@@ -172,6 +173,40 @@ def test_a_position_outside_the_log_of_another_topic_of_that_name_is_lost_not_re
     create_again(group)
     assert group.step().lost == orders(0)
     assert not outside_the_log(group)
+
+
+def test_a_commit_names_the_topic_that_was_read_and_not_another_one_of_that_name() -> None:
+    group = ScriptedGroup(commit_mode="ack", commit_interval=0.5)
+    group.become_member(0)
+    former = group.topic_ids["orders"]
+    (record,) = group.receive(0)
+    group.topic_ids["orders"] = b"another-orders--"
+    group.complete(record)
+    group.advance(0.6)
+    send, request = group.only(OffsetCommitRequest)
+    assert request.topic_ids == {"orders": former}
+    # No topic has this id any more: what is known of it is asked for, and it is lost.
+    group.answer_commit(ErrorCode.unknown_topic_id, send=send)
+    assert group.step().lost == orders(0)
+    group.step()
+    group.rejoin(0)
+    group.advance(5.0)
+    assert group.count(OffsetCommitRequest) == 1
+    asked = [s.message for s in group.sent if isinstance(s.message, OffsetFetchRequest)]
+    assert [request.topic_ids for request in asked] == [
+        {"orders": former},
+        {"orders": b"another-orders--"},
+    ]
+
+
+def test_without_an_id_of_the_topic_a_commit_goes_by_its_name() -> None:
+    group = ScriptedGroup(commit_mode="ack", commit_interval=0.5)
+    group.topic_ids["orders"] = bytes(16)
+    group.become_member(0)
+    (record,) = group.receive(0)
+    group.complete(record)
+    group.advance(0.6)
+    assert group.only(OffsetCommitRequest)[1].topic_ids is None
 
 
 def test_older_metadata_does_not_tell_whose_log_a_position_is_outside_of() -> None:

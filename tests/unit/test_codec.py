@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import io
 import random
 import struct
+import uuid
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 from kio.schema.fetch.v11 import response as fetch11
 from kio.schema.fetch.v12 import response as fetch12
@@ -14,8 +17,9 @@ from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
 from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
 from kio.schema.leave_group.v5 import response as leave5
 from kio.schema.metadata.v12 import response as metadata12
+from kio.schema.offset_commit.v10 import response as commit10
 from kio.schema.types import BrokerId, ProducerId, TopicName
-from kio.serial import entity_reader
+from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, i32, i32Timedelta, i64
 from wire import response_frames as frames
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request
 
 TP = TopicPartition("t", 3)
+TOPIC_IDS = {"t": bytes(range(16)), "u": bytes(range(16, 32))}
 NO_THROTTLE = cast("i32Timedelta", datetime.timedelta(0))
 EVERY_VERSION = [
     pytest.param(kind, version, id=f"{kind.__name__} v{version}")
@@ -78,8 +83,11 @@ REQUESTS: tuple[Request, ...] = (
             messages.CommitEntry(partition=TopicPartition("u", 0), offset=1),
             messages.CommitEntry(partition=TopicPartition("t", 4), offset=1),
         ),
+        topic_ids=TOPIC_IDS,
     ),
-    messages.OffsetFetchRequest(group_id="g", partitions=(TP, TopicPartition("u", 0))),
+    messages.OffsetFetchRequest(
+        group_id="g", partitions=(TP, TopicPartition("u", 0)), topic_ids=TOPIC_IDS
+    ),
     messages.ListOffsetsRequest(
         queries=(messages.OffsetQuery(partition=TP, timestamp=-2, leader_epoch=1),)
     ),
@@ -190,6 +198,50 @@ def test_partitions_of_a_commit_are_grouped_by_topic() -> None:
     entity = codec._dialect(messages.OffsetCommitRequest, 7).build(REQUESTS[8])
     grouped = [(t.name, [p.partition_index for p in t.partitions]) for t in entity.topics]  # type: ignore[attr-defined]
     assert grouped == [("t", [3, 4]), ("u", [0])]
+
+
+def test_topics_go_by_their_ids_only_if_all_of_these_are_known() -> None:
+    commit, fetch = REQUESTS[8], REQUESTS[9]
+    for message, highest in ((commit, 10), (fetch, 10)):
+        kind = type(message)
+        assert codec.knows_ids(message)
+        unknown = msgspec.structs.replace(message, topic_ids=None)
+        assert not codec.knows_ids(unknown)
+        assert codec.choose_version(kind, KAFKA_4_3, by_id=True) == highest
+        assert codec.choose_version(kind, KAFKA_4_3, by_id=False) == 9
+        with pytest.raises(ValueError, match="the id of topic 't' is not told"):
+            codec.encode_request(unknown, 10)
+
+
+def test_a_commit_by_ids_is_answered_by_the_names_that_were_asked_about() -> None:
+    request = REQUESTS[8]
+    assert isinstance(request, messages.OffsetCommitRequest)
+    topics = tuple(
+        commit10.OffsetCommitResponseTopic(
+            topic_id=topic_id,
+            partitions=(
+                commit10.OffsetCommitResponsePartition(partition_index=i32(3), error_code=error),
+            ),
+        )
+        for topic_id, error in (
+            (uuid.UUID(bytes=TOPIC_IDS["t"]), ErrorCode.none),
+            (uuid.UUID(bytes=TOPIC_IDS["u"]), ErrorCode.unknown_topic_id),
+            (uuid.UUID(int=99), ErrorCode.none),
+        )
+    )
+    response = commit10.OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=topics)
+    with io.BytesIO() as buffer:
+        entity_writer(type(response))(buffer, response)
+        data = struct.pack(">ib", 1, 0) + buffer.getvalue()
+    decoded = codec.decode_response(type(request), 10, data, request).message
+    assert decoded == messages.OffsetCommitResponse(
+        errors=(
+            (TopicPartition("t", 3), ErrorCode.none),
+            (TopicPartition("u", 3), ErrorCode.unknown_topic_id),
+        )
+    )
+    unasked = codec.decode_response(type(request), 10, data).message
+    assert unasked == messages.OffsetCommitResponse(errors=())
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     _RequestEntity = TypeVar("_RequestEntity", bound=RequestEntity)
     _ResponseEntity = TypeVar("_ResponseEntity", bound=Entity)
 
-__all__ = ["Dialect", "by_topic", "duration", "make"]
+__all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id"]
 
 
 class _OfPartition(Protocol):
@@ -48,7 +48,8 @@ class Dialect:
     flexible: bool
     response_type: type[Entity]
     build: Callable[[Request], RequestEntity]
-    read: Callable[[Entity], Response]
+    # Some responses are read beside their request, if it is at hand: they name topics by ids.
+    read: Callable[[Entity, Request | None], Response]
 
 
 def make(
@@ -58,13 +59,27 @@ def make(
     read: Callable[[_ResponseEntity], Response],
 ) -> Dialect:
     """Tie the four together; that they fit each other is checked here, and forgotten after it."""
+
+    def read_alone(entity: _ResponseEntity, _request: _Request | None) -> Response:
+        return read(entity)
+
+    return make_by_id(request_type, build, response_type, read_alone)
+
+
+def make_by_id(
+    request_type: type[_RequestEntity],
+    build: Callable[[_Request], _RequestEntity],
+    response_type: type[_ResponseEntity],
+    read: Callable[[_ResponseEntity, _Request | None], Response],
+) -> Dialect:
+    """The same, of a version that names topics by their ids alone."""
     return Dialect(
         api_key=request_type.__api_key__,
         version=request_type.__version__,
         flexible=request_type.__flexible__,
         response_type=response_type,
         build=cast("Callable[[Request], RequestEntity]", build),
-        read=cast("Callable[[Entity], Response]", read),
+        read=cast("Callable[[Entity, Request | None], Response]", read),
     )
 
 
