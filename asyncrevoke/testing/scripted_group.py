@@ -15,13 +15,14 @@ from asyncrevoke.protocol.messages import (
 )
 from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
 from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
-from asyncrevoke.testing.simulation.epoch_group import EpochGroup, EpochMember
+from asyncrevoke.testing.simulation.epoch_group import EpochGroup
 from asyncrevoke.testing.simulation.group import GroupMember, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.protocol.messages import JoinGroupRequest, Response
+    from asyncrevoke.testing.simulation.epoch_member import EpochMember
     from asyncrevoke.testing.simulation.group import Reply
 
 _OTHER = "other-member"
@@ -124,7 +125,7 @@ class ScriptedEpochGroup(EpochGroup):
     def evict(self) -> None:
         """Put everybody out, as if their sessions had expired."""
         for member in list(self.members.values()):
-            self._put_out(member, "the test says so")
+            self.put_out(member, "the test says so")
 
     def others(self) -> list[EpochMember]:
         """The members, none of which is scripted."""

@@ -49,6 +49,8 @@ class Cluster:
 class Client:
     """``ask`` waits for the answer in virtual time, ``send`` does not."""
 
+    beside = False
+
     def __init__(self, cluster: Cluster, client: int) -> None:
         self.cluster = cluster
         self.client = client

@@ -1,12 +1,15 @@
 """The oracles see what they are for: each mutant is caught, and the core itself passes."""
 
 import pytest
-from simulation.mutants import MUTANTS, Mutant
+from simulation.mutants import MUTANTS as OLDER
+from simulation.mutants import Mutant
+from simulation.topic_mutants import MUTANTS as NEWER
 
 from asyncrevoke.testing.simulation.runner import run
 
 # At most so many schedules may pass before a mutant is caught.
 SEEDS = range(40)
+MUTANTS = [*OLDER, *NEWER]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

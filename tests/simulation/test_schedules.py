@@ -27,6 +27,9 @@ def test_500_schedules_keep_every_invariant() -> None:
     assert summary.counts["done"] > 50_000
     assert summary.counts["late commits"] > 0
     assert summary.counts["members put out"] > 0
+    assert summary.counts["conversions"] > 50
+    assert summary.counts["lost with their topics"] > 50
+    assert summary.counts["heartbeats of threads"] > 10
 
 
 @pytest.mark.parametrize("mode", GroupMode)
@@ -38,6 +41,7 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
         assert causes <= {
             "the loop was left before its work counted",
             "a revoke was not finished before its deadline",
+            "the group was converted while partitions were on their way",
         }
 
 

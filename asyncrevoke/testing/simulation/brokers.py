@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 from asyncrevoke.core.effects import Node
 from asyncrevoke.model import TopicPartition
@@ -15,6 +17,7 @@ from asyncrevoke.protocol.messages import (
     EpochEnd,
     EpochQuery,
     ErrorCode,
+    FetchedOffset,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -46,16 +49,21 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
     TopicMetadata,
 )
-from asyncrevoke.testing.simulation.epoch_group import EpochGroup, topic_id
+from asyncrevoke.testing.simulation.epoch_group import EpochGroup
+from asyncrevoke.testing.simulation.epoch_member import by_key, topic_id
 from asyncrevoke.testing.simulation.log import PartitionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
+    from asyncrevoke.protocol.messages import TopicIdPartitions
     from asyncrevoke.testing.simulation.clock import Clock
+    from asyncrevoke.testing.simulation.converting_group import ConvertingGroup
     from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
     from asyncrevoke.testing.simulation.group import Reply
+
+    Group: TypeAlias = GroupCoordinator | EpochGroup | ConvertingGroup
 
 _PORT = 9092
 
@@ -63,11 +71,11 @@ _PORT = 9092
 class Brokers:
     """The whole cluster: ``count`` brokers, one group, and topics by name."""
 
-    def __init__(
-        self, clock: Clock, rng: Random, count: int, group: GroupCoordinator | EpochGroup
-    ) -> None:
+    def __init__(self, clock: Clock, rng: Random, count: int, group: Group) -> None:
         self.group = group
         self.topics: dict[str, list[PartitionLog]] = {}
+        # How often each topic was deleted.
+        self._deleted: dict[str, int] = {}
         self._partitions: list[TopicPartition] = []
         # Cleared whenever a topic, or a leader, changes.
         self._described: dict[str, TopicMetadata] = {}
@@ -97,11 +105,38 @@ class Brokers:
         logs = self.topics.setdefault(name, [])
         while len(logs) < partitions:
             logs.append(self._new_log(len(logs) % self.count))
+        self._list_partitions()
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, with what was committed of it; another one may have its name."""
+        self._described.clear()
+        logs = self.topics.pop(name)
+        self._deleted[name] = self._deleted.get(name, 0) + 1
+        for number, log in enumerate(logs):
+            self.group.offsets.pop(TopicPartition(name, number), None)
+            waiting, log.waiting = log.waiting, []
+            for tell in waiting:
+                tell()
+        self._list_partitions()
+
+    def _list_partitions(self) -> None:
         self._partitions = [
             TopicPartition(topic, number)
             for topic, logs in self.topics.items()
             for number in range(len(logs))
         ]
+
+    def key(self, topic: str) -> str:
+        """Which topic of that name there is, or will be."""
+        deleted = self._deleted.get(topic, 0)
+        return f"{topic}+{deleted}" if deleted else topic
+
+    def by_name(self, partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
+        """Partitions by the names of their topics; those of former topics are left out."""
+        named = {self.key(topic): topic for topic in self.topics}
+        return frozenset(
+            TopicPartition(named[key], number) for key, number in by_key(partitions) if key in named
+        )
 
     def _new_log(self, leader: int) -> PartitionLog:
         return PartitionLog(leader)
@@ -227,13 +262,13 @@ class Brokers:
         group = self.group
         match message:
             case OffsetCommitRequest():
-                reply(group.offset_commit(client, message))
+                reply(self._commit(client, message))
             case OffsetFetchRequest():
-                reply(group.offset_fetch(client, message))
+                reply(self._committed(client, message))
+            case ConsumerGroupHeartbeatRequest():
+                reply(group.consumer_heartbeat(client, message))
             case _ if isinstance(group, EpochGroup):
-                if not isinstance(message, ConsumerGroupHeartbeatRequest):
-                    raise TypeError(f"no member by epochs sends a {type(message).__name__}")
-                reply(group.heartbeat(client, message))
+                raise TypeError(f"no member by epochs sends a {type(message).__name__}")
             case JoinGroupRequest():
                 group.join_group(client, message, reply)
             case SyncGroupRequest():
@@ -242,11 +277,41 @@ class Brokers:
                 reply(group.heartbeat(message))
             case LeaveGroupRequest():
                 reply(group.leave_group(message))
-            case ConsumerGroupHeartbeatRequest():
-                # As a coordinator that has only the classic protocol.
-                reply(ConsumerGroupHeartbeatResponse(error=ErrorCode.unsupported_version))
             case _:
                 raise TypeError(f"no broker answers a {type(message).__name__}")
+
+    def _denied(
+        self, partitions: Iterable[TopicPartition], ids: dict[str, bytes] | None
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Those of topics that do not exist, or not with these ids."""
+        denied: dict[TopicPartition, ErrorCode] = {}
+        for partition in partitions:
+            topic = partition.topic
+            if ids is not None and (topic not in self.topics or ids[topic] != self._id(topic)):
+                denied[partition] = ErrorCode.unknown_topic_id
+            elif self.log(partition) is None:
+                denied[partition] = ErrorCode.unknown_topic_or_partition
+        return denied
+
+    def _id(self, topic: str) -> bytes:
+        return topic_id(self.key(topic))
+
+    def _commit(self, client: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
+        denied = self._denied((e.partition for e in message.entries), message.topic_ids)
+        if not denied:
+            return self.group.offset_commit(client, message)
+        left = tuple(entry for entry in message.entries if entry.partition not in denied)
+        errors = self.group.offset_commit(client, replace(message, entries=left)).errors
+        return OffsetCommitResponse(errors=(*errors, *denied.items()))
+
+    def _committed(self, client: int, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        if message.topic_ids is None:
+            return self.group.offset_fetch(client, message)
+        denied = self._denied(message.partitions, message.topic_ids)
+        left = tuple(partition for partition in message.partitions if partition not in denied)
+        answer = self.group.offset_fetch(client, replace(message, partitions=left))
+        refused = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
+        return replace(answer, offsets=(*answer.offsets, *refused))
 
     def _metadata(self, _broker: int, _client: int, message: Request, reply: Reply) -> None:
         assert isinstance(message, MetadataRequest)
@@ -277,7 +342,7 @@ class Brokers:
         return TopicMetadata(
             error=ErrorCode.none,
             name=name,
-            topic_id=topic_id(name),
+            topic_id=self._id(name),
             partitions=tuple(
                 PartitionMetadata(
                     error=(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     ErrorCode,
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -20,16 +22,26 @@ from asyncrevoke.testing.simulation.group import (
     ON_COMMIT,
     GroupMember,
     GroupMembers,
+    GroupOffsets,
     GroupState,
+    StoredGroup,
 )
 from asyncrevoke.testing.simulation.running_group import RunningGroup, refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from asyncrevoke.model import GroupMetadata
 
 
 class GroupCoordinator(RunningGroup):
     """Answers everything that is sent about the group."""
+
+    def consumer_heartbeat(
+        self, _client: int, _request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """As a coordinator that has only the classic protocol."""
+        return ConsumerGroupHeartbeatResponse(error=ErrorCode.unsupported_version)
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -81,13 +93,17 @@ class GroupCoordinator(RunningGroup):
 
     def unload(self) -> None:
         """The broker is no longer the coordinator: whoever waits is told so."""
+        self.end(ErrorCode.not_coordinator)
+
+    def end(self, error: ErrorCode) -> None:
+        """Whoever waits is told this, and nothing happens any more."""
         for member in self.members.values():
             if member.join is not None:
                 answer, member.join = member.join, None
-                answer(refused(ErrorCode.not_coordinator, member.member_id))
+                answer(refused(error, member.member_id))
             if member.sync is not None:
                 answer, member.sync = member.sync, None
-                answer(SyncGroupResponse(error=ErrorCode.not_coordinator))
+                answer(SyncGroupResponse(error=error))
         self._forget()
 
     def crash(self) -> None:
@@ -133,3 +149,28 @@ class GroupCoordinator(RunningGroup):
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.previous_state = GroupState.EMPTY
         self.events.stable(self.generation, {m.client: m.assignment for m in self.members.values()})
+
+    # --- becoming a classic group ----------------------------------------------------------------
+
+    @property
+    def stored_offsets(self) -> GroupOffsets:
+        """Where the offsets are."""
+        return self._offsets
+
+    def adopt(self, generation: int, members: Iterable[GroupMember]) -> None:
+        """Become a group of these members with these assignments, which rebalances at once."""
+        self._forget()
+        self._group = GroupMembers()
+        self.pending_sync = {}
+        self._new_member_added = False
+        self.generation, self.protocol = generation, None
+        self.previous_state = GroupState.EMPTY
+        for member in members:
+            self._group.add(member)
+            self._arm_session(member, member.session_timeout)
+        if not self.members:
+            self.state, self.stored = GroupState.EMPTY, StoredGroup(generation)
+            return
+        self.state, self.protocol = GroupState.STABLE, self._group.select_protocol()
+        self.stored = self._snapshot({m.member_id: m.assignment for m in self.members.values()})
+        self._prepare()

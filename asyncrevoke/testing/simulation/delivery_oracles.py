@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.log import PartitionLog
 
 
+CONVERTED = "the group was converted while partitions were on their way"
+
+
 class _Progress:
     """One partition: who was given which record, who has worked on it, and what is missing."""
 
@@ -52,6 +55,10 @@ class DeliveryOracles:
         self._repeats: dict[TopicPartition, str] = {}
         # What each client was last told to be done beyond the committed offset.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
+        # Of which topic's partition the records of a client's ledger are.
+        self._ledgers: dict[tuple[int, int], _Progress] = {}
+        # Commits of former owners may have rewound these behind the backs of the present ones.
+        self._contested: set[TopicPartition] = set()
 
     # --- poll results ----------------------------------------------------------------------------
 
@@ -101,9 +108,14 @@ class DeliveryOracles:
                 "I7",
                 f"client {client} got {name(partition)} again before it was reported as lost",
             )
+        if holding.former:
+            for record in records:
+                self._ledgers.setdefault((client, record.ledger_id), _Progress())
+            return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
         progress = self._of(partition)
+        self._ledgers[client, records[0].ledger_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
             progress.deliveries[record.offset] = (*before, client)
@@ -157,7 +169,11 @@ class DeliveryOracles:
         others = self._books.holders.get(partition, ())
         if len(others) < 2 or not self._may_commit(view):
             return
+        if any(other.held[partition].overlooked for other in others):
+            return
         for other in others:
+            if other.held[partition].former:
+                continue
             if other is not view and other.member.alive and self._may_commit(other):
                 raise Violation(
                     "I8",
@@ -184,6 +200,8 @@ class DeliveryOracles:
         """Records after ``offset`` were given up unstarted: they may be delivered again."""
         holding = view.held.get(partition)
         if holding is not None and holding.next is not None and holding.next > offset + 1:
+            if holding.former:
+                return
             progress = self._of(partition)
             for given in range(offset + 1, holding.next):
                 if given in progress.deliveries and given not in holding.covered:
@@ -201,13 +219,28 @@ class DeliveryOracles:
             if holding is not None and (holding.next is None or holding.next < offset):
                 holding.may_jump_to = offset
 
+    def deleted(self, topic: str) -> None:
+        """A topic is deleted: what is done of it counts for nothing any more."""
+        for partition in [tp for tp in self._progress if tp.topic == topic]:
+            del self._progress[partition]
+            self._rewound.pop(partition, None)
+            self._repeats.pop(partition, None)
+            self._contested.discard(partition)
+        for key in [key for key in self._told if key[1].topic == topic]:
+            del self._told[key]
+
+    def contested(self, partition: TopicPartition) -> None:
+        """Two members have it, and neither can know of the other: both may commit."""
+        self._contested.add(partition)
+        self._repeats[partition] = CONVERTED
+
     # --- records ---------------------------------------------------------------------------------
 
     def done(self, view: View, record: Record) -> None:
         """An application has worked on a record."""
         books, client = self._books, view.member.client
         partition = record.topic_partition
-        progress = self._of(partition)
+        progress = self._ledgers[client, record.ledger_id]
         first = progress.done.get(record.offset)
         if first is None:
             progress.done[record.offset] = client
@@ -220,7 +253,7 @@ class DeliveryOracles:
             raise Violation(
                 "I11",
                 f"{name(partition)} offset {record.offset} was worked on by client {first}, and "
-                f"again by client {client}; delivered to {progress.deliveries[record.offset]}",
+                f"again by client {client}; delivered to {progress.deliveries.get(record.offset)}",
             )
         books.duplicates[cause] += 1
 
@@ -231,6 +264,12 @@ class DeliveryOracles:
     ) -> None:
         """The coordinator has stored an offset."""
         books, client = self._books, view.member.client
+        if partition in view.held and view.held[partition].former:
+            raise Violation(
+                "I20",
+                f"client {client} has committed {name(partition)}, of a topic that was deleted, "
+                "for another one of its name",
+            )
         progress = self._of(partition)
         log = books.brokers.log(partition)
         assert log is not None
@@ -249,6 +288,8 @@ class DeliveryOracles:
                     f"in which {offset} is done, and it is not",
                 )
         if old is not None and new.offset < old:
+            if partition in self._contested:
+                return
             if not books.network.processing_ghost:
                 raise Violation(
                     "I4",
@@ -302,6 +343,8 @@ class DeliveryOracles:
         """A partition was given back in good order."""
         manual = view.member.config.commit_mode == "manual"
         offsets = self._books.brokers.group.offsets
+        if holding.former:
+            return
         if holding.from_reset and not manual and partition not in offsets:
             raise Violation(
                 "I17",
@@ -326,7 +369,9 @@ class DeliveryOracles:
                 continue
             stored = self._books.brokers.group.offsets.get(partition)
             rewound = partition in self._rewound and not released
-            if stored is None or (log.offsets[-1] >= stored.offset and not rewound):
+            contested = stored is not None and partition in self._contested
+            behind = stored is None or log.offsets[-1] >= stored.offset
+            if behind and not rewound and not contested:
                 committed = "nothing" if stored is None else stored.offset
                 found.append(
                     f"{name(partition)}: the log ends at {log.end}, {committed} is committed, "

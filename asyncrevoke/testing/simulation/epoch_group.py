@@ -9,7 +9,6 @@ Everything is in the log before it is answered, so that a coordinator that is lo
 
 from __future__ import annotations
 
-import enum
 import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,7 +25,12 @@ from asyncrevoke.protocol.messages import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    TopicIdPartitions,
+)
+from asyncrevoke.testing.simulation.epoch_member import (
+    EpochMember,
+    MemberState,
+    by_id,
+    by_key,
 )
 from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupOffsets, GroupState
 
@@ -34,68 +38,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
-    from asyncrevoke.testing.simulation.clock import Alarm, Clock
+    from asyncrevoke.testing.simulation.clock import Clock
 
 _HEARTBEAT_INTERVAL = 1.0
 
 
-class MemberState(enum.Enum):
-    """How far a member is on its way to the target."""
-
-    STABLE = "Stable"
-    UNREVOKED = "UnrevokedPartitions"
-    UNRELEASED = "UnreleasedPartitions"
-
-
-@dataclass(slots=True)
-class EpochMember:
-    """What the coordinator knows of one member."""
-
-    member_id: str
-    client: int
-    instance_id: str | None
-    rebalance_timeout: float = 0.0
-    topics: tuple[str, ...] = ()
-    regex: str = ""
-    epoch: int = 0
-    previous_epoch: int = 0
-    state: MemberState = MemberState.STABLE
-    assigned: frozenset[TopicPartition] = frozenset()
-    pending: frozenset[TopicPartition] = frozenset()
-    session: Alarm | None = None
-    rebalance: Alarm | None = None
-
-    @property
-    def waits_for(self) -> str:
-        """For reports."""
-        return f"{self.state.value} at epoch {self.epoch}, pending {sorted(self.pending)}"
-
-
-def topic_id(name: str) -> bytes:
-    """The id of a simulated topic."""
-    return name.encode().ljust(16, b"\0")[:16]
-
-
-def by_name(partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
-    """Partitions of simulated topics."""
-    return frozenset(
-        TopicPartition(id_.rstrip(b"\0").decode(), number)
-        for id_, numbers in partitions
-        for number in numbers
-    )
-
-
-def _by_id(partitions: frozenset[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
-    topics: dict[bytes, list[int]] = {}
-    for name, number in sorted(partitions):
-        topics.setdefault(topic_id(name), []).append(number)
-    return tuple((id_, tuple(numbers)) for id_, numbers in topics.items())
-
-
 @dataclass
 class EpochGroup:
-    """One group. ``partitions(topic)`` says how many there are; ``lenient`` accepts commits of
-    older epochs for partitions that have been the member's since (KIP-1251)."""
+    """One group. ``partitions(topic)`` says how many there are, and ``key(topic)`` which topic of
+    that name; ``lenient`` accepts commits of older epochs for partitions that have been the
+    member's since (KIP-1251). ``on_removed(member)`` may take the group over."""
 
     clock: Clock
     partitions: Callable[[str], int]
@@ -103,6 +55,8 @@ class EpochGroup:
     assignment_interval: float = 0.0
     lenient: bool = False
     events: CoordinatorEvents = field(default_factory=CoordinatorEvents)
+    key: Callable[[str], str] = str
+    on_removed: Callable[[EpochMember], None] = lambda _member: None
 
     def __post_init__(self) -> None:
         self.members: dict[str, EpochMember] = {}
@@ -113,12 +67,27 @@ class EpochGroup:
         self._target_epoch = 0
         self._target: dict[str, frozenset[TopicPartition]] = {}
         self._assigned_at = float("-inf")
-        self._assigned_by: dict[str, int] = {}
+        # By topic, its key and the number of its partitions.
+        self._assigned_by: dict[str, tuple[str, int]] = {}
         # Whose client has what, and whatever it has to give up.
         self._owners: dict[TopicPartition, int] = {}
         # Since which epoch of its member a partition is what it is.
         self._since: dict[TopicPartition, int] = {}
         self._offsets = GroupOffsets()
+
+    @property
+    def owners(self) -> dict[TopicPartition, int]:
+        """Whose client has what, and whatever it has to give up."""
+        return self._owners
+
+    @property
+    def target_epoch(self) -> int:
+        """The epoch of the newest target assignment."""
+        return self._target_epoch
+
+    def target(self, member: EpochMember) -> frozenset[TopicPartition]:
+        """What the newest target assignment gives a member."""
+        return self._target.get(member.member_id, frozenset())
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -138,7 +107,7 @@ class EpochGroup:
 
     # --- heartbeats ------------------------------------------------------------------------------
 
-    def heartbeat(
+    def consumer_heartbeat(
         self, client: int, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
         """Answer a heartbeat."""
@@ -150,14 +119,13 @@ class EpochGroup:
         topics = member.topics if request.topics is None else request.topics
         if request.rebalance_timeout is not None:
             member.rebalance_timeout = request.rebalance_timeout
-        regex = member.regex if request.regex is None else request.regex
-        if (topics, regex) != (member.topics, member.regex) or self._topics_have_grown():
-            member.topics, member.regex = topics, regex
-            self._bump()
-        self._assign()
         before = member.assigned
-        self._reconcile(member, request)
-        self._arm_session(member)
+        self.advance(
+            member,
+            topics,
+            member.regex if request.regex is None else request.regex,
+            None if request.owned is None else by_key(request.owned),
+        )
         full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout is not None
             and request.topics is not None
@@ -169,8 +137,23 @@ class EpochGroup:
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval=_HEARTBEAT_INTERVAL,
-            assignment=_by_id(member.assigned) if changed else None,
+            assignment=by_id(member.assigned) if changed else None,
         )
+
+    def advance(
+        self,
+        member: EpochMember,
+        topics: tuple[str, ...],
+        regex: str,
+        owned: frozenset[TopicPartition] | None,
+    ) -> None:
+        """A member says what it subscribes to, and maybe what it owns: one step to the target."""
+        if (topics, regex) != (member.topics, member.regex) or self._topics_have_changed():
+            member.topics, member.regex = topics, regex
+            self._bump()
+        self._assign()
+        self._reconcile(member, owned)
+        self.arm_session(member)
 
     def _find(self, client: int, request: ConsumerGroupHeartbeatRequest) -> EpochMember | ErrorCode:
         joins = request.member_epoch == JOIN_EPOCH
@@ -179,16 +162,14 @@ class EpochGroup:
             if isinstance(found, ErrorCode):
                 return found
             if found is not None and joins:
-                return self._replace(found, client, request.member_id)
+                return self.replace(found, client, request.member_id)
             member = found
         else:
             member = self.members.get(request.member_id)
         if member is None:
             if not joins:
                 return ErrorCode.unknown_member_id
-            member = EpochMember(request.member_id, client, request.group_instance_id)
-            self.members[request.member_id] = member
-            self._bump()
+            member = self.add(request.member_id, client, request.group_instance_id)
         elif not joins and not self._is_valid(member, request):
             return ErrorCode.fenced_member_epoch
         return member
@@ -198,14 +179,21 @@ class EpochGroup:
     ) -> EpochMember | ErrorCode | None:
         for member in self.members.values():
             if member.instance_id == request.group_instance_id:
-                if joins and member.epoch != LEAVE_STATIC_EPOCH:
+                if joins and member.epoch != LEAVE_STATIC_EPOCH and not member.is_classic:
                     return ErrorCode.unreleased_instance_id
                 if not joins and member.member_id != request.member_id:
                     return ErrorCode.fenced_instance_id
                 return member
         return None
 
-    def _replace(self, member: EpochMember, client: int, member_id: str) -> EpochMember:
+    def add(self, member_id: str, client: int, instance_id: str | None) -> EpochMember:
+        """A new member joins."""
+        member = self.members[member_id] = EpochMember(member_id, client, instance_id)
+        self._bump()
+        return member
+
+    def replace(self, member: EpochMember, client: int, member_id: str) -> EpochMember:
+        """A static member is back, and has what its former self had."""
         former, old = member.member_id, member.client
         self.members = {
             member_id if known == former else known: other for known, other in self.members.items()
@@ -214,6 +202,8 @@ class EpochGroup:
             self._target[member_id] = self._target.pop(former)
         member.member_id, member.client = member_id, client
         member.epoch = member.previous_epoch = 0
+        member.protocols, member.session_timeout = (), None
+        member.cancel()
         self._owners |= dict.fromkeys(sorted(member.assigned | member.pending), client)
         self.events.member_replaced(old, client)
         return member
@@ -227,7 +217,7 @@ class EpochGroup:
             request.member_epoch == member.previous_epoch
             and request.member_epoch < member.epoch
             and request.owned is not None
-            and by_name(request.owned) <= member.assigned
+            and by_key(request.owned) <= member.assigned
         )
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
@@ -240,7 +230,7 @@ class EpochGroup:
         if member is None:
             return ConsumerGroupHeartbeatResponse(error=ErrorCode.unknown_member_id)
         if request.member_epoch == LEAVE_EPOCH:
-            self._remove(member)
+            self.remove(member)
         else:
             member.epoch = LEAVE_STATIC_EPOCH
             before, member.pending = member.assigned | member.pending, frozenset()
@@ -257,8 +247,11 @@ class EpochGroup:
     def _bump(self) -> None:
         self.generation += 1
 
-    def _topics_have_grown(self) -> bool:
-        return any(self.partitions(topic) != count for topic, count in self._assigned_by.items())
+    def _topics_have_changed(self) -> bool:
+        return any(self._look_up(topic) != known for topic, known in self._assigned_by.items())
+
+    def _look_up(self, topic: str) -> tuple[str, int]:
+        return self.key(topic), self.partitions(topic)
 
     def _assign(self) -> None:
         """Make a new target, as sticky as it can be, if it is due."""
@@ -277,10 +270,10 @@ class EpochGroup:
     def _plan(self) -> dict[str, frozenset[TopicPartition]]:
         members = list(self.members.values())
         topics = sorted({topic for member in members for topic in self._subscribed(member)})
-        self._assigned_by = {topic: self.partitions(topic) for topic in topics}
+        self._assigned_by = {topic: self._look_up(topic) for topic in topics}
         had = {tp: id_ for id_, theirs in self._target.items() for tp in theirs}
         plan: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self.members}
-        for topic, count in self._assigned_by.items():
+        for topic, (key, count) in self._assigned_by.items():
             readers = [m.member_id for m in members if topic in self._subscribed(m)]
             # Each reader's load as it was when it was last looked at: it can only have grown.
             loads = [(len(plan[reader]), place) for place, reader in enumerate(readers)]
@@ -288,7 +281,7 @@ class EpochGroup:
             of_topic = dict.fromkeys(readers, 0)
             most = -(-count // len(readers))
             for number in range(count):
-                partition = TopicPartition(topic, number)
+                partition = TopicPartition(key, number)
                 chosen = had.get(partition, "")
                 if of_topic.get(chosen, most) >= most:
                     while (load := len(plan[readers[loads[0][1]]])) > loads[0][0]:
@@ -298,8 +291,7 @@ class EpochGroup:
                 plan[chosen].add(partition)
         return {member_id: frozenset(given) for member_id, given in plan.items()}
 
-    def _reconcile(self, member: EpochMember, request: ConsumerGroupHeartbeatRequest) -> None:
-        owned = None if request.owned is None else by_name(request.owned)
+    def _reconcile(self, member: EpochMember, owned: frozenset[TopicPartition] | None) -> None:
         match member.state:
             case MemberState.STABLE:
                 if member.epoch != self._target_epoch:
@@ -332,11 +324,8 @@ class EpochGroup:
             self._since |= dict.fromkeys(free, epoch)
         if epoch != member.epoch:
             member.previous_epoch, member.epoch = member.epoch, epoch
-        if member.state is MemberState.UNREVOKED and was != (
-            member.state,
-            member.epoch,
-            member.pending,
-        ):
+        is_new = was != (member.state, member.epoch, member.pending)
+        if member.state is MemberState.UNREVOKED and is_new and not member.is_classic:
             self._arm_rebalance(member)
         self._tell(member, before)
 
@@ -349,11 +338,13 @@ class EpochGroup:
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def _arm_session(self, member: EpochMember) -> None:
+    def arm_session(self, member: EpochMember) -> None:
+        """It has been heard of."""
         if member.session is not None:
             member.session.cancel()
+        timeout = self.session_timeout if member.session_timeout is None else member.session_timeout
         member.session = self.clock.after(
-            self.session_timeout, lambda: self._put_out(member, "its session expired")
+            timeout, lambda: self.put_out(member, "its session expired")
         )
 
     def _arm_rebalance(self, member: EpochMember) -> None:
@@ -366,27 +357,24 @@ class EpochGroup:
 
     def _rebalance_expired(self, member: EpochMember, epoch: int) -> None:
         if member.epoch == epoch and member.state is MemberState.UNREVOKED:
-            self._put_out(member, "it did not give up its partitions in time")
+            self.put_out(member, "it did not give up its partitions in time")
 
-    def _put_out(self, member: EpochMember, reason: str) -> None:
+    def put_out(self, member: EpochMember, reason: str) -> None:
+        """A timer of this member has run out."""
         if self.members.get(member.member_id) is member:
-            self._remove(member)
+            self.remove(member)
             self.events.member_removed(member.client, reason)
 
-    def _remove(self, member: EpochMember) -> None:
-        self._cancel(member)
+    def remove(self, member: EpochMember) -> None:
+        """A member has left, or was put out."""
+        member.cancel()
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
         before = member.assigned | member.pending
         member.assigned = member.pending = frozenset()
-        self._bump()
         self._tell(member, before)
-
-    @staticmethod
-    def _cancel(member: EpochMember) -> None:
-        for alarm in (member.session, member.rebalance):
-            if alarm is not None:
-                alarm.cancel()
+        self.on_removed(member)
+        self._bump()
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -421,13 +409,17 @@ class EpochGroup:
         if request.generation == member.epoch:
             return ErrorCode.none
         theirs = member.assigned | member.pending
+        partitions = [
+            TopicPartition(self.key(topic), number)
+            for topic, number in (e.partition for e in request.entries)
+        ]
         older = self.lenient and all(
-            entry.partition in theirs and self._since[entry.partition] <= request.generation
-            for entry in request.entries
+            partition in theirs and self._since[partition] <= request.generation
+            for partition in partitions
         )
         if older and request.generation < member.epoch:
             return ErrorCode.none
-        return ErrorCode.stale_member_epoch
+        return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
 
     def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read offsets; -1 where there is none."""
@@ -445,7 +437,7 @@ class EpochGroup:
     def unload(self) -> None:
         """The broker is no longer the coordinator; nobody waits for an answer of it."""
         for member in self.members.values():
-            self._cancel(member)
+            member.cancel()
 
     def crash(self) -> None:
         """The broker is gone."""
@@ -455,6 +447,24 @@ class EpochGroup:
         """Become what the log says: sessions and revocations have all their time anew."""
         self.events.loaded()
         for member in self.members.values():
-            self._arm_session(member)
-            if member.state is MemberState.UNREVOKED:
+            self.arm_session(member)
+            if member.state is MemberState.UNREVOKED and not member.is_classic:
                 self._arm_rebalance(member)
+
+    # --- becoming another kind of group ----------------------------------------------------------
+
+    def share_offsets(self, offsets: GroupOffsets) -> None:
+        """Offsets belong to the group, whatever kind it is."""
+        self._offsets = offsets
+
+    def adopt(self, generation: int, members: Iterable[EpochMember]) -> None:
+        """Become a group of these members, who have what they are assigned."""
+        self.members = {member.member_id: member for member in members}
+        self.generation = self._target_epoch = generation
+        self._target = {id_: member.assigned for id_, member in self.members.items()}
+        self._assigned_at = float("-inf")
+        self._assigned_by = {}
+        self._owners = {tp: m.client for m in self.members.values() for tp in sorted(m.assigned)}
+        self._since = dict.fromkeys(self._owners, generation)
+        for member in self.members.values():
+            self.arm_session(member)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
 from asyncrevoke.testing.simulation.application import Application, Pace
 from asyncrevoke.testing.simulation.network import Fate
-from asyncrevoke.testing.simulation.schedule import Kind, draw_shape
+from asyncrevoke.testing.simulation.schedule import Kind, Protocol, draw_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.schedule import Incident
     from asyncrevoke.testing.simulation.world import World
 
+_OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)
 _FATES = (Fate.LOST_BEFORE, Fate.LOST_AFTER, Fate.LATE)
 
 
@@ -30,6 +31,7 @@ class Faults:
             Kind.STOP: self._stop,
             Kind.LEAVE: self._leave,
             Kind.REPLACE: self._replace,
+            Kind.SWITCH: self._switch,
             Kind.SUBSCRIBE: self._subscribe,
             Kind.COMMIT: self._commit,
             Kind.CANCEL: self._cancel,
@@ -52,6 +54,8 @@ class Faults:
                 self._add_partitions(incident)
             case Kind.RETENTION:
                 self._delete_oldest(incident)
+            case Kind.RECREATE:
+                self._recreate(incident)
             case Kind.MOVE:
                 self._disturb_brokers(incident.amount + 0.5)
                 self._world.brokers.move_coordinator(0.1 + incident.amount)
@@ -104,7 +108,7 @@ class Faults:
         application.stop()
         world.books.note(application.member.client, "is being replaced")
 
-    def _return(self, application: Application) -> None:
+    def _return(self, application: Application, protocol: Protocol | None = None) -> None:
         if self._world.closing:
             return
         self._world.join(
@@ -112,10 +116,18 @@ class Faults:
             application.pace,
             self._world.schedule.later_assignors,
             application.member.config.group_instance_id,
+            protocol,
         )
 
+    def _switch(self, _incident: Incident, application: Application) -> None:
+        was_classic = application.member.config.group_protocol == "classic"
+        protocol = self._rng.choice(_OTHERS) if was_classic else Protocol.CLASSIC
+        application.on_closed = lambda: self._return(application, protocol)
+        application.stop()
+        self._world.books.note(application.member.client, f"is to come back as {protocol.value}")
+
     def _subscribe(self, incident: Incident, application: Application) -> None:
-        names = tuple(self._world.brokers.topics)
+        names = self._world.topics()
         if len(names) > 1:
             some = names[incident.target % len(names) :][:1]
             application.subscribe(some)
@@ -137,11 +149,25 @@ class Faults:
     def _add_partitions(self, incident: Incident) -> None:
         brokers = self._world.brokers
         names = sorted(brokers.topics)
-        chosen = names[incident.target % len(names)]
-        brokers.create_topic(chosen, len(brokers.topics[chosen]) + 1 + incident.target % 2)
+        if names:
+            chosen = names[incident.target % len(names)]
+            brokers.create_topic(chosen, len(brokers.topics[chosen]) + 1 + incident.target % 2)
+
+    def _recreate(self, incident: Incident) -> None:
+        world, names = self._world, sorted(self._world.brokers.topics)
+        if names:
+            chosen = names[incident.target % len(names)]
+            partitions = len(world.brokers.topics[chosen])
+            world.judge.deleted(chosen)
+            world.brokers.delete_topic(chosen)
+            world.clock.after(
+                incident.amount, lambda: world.brokers.create_topic(chosen, partitions)
+            )
 
     def _delete_oldest(self, incident: Incident) -> None:
         partitions = self._world.brokers.partitions()
+        if not partitions:
+            return
         partition = partitions[incident.target % len(partitions)]
         log = self._world.brokers.log(partition)
         if log is not None:
@@ -153,10 +179,13 @@ class Faults:
 
     def _disturb_brokers(self, seconds: float) -> None:
         books = self._world.books
+        for view in books.views.values():
+            view.kept = False
         books.disturbed_until = max(books.disturbed_until, self._world.clock.now + seconds)
 
     def _disturb(self, application: Application, seconds: float) -> None:
         books, client = self._world.books, application.member.client
+        books.views[client].kept = False
         until = self._world.clock.now + seconds
         books.client_disturbed_until[client] = max(
             books.client_disturbed_until.get(client, 0.0), until
@@ -170,7 +199,9 @@ class Faults:
         client = application.member.client
         frozen = self._world.books.client_frozen
         frozen[client] = frozen.get(client, 0.0) + incident.amount
+        kept = self._world.judge.is_kept(application.member)
         self._disturb(application, incident.amount)
+        self._world.books.views[client].kept = kept
         application.member.freeze(incident.amount)
 
     def _jump(self, incident: Incident, application: Application) -> None:

@@ -128,6 +128,10 @@ class CoordinatorEvents:
     def owned(self, owners: dict[TopicPartition, int]) -> None:
         """A coordinator that assigns has changed who has which partition."""
 
+    def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
+        """The group has become of another kind; ``owners`` by client, as far as the coordinator
+        knows. Members in ``behind`` had not reached its epoch, and are no valid ones now."""
+
     def loaded(self) -> None:
         """A coordinator was loaded."""
 

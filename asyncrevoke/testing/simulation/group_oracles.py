@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Emit, Failed, Notify, NotifyKind, Replied, Send
+from asyncrevoke.core.effects import Emit, Failed, Notify, NotifyKind, Replied, Send, StoodIn
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -17,6 +18,7 @@ from asyncrevoke.protocol.messages import (
     JoinGroupResponse,
     LeaveGroupRequest,
     ListOffsetsResponse,
+    MetadataResponse,
     OffsetCommitRequest,
     OffsetFetchResponse,
     Request,
@@ -25,12 +27,12 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
-from asyncrevoke.testing.simulation.epoch_group import by_name
+from asyncrevoke.testing.simulation.delivery_oracles import CONVERTED
+from asyncrevoke.testing.simulation.epoch_member import topic_id
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 from asyncrevoke.testing.simulation.staging_oracle import StagingOracle
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import TopicPartition
     from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
     from asyncrevoke.testing.simulation.group import Protocols
 
@@ -95,16 +97,18 @@ class GroupOracles:
                     f"{sorted(view.held)}",
                 )
         elif message.owned is not None:
-            self._owns(view, by_name(message.owned), full=message.rebalance_timeout is not None)
+            owned = self._books.brokers.by_name(message.owned)
+            self._owns(view, owned, full=message.rebalance_timeout is not None)
 
     def _owns(self, view: View, owned: frozenset[TopicPartition], *, full: bool) -> None:
         client = view.member.client
-        if view.held.keys() - owned:
+        held = {tp: holding for tp, holding in view.held.items() if not holding.former}
+        if held.keys() - owned:
             raise Violation(
                 "I10",
-                f"client {client} says that it owns {sorted(owned)}, and has {sorted(view.held)}",
+                f"client {client} says that it owns {sorted(owned)}, and has {sorted(held)}",
             )
-        draining = sorted(tp for tp, h in view.held.items() if h.revoking_since is not None)
+        draining = sorted(tp for tp, h in held.items() if h.revoking_since is not None)
         if draining and not full:
             raise Violation(
                 "I10", f"client {client} acknowledges before it has released {draining}"
@@ -123,7 +127,16 @@ class GroupOracles:
                 "I13", f"client {client} sends a second OffsetCommit while one is in flight"
             )
         view.commit = request_id
+        ids = message.topic_ids or {}
         for entry in message.entries:
+            holding = view.held.get(entry.partition)
+            topic = entry.partition.topic
+            if holding is not None and holding.former and ids.get(topic) == self._id(topic):
+                raise Violation(
+                    "I20",
+                    f"client {client} commits {name(entry.partition)}, of a topic that was "
+                    "deleted, for another one of its name",
+                )
             if entry.partition not in view.held:
                 raise Violation(
                     "I3", f"client {client} commits {name(entry.partition)}, which it has not"
@@ -136,11 +149,12 @@ class GroupOracles:
             return
         subscription = decode_subscription(message.protocols[0][1])
         owned = frozenset(subscription.owned)
-        if not view.eager and view.held.keys() - owned:
+        held = {tp for tp, holding in view.held.items() if not holding.former}
+        if not view.eager and held - owned:
             raise Violation(
                 "I10",
                 f"client {client} joins and lists {sorted(owned)} as owned, "
-                f"but still has {sorted(view.held)}",
+                f"but still has {sorted(held)}",
             )
         if view.eager and (view.held or owned):
             raise Violation(
@@ -191,6 +205,13 @@ class GroupOracles:
             case SyncGroupResponse(error=ErrorCode.none) if current_sync:
                 view.confirmed_at = sent_at
                 self._synced(view, frozenset(decode_assignment(message.assignment)[0]))
+            case MetadataResponse():
+                for topic in message.topics:
+                    former = view.topic_ids.get(topic.name, topic.topic_id)
+                    if former != topic.topic_id:
+                        view.gone_at[topic.name] = self._books.clock.now
+                    if any(topic.topic_id):
+                        view.topic_ids[topic.name] = topic.topic_id
             case OffsetFetchResponse(error=ErrorCode.none):
                 for fetched in message.offsets:
                     self._offset_fetched(view, fetched)
@@ -235,6 +256,13 @@ class GroupOracles:
                 if holding.revoking_since is None:
                     holding.revoking_since = self._books.clock.now
 
+    def stood_in(self, view: View, event: StoodIn) -> None:
+        """A frozen member runs again, and is about to learn what its thread was answered."""
+        request = view.standbys.get(event.standby_id)
+        if isinstance(request, HeartbeatRequest) and not isinstance(event.reply, Failed):
+            ahead = view.member.now - self._books.clock.now
+            self._heartbeat_answered(view, event.sent_at - ahead, request, event.reply)
+
     def _epoch_answered(
         self,
         view: View,
@@ -252,7 +280,7 @@ class GroupOracles:
             self._joined_again(view.member.client, sent_at)
         if answer.assignment is None:
             return
-        view.granted = by_name(answer.assignment)
+        view.granted = self._books.brokers.by_name(answer.assignment)
         for partition, holding in view.held.items():
             if partition not in view.granted and holding.revoking_since is None:
                 holding.revoking_since = self._books.clock.now
@@ -284,6 +312,9 @@ class GroupOracles:
                 if partition in view.held:
                     raise Violation("I12", f"client {client}: {name(partition)} is assigned twice")
                 found = view.held[partition] = Holding(books.clock.now, partition in view.unset)
+                # Of the topic that it knows of, which may be another one by now.
+                current = self._id(partition.topic)
+                found.former = view.topic_ids.get(partition.topic, current) != current
                 books.holders.setdefault(partition, []).append(view)
                 self._deliveries.assigned(view, partition, found)
             elif notice.kind is NotifyKind.REVOKED:
@@ -304,6 +335,8 @@ class GroupOracles:
 
     def _released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         self._deliveries.released(view, partition, holding)
+        if holding.former:
+            return
         if not view.closing and not view.eager and partition not in view.granted:
             self._owed.setdefault(view.member.client, {})[partition] = None
 
@@ -322,6 +355,12 @@ class GroupOracles:
             and (books.clock.now >= view.closing_since + config.close_timeout - 0.001)
         ):
             cause = "closing took longer than close_timeout"
+        gone_now = view.gone_at.get(partition.topic) == books.clock.now
+        former = gone_now if holding is None else holding.former
+        if cause is None and former:
+            # Nobody else can have anything of it.
+            books.counts["lost with their topics"] += 1
+            return
         if cause is None:
             raise Violation(
                 "undue loss",
@@ -390,9 +429,10 @@ class GroupOracles:
 
     def commit_accepted(self, view: View, partition: TopicPartition) -> None:
         """The coordinator has stored an offset."""
-        owner = self._assigned.get(partition)
+        owner = self._assigned.get(self._key(partition))
         client = view.member.client
-        if owner not in (None, client):
+        overlooked = partition in view.held and view.held[partition].overlooked
+        if owner not in (None, client) and not overlooked:
             raise Violation(
                 "I3",
                 f"client {client} has committed {name(partition)}, assigned to client {owner}",
@@ -408,6 +448,42 @@ class GroupOracles:
             if client == old:
                 self._assigned[partition] = new
 
+    def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
+        """The group has become of another kind: what its coordinator does not know to be somebody's
+        it gives away, and members in ``behind`` are no valid ones."""
+        books = self._books
+        books.counts["conversions"] += 1
+        self._assigned = owners
+        for view in books.views.values():
+            client = view.member.client
+            view.kept = False
+            if client in behind:
+                self._judged(client, CONVERTED)
+                books.excuse(client, CONVERTED)
+            for partition, holding in view.held.items():
+                if owners.get(self._key(partition)) != client and view.member.alive:
+                    holding.overlooked = True
+                    books.counts["overlooked by a conversion"] += 1
+                    books.excuse(client, CONVERTED)
+                    self._deliveries.contested(partition)
+
+    def deleted(self, topic: str) -> None:
+        """A topic is deleted: what members have of it is nothing any more."""
+        for view in self._books.views.values():
+            for partition, holding in view.held.items():
+                holding.former = holding.former or partition.topic == topic
+            view.granted = frozenset(tp for tp in view.granted if tp.topic != topic)
+            view.unset -= {tp for tp in view.unset if tp.topic == topic}
+        for owed in self._owed.values():
+            for partition in [tp for tp in owed if tp.topic == topic]:
+                del owed[partition]
+
+    def _id(self, topic: str) -> bytes:
+        return topic_id(self._books.brokers.key(topic))
+
+    def _key(self, partition: TopicPartition) -> TopicPartition:
+        return TopicPartition(self._books.brokers.key(partition.topic), partition.partition)
+
     def owned(self, owners: dict[TopicPartition, int]) -> None:
         """A coordinator that assigns has changed who has which partition."""
         self._assigned = owners
@@ -417,12 +493,13 @@ class GroupOracles:
         self._assigned = {}
         for client, data in assignments.items():
             for partition in decode_assignment(data)[0]:
-                other = self._assigned.get(partition)
+                key = self._key(partition)
+                other = self._assigned.get(key)
                 if other is not None:
                     raise Violation(
                         "I8", f"{name(partition)} is assigned to clients {other} and {client}"
                     )
-                self._assigned[partition] = client
+                self._assigned[key] = client
 
     def removed(self, client: int, reason: str) -> None:
         """The coordinator has put a member out."""
@@ -432,6 +509,12 @@ class GroupOracles:
         if view is None or not view.member.alive:
             return
         config = view.member.config
+        if view.kept and view.member.frozen and reason == "its session expired":
+            raise Violation(
+                "standby",
+                f"client {client} was put out of the group ({reason}), and has a thread that "
+                "keeps its membership while it is frozen",
+            )
         if not self._books.disturbed(client, config.session_timeout + config.rebalance_timeout):
             raise Violation(
                 "undue removal",
@@ -441,6 +524,7 @@ class GroupOracles:
 
     def processed_late(self, client: int, message: Request) -> None:
         """A broker has processed what a member sent over a connection that it has given up."""
+        self._books.views[client].kept = False
         if isinstance(message, JoinGroupRequest):
             # The group may have moved on with a member that knows nothing of it.
             self._judged(client, "a JoinGroup was processed after a later one")

@@ -14,6 +14,8 @@ from asyncrevoke.core.effects import (
     Replied,
     Send,
     SetTimer,
+    Standby,
+    StoodIn,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.simulation.application import Witness
@@ -55,6 +57,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
                 self.books.note(member.client, event)
             self.group.answered(self._view(member), event)
+        elif isinstance(event, StoodIn):
+            self.books.note(member.client, event)
+            self.books.counts["heartbeats of threads"] += 1
+            self.group.stood_in(self._view(member), event)
 
     def effect(self, member: Member, effect: Effect) -> None:
         """An effect leaves a core."""
@@ -65,6 +71,9 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 self.group.sent(view, effect)
                 if type(effect.message).__name__ != "FetchRequest":
                     self.books.note(member.client, effect)
+            case Standby(standby_id=standby_id, message=message):
+                if message is not None:
+                    view.standbys[standby_id] = message
             case Notify():
                 self.books.note(member.client, effect)
                 self.group.notified(view, effect)
@@ -88,6 +97,21 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def settled(self, member: Member) -> None:
         """A call into a core has ended."""
         self.group.settled(self._view(member))
+
+    def is_kept(self, member: Member) -> bool:
+        """Whether the thread of a member that is about to be frozen has to keep its membership:
+        it is a settled one, and nothing else goes wrong."""
+        books, view = self.books, self._view(member)
+        # A lost answer may have moved its epoch on; and a group goes on without a static member.
+        certain = member.config.group_protocol == "classic" or not books.lossy
+        settled = view.join is None and view.sync is None and bool(view.held) and not view.closing
+        return (
+            member.thread is not None
+            and member.config.group_instance_id is None
+            and settled
+            and certain
+            and not books.disturbed(member.client, 20.0)
+        )
 
     # --- the application -------------------------------------------------------------------------
 
@@ -183,6 +207,16 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """A generation has its assignment."""
         self.books.note(-1, ("stable", generation, tuple(assignments)))
         self.group.stable(assignments)
+
+    def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
+        """The group has become of another kind."""
+        self.books.note(-1, ("converted", behind))
+        self.group.converted(owners, behind)
+
+    def deleted(self, topic: str) -> None:
+        """A topic is about to be deleted; another one of the name will have nothing of it."""
+        self.deliveries.deleted(topic)
+        self.group.deleted(topic)
 
     def owned(self, owners: dict[TopicPartition, int]) -> None:
         """A coordinator that assigns has changed who has which partition."""

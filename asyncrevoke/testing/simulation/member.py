@@ -26,6 +26,7 @@ from asyncrevoke.core.effects import (
     TimerFired,
     WakePoller,
 )
+from asyncrevoke.testing.simulation.heartbeat_thread import HeartbeatThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,7 +63,12 @@ class Health:
 
 
 class Member:
-    """``client`` is its number in the simulation: a member that comes back is a new one."""
+    """``client`` is its number in the simulation: a member that comes back is a new one.
+
+    ``beside``: whether its connections are those of a thread beside the event loop.
+    """
+
+    beside = False
 
     def __init__(
         self,
@@ -73,6 +79,8 @@ class Member:
         rng: Random,
         config: ConsumerConfig,
         core: ConsumerCore,
+        *,
+        has_thread: bool = False,
     ) -> None:
         self.client = client
         self.config = config
@@ -90,6 +98,7 @@ class Member:
         self._frozen_until = 0.0
         self._backlog: list[Callable[[], None]] = []
         self._woken = False
+        self.thread = HeartbeatThread(clock, network, self, self.receive) if has_thread else None
 
     @property
     def now(self) -> float:
@@ -153,6 +162,9 @@ class Member:
             elif kind is Complete:
                 assert isinstance(effect, Complete)
                 self._complete(effect)
+            elif kind is Standby and self.thread is not None:
+                assert isinstance(effect, Standby)
+                self.thread.stand_by(effect)
             else:
                 assert isinstance(effect, (Notify, Emit, Standby))
         observer.settled(self)
@@ -209,6 +221,8 @@ class Member:
         """Block the event loop for a while."""
         if not self.alive:
             return
+        if self.thread is not None and not self.frozen:
+            self.thread.blocked()
         self._frozen_until = max(self._frozen_until, self._clock.now + seconds)
         self._clock.at(self._frozen_until, self._thaw)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.core.effects import (
     Channel,
@@ -67,10 +67,16 @@ class Endpoint(Protocol):
     """Who sends requests."""
 
     client: int
+    # Whether it has connections of its own beside those of the same client's event loop.
+    beside: bool
 
     def receive(self, event: Event) -> None:
         """The answer to a request."""
         ...
+
+
+# Client, broker, channel, and whether it is the client's heartbeat thread.
+_Key: TypeAlias = tuple[int, int, Channel, bool]
 
 
 class _Connection:
@@ -85,7 +91,7 @@ class _Connection:
         "waiting",
     )
 
-    def __init__(self, key: tuple[int, int, Channel]) -> None:
+    def __init__(self, key: _Key) -> None:
         self.key = key
         self.alive = True
         # How much later than its bytes a broker reads what a dead connection still holds.
@@ -136,7 +142,7 @@ class Network:
         self._clock = clock
         self._rng = rng
         self._service = service
-        self._connections: dict[tuple[int, int, Channel], _Connection] = {}
+        self._connections: dict[_Key, _Connection] = {}
         self._cuts: dict[tuple[int, int | None], float] = {}
         # Requests that were processed after the client had given up on their connection.
         self.processing_ghost = False
@@ -151,7 +157,7 @@ class Network:
             failure = Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
             clock.after(_REFUSED, lambda: endpoint.receive(failure))
             return
-        key = (endpoint.client, broker, send.channel)
+        key = (endpoint.client, broker, send.channel, endpoint.beside)
         connection = self._connections.get(key)
         latency = self._latency()
         if connection is None:
@@ -201,18 +207,18 @@ class Network:
     def reset(self, client: int, node: Node, channel: Channel) -> None:
         """A client drops one of its connections."""
         broker = self._service.resolve(node)
-        if broker is not None and (client, broker, channel) in self._connections:
-            self.disconnect(self._connections[client, broker, channel])
+        if broker is not None and (client, broker, channel, False) in self._connections:
+            self.disconnect(self._connections[client, broker, channel, False])
 
     def disconnect_client(self, client: int, broker: int | None = None) -> None:
         """Break all connections of a client, or those to one broker."""
-        for (owner, other, _), connection in tuple(self._connections.items()):
+        for (owner, other, *_), connection in tuple(self._connections.items()):
             if owner == client and (broker is None or other == broker):
                 self.disconnect(connection)
 
     def disconnect_broker(self, broker: int) -> None:
         """A broker is gone: what has not reached it never will."""
-        for (_, other, _), connection in tuple(self._connections.items()):
+        for (_, other, *_), connection in tuple(self._connections.items()):
             if other == broker:
                 for pending in connection.outstanding.values():
                     pending.fate = Fate.LOST_BEFORE
@@ -315,7 +321,7 @@ class Network:
         """What a client waits for, for people."""
         return [
             f"{type(pending.send.message).__name__} to broker {broker} on {channel.value}"
-            for (owner, broker, channel), connection in self._connections.items()
+            for (owner, broker, channel, _), connection in self._connections.items()
             if owner == client
             for pending in connection.outstanding.values()
         ]

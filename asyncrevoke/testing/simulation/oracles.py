@@ -65,6 +65,10 @@ class Holding:
     wanted_since: float | None = None
     announced: bool = False
     may_jump_to: int | None = None
+    # Its topic was deleted; one of that name may be there again.
+    former: bool = False
+    # The coordinator took it for free when it converted the group, and may have given it away.
+    overlooked: bool = False
     covered: frozenset[int] = frozenset()
 
 
@@ -88,6 +92,14 @@ class View:
     works_on: Callable[[TopicPartition], bool] = lambda _partition: False
     closing: bool = False
     closing_since: float = 0.0
+    # The ids of topics, as it was told last.
+    topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    # When it was told that a topic is gone, or another one has its name.
+    gone_at: dict[str, float] = field(default_factory=dict[str, float])
+    # What may be sent for it while it is frozen.
+    standbys: dict[int, Request] = field(default_factory=dict[int, Request])
+    # It was frozen as a settled member, whose heartbeat thread has to keep the membership.
+    kept: bool = False
 
 
 class Books:
@@ -110,6 +122,8 @@ class Books:
         # Until when brokers, or a client's way to them, were disturbed.
         self.disturbed_until = 0.0
         self.client_disturbed_until: dict[int, float] = {}
+        # Whether requests may be lost at any time.
+        self.lossy = False
         # For how long each client was frozen altogether.
         self.client_frozen: dict[int, float] = {}
         # How far the clock of each client has jumped ahead.

@@ -109,9 +109,7 @@ class RunningGroup:
         if not self._group.supports(request.protocols):
             reply(refused(ErrorCode.inconsistent_group_protocol, ""))
             return
-        self._member_ids += 1
-        prefix = request.group_instance_id or f"client{client}"
-        member_id = f"{prefix}-{self._member_ids}"
+        member_id = self.new_member_id(client, request.group_instance_id)
         if request.group_instance_id is None:
             self._group.pending[member_id] = self.clock.after(
                 request.session_timeout, lambda: self._pending_expired(member_id)
@@ -121,6 +119,11 @@ class RunningGroup:
             self._replace_static(client, old_id, member_id, request, reply)
         else:
             self._add(client, member_id, request, reply)
+
+    def new_member_id(self, client: int, instance_id: str | None) -> str:
+        """An id that no member has had."""
+        self._member_ids += 1
+        return f"{instance_id or f'client{client}'}-{self._member_ids}"
 
     def _rejoin(self, member: GroupMember, request: JoinGroupRequest, reply: Reply) -> None:
         unchanged = member.protocols == request.protocols

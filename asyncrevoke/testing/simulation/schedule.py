@@ -21,9 +21,18 @@ class GroupMode(enum.Enum):
     COOPERATIVE = "cooperative"
     MIXED = "mixed"
     CONSUMER = "consumer"
+    CONVERTED = "converted"
 
 
 _CLASSIC = (GroupMode.EAGER, GroupMode.COOPERATIVE, GroupMode.MIXED)
+
+
+class Protocol(enum.Enum):
+    """The ``group_protocol`` of a member, in a group that may be converted."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    AUTO = "auto"
 
 
 class Disturbance(enum.Enum):
@@ -42,6 +51,7 @@ class Kind(enum.Enum):
     STOP = "a member stops its loop, and closes"
     LEAVE = "a member leaves its loop, and closes"
     REPLACE = "a member stops, and comes back with the schedule's later options"
+    SWITCH = "a member stops, and comes back by the other protocol"
     SUBSCRIBE = "a member subscribes to other topics"
     COMMIT = "a member flushes what counts"
     CANCEL = "a waiting step is cancelled, and taken up again later"
@@ -49,6 +59,7 @@ class Kind(enum.Enum):
     AWAY = "a member stays away from its iterator for a while"
     PARTITIONS = "partitions are added"
     RETENTION = "the oldest records of a partition are deleted"
+    RECREATE = "a topic is deleted, and created again"
     # Faults.
     CRASH = "a member dies without a word"
     FREEZE = "the event loop of a member is blocked"
@@ -89,6 +100,7 @@ FAULTS = (
 _LONGEST: Mapping[Kind, float] = {
     Kind.CANCEL: 1.0,
     Kind.AWAY: 2.0,
+    Kind.RECREATE: 3.0,
     Kind.FREEZE: 9.0,
     Kind.JUMP: 9.0,
     Kind.CUT: 9.0,
@@ -117,6 +129,7 @@ class MemberPlan:
     at: float
     shape: Shape
     pace: Pace
+    protocol: Protocol | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +214,8 @@ def draw(
     # Drawn by itself, so that every seed's schedule is otherwise what it was.
     if Random(f"protocol {seed}").random() < 0.25:  # noqa: S311 - reproducible, not secret
         drawn_mode = GroupMode.CONSUMER
+    elif Random(f"conversion {seed}").random() < 0.25:  # noqa: S311 - reproducible, not secret
+        drawn_mode = GroupMode.CONVERTED
     drawn_disturbance = rng.choice(tuple(Disturbance))
     mode = mode or drawn_mode
     disturbance = disturbance or drawn_disturbance
@@ -230,7 +245,44 @@ def draw(
         rebalance_timeout=rng.choice((8.0, 12.0)),
         revoke_timeout=rng.choice((None, None, 4.0)),
     )
-    return _with_unequal_drains(drawn) if seed % 5 == 0 else drawn
+    if seed % 5 == 0:
+        drawn = _with_unequal_drains(drawn)
+    if mode is GroupMode.CONVERTED:
+        drawn = _with_conversions(drawn)
+    return _with_new_topics(drawn)
+
+
+def _with_conversions(schedule: Schedule) -> Schedule:
+    """Most members come back by another protocol, some of them twice."""
+    rng = Random(f"conversions {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    first = rng.choice((*Protocol, Protocol.CLASSIC, Protocol.CLASSIC, None))
+    members = tuple(
+        dataclasses.replace(member, protocol=first or rng.choice(tuple(Protocol)))
+        for member in schedule.members
+    )
+    drawn = [
+        Incident(1.0 + rng.random() * (schedule.duration - 2), Kind.SWITCH, rng.randrange(1000))
+        for _ in members
+        for _ in range(rng.choice((0, 1, 1, 2)))
+    ]
+    return dataclasses.replace(
+        schedule, members=members, incidents=_in_order((*schedule.incidents, *drawn))
+    )
+
+
+def _with_new_topics(schedule: Schedule) -> Schedule:
+    """Now and then a topic is deleted and created again, at once or some time later."""
+    rng = Random(f"topics {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    if rng.random() >= 0.15:
+        return schedule
+    drawn = [
+        _incident(rng, Kind.RECREATE, 1.0, schedule.duration - 2) for _ in range(rng.choice((1, 2)))
+    ]
+    return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
+
+
+def _in_order(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
+    return tuple(sorted(incidents, key=lambda incident: incident.at))
 
 
 def _with_unequal_drains(schedule: Schedule) -> Schedule:
@@ -264,6 +316,9 @@ def _assignors(mode: GroupMode, rng: Random) -> tuple[tuple[str, ...], tuple[str
             return only, only
         case GroupMode.COOPERATIVE | GroupMode.CONSUMER:
             return ("cooperative-sticky",), ("cooperative-sticky",)
+        case GroupMode.CONVERTED:
+            names = rng.choice((("cooperative-sticky",), ("cooperative-sticky",), ("range",), both))
+            return names, names
         case GroupMode.MIXED:
             return rng.choice(((("range",), both), (both, ("cooperative-sticky",))))
 
@@ -283,7 +338,7 @@ def _incidents(
             Incident(2.0 + rng.random() * (duration - 3), Kind.REPLACE, target)
             for target in range(members)
         ]
-    return tuple(sorted(drawn, key=lambda incident: incident.at))
+    return _in_order(tuple(drawn))
 
 
 def _weighted(rng: Random, kinds: tuple[tuple[Kind, int], ...]) -> Kind:

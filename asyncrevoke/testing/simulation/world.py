@@ -11,6 +11,7 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.testing.simulation.application import OPTIONS, Application, Pace, Shape
 from asyncrevoke.testing.simulation.brokers import Brokers
 from asyncrevoke.testing.simulation.clock import Clock
+from asyncrevoke.testing.simulation.converting_group import ConvertingGroup
 from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
 from asyncrevoke.testing.simulation.epoch_group import EpochGroup
 from asyncrevoke.testing.simulation.faults import Faults
@@ -20,15 +21,24 @@ from asyncrevoke.testing.simulation.log import decode_simulated
 from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.network import Network
 from asyncrevoke.testing.simulation.oracles import Books, Violation
-from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, MemberPlan, Schedule
+from asyncrevoke.testing.simulation.schedule import (
+    Disturbance,
+    GroupMode,
+    MemberPlan,
+    Protocol,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.testing.simulation.brokers import Group
     from asyncrevoke.testing.simulation.schedule import Incident
 
 _GROUP = "group"
 _CLOSE_TIMEOUT = 12.0
+# So many members have the thread that keeps a frozen one's membership.
+_SHARE_OF_THREADS = 0.6
 # The default, one that mostly has to be cut off, and none.
 _MAP_SIZES = (512, 512, 512, 20, 0)
 
@@ -61,17 +71,31 @@ class World:
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
 
-    def _make_group(self) -> GroupCoordinator | EpochGroup:
+    def _make_group(self) -> Group:
         schedule = self.schedule
-        if schedule.mode is not GroupMode.CONSUMER:
-            return GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
-        return EpochGroup(
+        classic = GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
+        epochs = EpochGroup(
             self.clock,
             self._count_of,
             schedule.session_timeout,
             assignment_interval=schedule.initial_delay,
             lenient=schedule.seed % 2 == 0,
+            key=self._key_of,
         )
+        match schedule.mode:
+            case GroupMode.CONSUMER:
+                return epochs
+            case GroupMode.CONVERTED:
+                return ConvertingGroup(classic, epochs)
+            case _:
+                return classic
+
+    def _key_of(self, topic: str) -> str:
+        return self.brokers.key(topic)
+
+    def topics(self) -> tuple[str, ...]:
+        """The names of all topics, of those too that are deleted just now."""
+        return tuple(topic_name(index) for index in range(len(self.schedule.topics)))
 
     def _count_of(self, topic: str) -> int:
         return self.brokers.count_of(topic)
@@ -94,8 +118,9 @@ class World:
         pace: Pace,
         assignors: tuple[str, ...] | None = None,
         instance_id: str | None = None,
+        protocol: Protocol | None = None,
     ) -> Application:
-        """Let a new member join."""
+        """Let a new member join; ``protocol`` is its own where the group may have several."""
         schedule, client = self.schedule, len(self.applications)
         if schedule.static and instance_id is None:
             instance_id = f"static{client}"
@@ -110,17 +135,26 @@ class World:
             "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
             **OPTIONS[shape],
             **self.pace_options(),
-            **self._protocol_options(assignors),
+            **self._protocol_options(client, assignors, protocol),
         }
         config = ConsumerConfig.from_options(**options)
         rng = self.rng(f"member {client}")
         core = self.make_core(config, client)
-        member = Member(self.clock, self.network, self.judge, client, rng, config, core)
+        member = Member(
+            self.clock,
+            self.network,
+            self.judge,
+            client,
+            rng,
+            config,
+            core,
+            has_thread=self.rng(f"thread {client}").random() < _SHARE_OF_THREADS,
+        )
         self.judge.admit(member)
         application = Application(member, shape, pace, self.judge)
         self.applications[client] = application
         self.books.views[client].works_on = application.works_on
-        core.subscribe(member.now, [topic_name(i) for i in range(len(schedule.topics))])
+        core.subscribe(member.now, self.topics())
         core.start(member.now)
         member.take_effects()
         application.start()
@@ -130,16 +164,23 @@ class World:
         """How often members ask and commit: all of it often, since schedules are short."""
         return {"request_timeout": 5.0, "metadata_max_age": 5.0, "commit_interval": 0.7}
 
-    def _protocol_options(self, assignors: tuple[str, ...] | None) -> dict[str, object]:
+    def _protocol_options(
+        self, client: int, assignors: tuple[str, ...] | None, protocol: Protocol | None
+    ) -> dict[str, object]:
+        if self.schedule.mode is GroupMode.CONVERTED and protocol is None:
+            protocol = self.rng(f"protocol {client}").choice(tuple(Protocol))
         if self.schedule.mode is GroupMode.CONSUMER:
+            protocol = Protocol.CONSUMER
+        if protocol is Protocol.CONSUMER:
             return {"group_protocol": "consumer"}
-        return {
+        options: dict[str, object] = {
             "assignors": assignors or self.schedule.assignors,
             "session_timeout": self.schedule.session_timeout,
         }
+        return options | ({"group_protocol": "auto"} if protocol is Protocol.AUTO else {})
 
     def _join_planned(self, plan: MemberPlan) -> None:
-        self.join(plan.shape, plan.pace)
+        self.join(plan.shape, plan.pace, protocol=plan.protocol)
 
     def live(self) -> list[Application]:
         """The applications that neither ended nor are about to."""
@@ -155,6 +196,7 @@ class World:
         for incident in schedule.incidents:
             clock.at(incident.at, partial(self._befall, incident))
         if schedule.loss:
+            self.books.lossy = True
             self.faults.lose_requests(schedule.loss)
         self.producing_until = schedule.duration
         self.produce()
@@ -170,11 +212,12 @@ class World:
     def produce(self) -> None:
         """Write batches into partitions drawn by chance, before ``producing_until``."""
         rng = self._producer
-        partition = rng.choice(self.brokers.partitions())
-        log = self.brokers.log(partition)
-        assert log is not None
-        count = rng.choice((0, 1, 1, 2, 3, 8))
-        log.append(count, hole=rng.choice((0, 0, 0, 1, 5)) if count else 1)
+        if self.brokers.partitions():
+            partition = rng.choice(self.brokers.partitions())
+            log = self.brokers.log(partition)
+            assert log is not None
+            count = rng.choice((0, 1, 1, 2, 3, 8))
+            log.append(count, hole=rng.choice((0, 0, 0, 1, 5)) if count else 1)
         pause = self.schedule.produce_every * rng.random()
         if self.clock.now + pause < self.producing_until:
             self.clock.after(pause, self.produce)
