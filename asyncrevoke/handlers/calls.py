@@ -71,6 +71,7 @@ class HandlerCalls:
         self._workers = workers
         self._call_log = call_log
         self._tracer = tracer
+        self._wants = None if tracer is None else tracer.chooser()
         self._past = past
         self._around: dict[str, Around | None] = {}
 
@@ -81,10 +82,9 @@ class HandlerCalls:
         """
         around = self._around[topic] = chain(self._router.middleware_of(handler))
         first = self._first(topic, handler, around)
-        tracer = self._tracer
-        if tracer is None or first is None:
+        wants, one = self._wants, self.one
+        if wants is None or first is None:
             return first
-        wants, one = tracer.wants, self.one
         return lambda record: one(record, handler, 1) if wants(record) else first(record)
 
     def _first(
@@ -179,8 +179,8 @@ class HandlerCalls:
             handler.max_handler_time,
             self._call_log,
         )
-        tracer = self._tracer
-        if tracer is not None and records is None and not tracer.wants(record):
+        tracer, wants = self._tracer, self._wants
+        if wants is not None and records is None and not wants(record):
             tracer = None
         if around is None and longest is None and call_log is None and tracer is None:
             return function(context)

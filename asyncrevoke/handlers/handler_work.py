@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.backlog import Backlog, Trial
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.call_log import CallLog, Decision
     from asyncrevoke.runtime.observers import Observers
     from asyncrevoke.runtime.witness import Witness
-
-
-# As in ``runtime.observer``: what, from when, until when, and what it has raised.
-_Call: TypeAlias = tuple[Item, float, float, BaseException | None]
 
 
 class HandlerWork:
@@ -73,11 +69,12 @@ class HandlerWork:
         }
         self._call_log = call_log
         self._observers = observers
-        # What has ended since the last turn, if somebody looks on.
-        watched = observers is not None and observers.wants("handled")
-        self.calls: list[_Call] | None = [] if watched else None
-        # Of these it was the sending to another topic, which is no call.
-        self._sent: set[Item] = set()
+        # By topic, what has ended well since the last turn, if somebody looks on.
+        watched = observers is not None and (observers.wants("timed") or observers.wants("raised"))
+        self.times: dict[str, list[float]] | None = {} if watched else None
+        # Sending to another topic is no call: what is being sent, and which of the times it took.
+        self._sending: set[Item] = set()
+        self._sent: list[tuple[str, int]] = []
         self._witness = witness
         self._order_by = order_by
         self._calls = HandlerCalls(
@@ -119,6 +116,8 @@ class HandlerWork:
                 f"{handler.name} has a dead letter topic or a retry topic, and nothing sends to it"
             )
         self._handlers[topic] = handler
+        if self.times is not None:
+            self.times[topic] = []
         if self._witness is not None:
             order_by = self._order_by if handler.order_by == "as configured" else handler.order_by
             order = "function" if callable(order_by) else order_by
@@ -187,11 +186,7 @@ class HandlerWork:
     async def _call_again(self, item: Item, trial: Trial) -> None:
         handler = self._handlers[item.topic]
         if trial.failure is not None and not isinstance(item, Batch):
-            try:
-                await self.send_on(item, handler, trial.failure, trial.calls)
-            finally:
-                if self.calls is not None:
-                    self._sent.add(item)
+            await self._send(item, handler, trial.failure, trial.calls)
         elif trial.refused is not None:
             raise trial.refused
         else:
@@ -199,6 +194,25 @@ class HandlerWork:
             trial.calls += 1
             await self._call(item, handler, trial.calls)
         del self._trials[item]
+
+    async def _send(
+        self, record: Record, handler: Handler, error: BaseException, calls: int
+    ) -> None:
+        if self.times is None:
+            await self.send_on(record, handler, error, calls)
+            return
+        self._sending.add(record)
+        await self.send_on(record, handler, error, calls)
+        self._sending.remove(record)
+        # The worker goes on at once, and adds what this took.
+        self._sent.append((record.topic, len(self.times[record.topic])))
+
+    def raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
+        """Tell who looks on, unless it was the sending to another topic."""
+        if item in self._sending:
+            self._sending.remove(item)
+        elif self._observers is not None:
+            self._observers.raised(item, seconds, error)
 
     def _finished(self, item: Item) -> None:
         if isinstance(item, Batch):
@@ -214,25 +228,18 @@ class HandlerWork:
             done = self._done.copy()
             self._done.clear()
             self._source.complete_all(done)
-        if self.calls:
-            self._tell_calls(self.calls)
+        if self.times is not None:
+            self._tell_times(self.times)
 
-    def _tell_calls(self, calls: list[_Call]) -> None:
+    def _tell_times(self, times: dict[str, list[float]]) -> None:
         assert self._observers is not None
-        ended = calls.copy() if not self._sent else self._without_sent(calls)
-        calls.clear()
-        self._observers.handled(ended)
-
-    def _without_sent(self, calls: list[_Call]) -> list[_Call]:
-        """The sending of a record ends after its calls, and may do so in the same turn."""
-        ended: list[_Call] = []
-        for call in reversed(calls):
-            if call[0] in self._sent:
-                self._sent.remove(call[0])
-            else:
-                ended.append(call)
-        ended.reverse()
-        return ended
+        for topic, number in reversed(self._sent):
+            del times[topic][number]
+        self._sent.clear()
+        for topic, seconds in times.items():
+            if seconds:
+                times[topic] = []
+                self._observers.timed(topic, seconds)
 
     def _complete_all(self, records: Sequence[Record]) -> None:
         assert self._witness is not None

@@ -28,8 +28,12 @@ _GRACE = 5.0
 class Work(Protocol[T]):
     """What the workers do, and whom they tell."""
 
-    # Where calls that have ended are put (see HandlerCall); None if nobody looks on.
-    calls: list[tuple[T, float, float, BaseException | None]] | None
+    # By topic, where the seconds of calls that have ended well are put; None if nobody looks on.
+    times: dict[str, list[float]] | None
+
+    def raised(self, item: T, seconds: float, error: BaseException, /) -> None:
+        """A call has ended by an error. Told only if somebody looks on."""
+        ...
 
     def start(self, item: T, /) -> Awaitable[object]:
         """Call the handler. What it raises itself counts like what its awaitable raises."""
@@ -180,17 +184,19 @@ class Workers(Generic[T]):
         lanes, work = self._lanes, self._work
         take, lane_done = lanes.take, lanes.done
         start, finished, clean = work.start, work.finished, self._context
-        calls = work.calls
+        times = work.times
         fresh = True
+        now = monotonic()
         while not self._closing:
-            began = monotonic()
-            if began > self._turn_ends and not self._begin_turn():
+            if now > self._turn_ends and not self._begin_turn():
                 await asyncio.sleep(0)
+                now = monotonic()
                 continue
             entry = take()
             if entry is None:
                 await self._park(worker)
                 fresh = True
+                now = monotonic()
                 continue
             if fresh:
                 fresh = False
@@ -198,23 +204,28 @@ class Workers(Generic[T]):
                     self._wake_one()
             worker.entry = entry
             item = entry[1]
+            began = now
             try:
                 await start(item)
             except BaseException as error:  # noqa: BLE001 - all of it is a handler's, see _failed
                 worker.entry = None
-                if calls is not None:
-                    calls.append((item, began, monotonic(), error))
+                if times is not None:
+                    work.raised(item, monotonic() - began, error)
                 await self._failed(worker, entry, error)
+                now = monotonic()
             else:
                 worker.entry = None
                 if worker.left_behind:
                     return
+                # Read once for a call's end, the next one's beginning and the turn.
+                now = monotonic()
+                if times is not None:
+                    times[item.topic].append(now - began)
                 finished(item)
                 lane_done(entry)
-                if calls is not None:
-                    calls.append((item, began, monotonic(), None))
                 if worker.cancelled:
                     await self._absorb_cancel(worker)
+                    now = monotonic()
             if copy_context() != clean and not self._closing:
                 self._begin(worker)
                 return

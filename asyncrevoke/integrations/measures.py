@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.observer import HandlerCall, Observed
+    from asyncrevoke.runtime.observer import Called, Observed
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution
@@ -34,7 +34,6 @@ class Measures(Observer):
         self._consumer: Observed | None = None
         self._of_consumer: Attributes = {}
         self._consumed: Counter[TopicPartition] = Counter()
-        self._topics: set[str] = set()
         # By topic, and what was raised, if anything.
         self._process: defaultdict[tuple[str, str], Histogram] = defaultdict(
             lambda: Histogram(names.BUCKETS)
@@ -66,29 +65,14 @@ class Measures(Observer):
         """Count what is delivered."""
         for partition, records in batch.by_partition().items():
             self._consumed[partition] += len(records)
-            self._topics.add(partition.topic)
 
-    def handled(self, calls: Sequence[HandlerCall]) -> None:
-        """Count what has ended."""
-        if len(self._topics) == 1:
-            # The usual case, and twice as fast.
-            (topic,) = self._topics
-            done = [ended - began for _, began, ended, error in calls if error is None]
-            if len(done) == len(calls):
-                self.succeeded(topic, done)
-                return
-        durations: defaultdict[str, list[float]] = defaultdict(list)
-        for what, began, ended, error in calls:
-            if error is None:
-                durations[what.topic].append(ended - began)
-            else:
-                self.failed(what.topic, names.error_type(error), ended - began)
-        for topic, values in durations.items():
-            self.succeeded(topic, values)
-
-    def succeeded(self, topic: str, seconds: Sequence[float]) -> None:
-        """These calls have ended well."""
+    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Count calls that have ended well."""
         self._process[topic, ""].add_all(seconds)
+
+    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+        """Count a call that has ended by an error."""
+        self.failed(what.topic, names.error_type(error), seconds)
 
     def failed(self, topic: str, error: str, seconds: float) -> None:
         """A call has raised something."""

@@ -49,8 +49,8 @@ class OpenTelemetryMetrics(Measures):
         shared.add(self)
         self._instruments = shared
 
-    def succeeded(self, topic: str, seconds: Sequence[float]) -> None:
-        """These calls have ended well."""
+    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Record calls that have ended well, one by one."""
         attributes = self.of({names.OPERATION: "process"}, topic)
         for value in seconds:
             self._record(names.PROCESS, value, attributes)

@@ -39,8 +39,9 @@ __all__ = ["OpenTelemetryTracing"]
 
 # Where an error keeps the context of the span in which it was raised, until its record is sent on.
 _SPAN = "_asyncrevoke_span"
-# Offsets are spread evenly over 32 bits by the golden ratio, so that neighbours differ.
-_SPREAD, _ALL, _MASK = 2_654_435_769, 2**32, 2**32 - 1
+# Offsets are spread evenly over 30 bits by the golden ratio, so that neighbours differ. Larger
+# numbers cost Python more.
+_SPREAD, _ALL, _MASK = 663_608_941, 2**30, 2**30 - 1
 
 
 class OpenTelemetryTracing(Tracer):
@@ -89,14 +90,19 @@ class OpenTelemetryTracing(Tracer):
         if consumer.group_id is not None:
             self._attributes[names.GROUP] = consumer.group_id
 
-    def wants(self, record: Record) -> bool:
-        """Whether it has a context, or a trace begins with it."""
-        if (record.offset * _SPREAD) & _MASK < self._new:
-            return True
-        return bool(record.headers) and bool(self._carrier(record))
+    def chooser(self) -> Callable[[Record], bool]:
+        """Records that have a context, and those with which a trace begins."""
+        new, carrier = self._new, self._carrier
+
+        def wants(record: Record) -> bool:
+            if record.headers and carrier(record):
+                return True
+            return record.offset * _SPREAD & _MASK < new
+
+        return wants
 
     def _begins(self, record: Record) -> bool:
-        return (record.offset * _SPREAD) & _MASK < self._new
+        return record.offset * _SPREAD & _MASK < self._new
 
     async def call(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from asyncrevoke.core.standing import Standing
 from asyncrevoke.model import Health
@@ -28,11 +28,6 @@ class Called(Protocol):
     def partition(self) -> int:
         """The number of the partition."""
         ...
-
-
-# A call of a handler that has ended: with what, when it began and ended by ``time.monotonic``, and
-# what it has raised, a ``CancelledError`` included. A bare tuple, as one is made for each record.
-HandlerCall: TypeAlias = tuple[Called, float, float, BaseException | None]
 
 
 class Facts(NamedTuple):
@@ -91,8 +86,12 @@ class Observer:
     def ticked(self, late: float) -> None:
         """Once a second or more often; ``late`` is by how many seconds the loop was late."""
 
-    def handled(self, calls: Sequence[HandlerCall]) -> None:
-        """These calls of handlers have ended since the last turn of the event loop."""
+    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Calls of handlers that have ended well since the last turn of the event loop, and how
+        long each took. In the order in which they have ended."""
+
+    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+        """A call of a handler has ended by this, a ``CancelledError`` included."""
 
     def decided(self, record: Record, decision: Decision) -> None:
         """This becomes of a record whose call has failed, or whose value does not decode."""
@@ -101,8 +100,9 @@ class Observer:
 class Tracer(Observer):
     """An observer that is also there around each call of a handler."""
 
-    def wants(self, record: Record) -> bool:
-        """Whether :meth:`call` is to be used for this record. Hot path."""
+    def chooser(self) -> Callable[[Record], bool]:
+        """What says whether :meth:`call` is to be used for a record; asked for once, after
+        :meth:`opened`. It is called for each record: a closure is faster than a method."""
         raise NotImplementedError
 
     def call(

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.observer import Facts, HandlerCall, Observer, Tracer
+from asyncrevoke.runtime.observer import Called, Facts, Observer, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.call_log import Decision
     from asyncrevoke.runtime.event_log import EventLog
 
-Hook: TypeAlias = Literal["closed", "decided", "handled", "happened", "polled", "ticked"]
+Hook: TypeAlias = Literal["closed", "decided", "happened", "polled", "raised", "ticked", "timed"]
 
 # How long another thread waits for the event loop (seconds).
 _PATIENCE = 1.0
@@ -96,9 +96,13 @@ class Observers:
         """A second has passed, and ``late`` more."""
         self._tell(lambda observer: observer.ticked(late))
 
-    def handled(self, calls: Sequence[HandlerCall]) -> None:
-        """These calls have ended."""
-        self._tell(lambda observer: observer.handled(calls))
+    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Calls have ended well."""
+        self._tell(lambda observer: observer.timed(topic, seconds))
+
+    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+        """A call has ended by an error."""
+        self._tell(lambda observer: observer.raised(what, seconds, error))
 
     def decided(self, record: Record, decision: Decision) -> None:
         """This becomes of a record whose call has failed."""

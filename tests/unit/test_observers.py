@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import ConfigError, Consumer, IllegalStateError, Record, Retry, TopicPartition
-from asyncrevoke.runtime.observer import HandlerCall, Observed, Observer
+from asyncrevoke.runtime.observer import Called, Observed, Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class Everything(Observer):
         self.consumer: Observed | None = None
         self.events: list[tuple[str, Mapping[str, object]]] = []
         self.records: list[Record] = []
-        self.calls: list[HandlerCall] = []
+        self.times: list[tuple[str, float]] = []
+        self.raises: list[tuple[str, int, BaseException]] = []
         self.decisions: list[tuple[Record, Decision]] = []
         self.ticks = 0
         self.is_closed = False
@@ -47,8 +48,12 @@ class Everything(Observer):
     def ticked(self, late: float) -> None:
         self.ticks += 1
 
-    def handled(self, calls: Sequence[HandlerCall]) -> None:
-        self.calls += calls
+    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+        self.times += [(topic, each) for each in seconds]
+
+    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+        assert seconds >= 0
+        self.raises.append((what.topic, what.partition, error))
 
     def decided(self, record: Record, decision: Decision) -> None:
         self.decisions.append((record, decision))
@@ -79,11 +84,9 @@ async def test_an_observer_hears_of_records_calls_commits_and_revokes() -> None:
         await t.revoke(("orders", 1))
         await t.advance(3)
     assert [record.value for record in seen.records] == [b"1", b"2"]
-    assert [(what.topic, what.partition, error) for what, _, _, error in seen.calls] == [
-        ("orders", 0, None),
-        ("orders", 1, None),
-    ]
-    assert all(began <= ended for _, began, ended, _ in seen.calls)
+    assert [topic for topic, _ in seen.times] == ["orders", "orders"]
+    assert all(seconds >= 0 for _, seconds in seen.times)
+    assert seen.raises == []
     wanted = ["assigned", "committed", "revoke requested", "released"]
     assert [event for event in wanted if event in seen.names()] == wanted
     committed = next(fields for event, fields in seen.events if event == "committed")
@@ -127,7 +130,44 @@ async def test_an_observer_hears_what_becomes_of_failed_records_and_of_no_sendin
         await t.advance(2)
         assert len(t.dead_letters("orders.dlq")) == 1
     assert [decision for _, decision in seen.decisions] == ["retried", "dead-lettered"]
-    assert [type(error) for *_, error in seen.calls] == [LookupError, LookupError]
+    assert [type(error) for *_, error in seen.raises] == [LookupError, LookupError]
+    assert seen.times == [], "sending is no call"
+
+
+async def test_of_several_topics_each_call_is_timed_once_also_beside_records_that_are_sent_on() -> (
+    None
+):
+    seen = Everything()
+    consumer = consumer_with(seen)
+
+    @consumer.handler("orders", "returns", dead_letter="dlq")
+    async def bill(order: bytes) -> None:
+        if order == b"bad":
+            raise LookupError("no such order")
+
+    async with TestConsumer(consumer) as t:
+        for topic, value in [("orders", b"bad"), ("returns", b"1"), ("orders", b"bad")] * 3:
+            await t.publish(topic, value)
+            await t.publish("orders", b"good")
+        await t.advance(1)
+    assert len(t.dead_letters("dlq")) == 6
+    assert sorted(topic for topic, _ in seen.times) == ["orders"] * 9 + ["returns"] * 3
+    assert len(seen.raises) == 6
+
+
+async def test_a_call_that_is_cancelled_has_raised_that() -> None:
+    seen = Everything()
+    consumer = consumer_with(seen)
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        await asyncio.sleep(60)
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"1", partition=0)
+        await t.lose(("orders", 0))
+        assert [type(error) for *_, error in seen.raises] == [asyncio.CancelledError]
+    assert seen.times == []
 
 
 async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
