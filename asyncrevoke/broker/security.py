@@ -7,19 +7,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from asyncrevoke.broker.ports import HOST
+from asyncrevoke.broker.tokens import unsigned_tokens
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from aiokafka.abc import AbstractTokenProvider
+
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 _MODULES: Mapping[Mechanism, str] = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 
 
@@ -32,6 +36,7 @@ class ClientOptions(TypedDict, total=False):
     sasl_mechanism: Mechanism
     sasl_plain_username: str
     sasl_plain_password: str
+    sasl_oauth_token_provider: AbstractTokenProvider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +48,9 @@ class Security:
 
     Args:
         protocol: Kafka's name of the listener's security protocol.
-        mechanism: the SASL mechanism, where the protocol has SASL.
-        users: names and passwords, where the protocol has SASL.
+        mechanism: the SASL mechanism, where the protocol has SASL. With OAUTHBEARER the broker
+            takes tokens that nobody has signed, which is for tests only.
+        users: names and passwords, where the protocol has SASL; OAUTHBEARER has no passwords.
         acls: refuse everything that :meth:`KafkaBroker.allow` has not allowed. Needs SASL, for
             without it every client is the same anonymous user.
     """
@@ -84,12 +90,11 @@ class Security:
         prefix = f"listener.name.{listener.lower()}"
         properties: dict[str, str] = {}
         if self.sasl:
-            module = _MODULES[self.mechanism]
-            users = "".join(
-                f' user_{name}="{password}"'
-                for name, password in self.users.items()
-                if self.mechanism == "PLAIN"
-            )
+            module, users = _MODULES[self.mechanism], ""
+            if self.mechanism == "PLAIN":
+                users = "".join(f' user_{name}="{word}"' for name, word in self.users.items())
+            elif self.mechanism == "OAUTHBEARER":
+                users = ' unsecuredLoginStringClaim_sub="broker"'
             properties |= {
                 f"{prefix}.sasl.enabled.mechanisms": self.mechanism,
                 f"{prefix}.{self.mechanism.lower()}.sasl.jaas.config": f"{module} required{users};",
@@ -110,7 +115,7 @@ class Security:
 
     def format_arguments(self) -> list[str]:
         """What formatting the storage needs: SCRAM's passwords live in the cluster's metadata."""
-        if not self.sasl or self.mechanism == "PLAIN":
+        if not self.sasl or not self.mechanism.startswith("SCRAM"):
             return []
         return [
             argument
@@ -128,6 +133,9 @@ class Security:
             if name not in self.users:
                 raise ConfigError(f"no user {name!r}; there are: {', '.join(self.users)}")
             options["sasl_mechanism"] = self.mechanism
+            if self.mechanism == "OAUTHBEARER":
+                options["sasl_oauth_token_provider"] = unsigned_tokens(name)
+                return options
             options["sasl_plain_username"] = name
             options["sasl_plain_password"] = self.users[name]
         return options

@@ -9,10 +9,12 @@ import traceback
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
-from asyncrevoke import AsyncRevokeError, ConfigError, Consumer
+from asyncrevoke import AsyncRevokeError, ConfigError, Consumer, TopicPartition
 from asyncrevoke.broker import KafkaBroker, Security
+from asyncrevoke.broker.tokens import unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +44,30 @@ def sasl_broker() -> Iterator[KafkaBroker]:
 def secure_broker() -> Iterator[KafkaBroker]:
     with KafkaBroker(security=Security(protocol="SASL_SSL", mechanism="SCRAM-SHA-512")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def token_broker() -> Iterator[KafkaBroker]:
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER")
+    with KafkaBroker(security=security) as broker:
+        yield broker
+
+
+class Remembered:
+    """Gives tokens that the broker takes, and keeps them for the test to look for."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    async def token(self) -> str:
+        self.given.append(unsigned_token("alice"))
+        return self.given[-1]
+
+    def extensions(self) -> dict[str, str]:
+        return {"tenant": SECRET}
+
+
+AbstractTokenProvider.register(Remembered)
 
 
 async def fate_of(**options: Any) -> list[str]:
@@ -122,6 +148,54 @@ async def test_a_consumer_that_is_let_in_logs_nothing_of_them_either(
     lines = [logging.Formatter().format(record) for record in caplog.records]
     assert any("assigned" in line for line in lines)
     assert [text for text in (*said, *lines) if secret in text] == []
+
+
+async def test_a_token_that_lets_a_consumer_in_is_in_no_line_at_debug(
+    token_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    asyncio.get_running_loop().set_debug(True)
+    token_broker.create_topic("orders", 2)
+    tokens = Remembered()
+    options: dict[str, Any] = dict(token_broker.client_options())
+    options["bootstrap_servers"] = token_broker.bootstrap_servers
+    options["sasl_oauth_token_provider"] = tokens
+    consumer = Consumer(group_id="let-in", **options)
+    failed = asyncio.Event()
+
+    @consumer.handler("orders", dead_letter="letters")
+    async def bill(order: bytes) -> None:
+        failed.set()
+        raise LookupError("no such order")
+
+    async with asyncio.timeout(60), consumer:
+        async with AIOKafkaProducer(**token_broker.client_options()) as producer:
+            await producer.send_and_wait("orders", b"1")
+        await failed.wait()
+        while (await consumer.committed(TopicPartition("orders", 0))) is None:
+            await consumer.commit()
+        said = [repr(consumer), repr(consumer.config), repr(consumer.health())]
+    lines = [logging.Formatter().format(record) for record in caplog.records]
+    assert any("assigned" in line for line in lines)
+    assert any("its record went to the dead letter topic" in line for line in lines)
+    assert tokens.given
+    looked_through([*said, *lines], caplog)
+    secrets = [part for token in tokens.given for part in token.split(".")[1:2]]
+    assert [text for text in (*said, *lines) for secret in secrets if secret in text] == []
+
+
+async def test_a_token_that_is_refused_is_in_no_line_at_debug(
+    token_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = await fate_of(
+        bootstrap_servers=token_broker.bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Tokens(),
+    )
+    assert any("AuthenticationError" in text for text in said)
+    looked_through(said, caplog)
 
 
 @pytest.mark.parametrize("password", [SECRET.encode(), [SECRET], {"password": SECRET}])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,21 @@ def test_client_options_carry_the_users_password() -> None:
         "sasl_plain_password": "b2",
     }
     assert security.client_options(None, NOWHERE).get("sasl_plain_username") == "ann"
+
+
+async def test_with_oauthbearer_clients_have_tokens_of_their_names() -> None:
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", users={"ann": ""})
+    properties = security.properties("CLIENTS", "")
+    assert properties["listener.name.clients.sasl.enabled.mechanisms"] == "OAUTHBEARER"
+    assert security.format_arguments() == []
+    options = security.client_options("ann", NOWHERE)
+    assert "sasl_plain_password" not in options
+    assert "sasl_oauth_token_provider" in options
+    token = await options["sasl_oauth_token_provider"].token()
+    head, claims, signature = token.split(".")
+    assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "none"}
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "ann"
+    assert signature == ""
 
 
 def test_unknown_user_is_answered_with_the_known_ones() -> None:

@@ -1,0 +1,35 @@
+"""Tokens of OAUTHBEARER as a broker for tests takes them: JSON Web Tokens without a signature."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiokafka.abc import AbstractTokenProvider
+
+_LIFE = 3600  # seconds
+
+
+def unsigned_token(name: str) -> str:
+    """A token for this user, good for an hour (RFC 7519, section 6)."""
+    now = int(time.time())
+    parts = {"alg": "none"}, {"sub": name, "iat": now, "exp": now + _LIFE}
+    return "".join(f"{_encoded(json.dumps(part).encode())}." for part in parts)
+
+
+def unsigned_tokens(name: str) -> AbstractTokenProvider:
+    """What gives a client such tokens."""
+    from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415 - if used
+
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return unsigned_token(name)
+
+    return Tokens()
+
+
+def _encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
