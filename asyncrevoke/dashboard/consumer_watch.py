@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.dashboard.history import Pending, Sample, State
+from asyncrevoke.dashboard.history import Pending, Place, Sample, State
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.observer import Observer
 
@@ -56,6 +56,7 @@ class ConsumerWatch(Observer):
         """It has nothing any more."""
         self._consumer = None
         self._history.pending.pop(self._name, None)
+        self._history.places.pop(self._name, None)
         for partition in self._held:
             self._history.leave(partition, self._name, lost=partition in self._lost)
         self._held.clear()
@@ -105,6 +106,10 @@ class ConsumerWatch(Observer):
         self._look(facts)
         if late > 1:
             self._history.note(self._name, f"the event loop was blocked for {late:.1f} s")
+        self._history.places[self._name] = tuple(
+            Place(s.partition, self._name, s.in_flight, s.oldest, s.committed, s.lag)
+            for s in facts.partitions
+        )
         self._history.sample(
             self._name,
             Sample(
@@ -114,6 +119,7 @@ class ConsumerWatch(Observer):
                 sum(standing.lag or 0 for standing in facts.partitions),
                 self._dead_letters,
                 self._oldest_age(facts),
+                facts.health.state,
             ),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.dashboard.history import Pending, Sample, State
+from asyncrevoke.dashboard.history import Pending, Place, Sample, State
 from asyncrevoke.groups.cluster import Cluster
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
@@ -62,14 +62,32 @@ class GroupWatch:
         for tp in [*self._since]:
             if tp not in releasing:
                 del self._since[tp]
+        wanted_by = {
+            tp: names[member.member_id] for member in facts.members for tp in member.waiting_for
+        }
         for member in facts.members:
             for tp in member.releasing:
                 since = self._since.setdefault(tp, now)
-                pending.append(Pending(tp, names[member.member_id], "draining", since))
+                goes_to = f"it goes to {wanted_by[tp]}" if tp in wanted_by else ""
+                pending.append(Pending(tp, names[member.member_id], "draining", since, goes_to))
         history.pending[self._group] = tuple(pending)
         records = sum(part.committed or 0 for part in facts.partitions)
         lag = sum(part.lag or 0 for part in facts.partitions)
-        history.sample(self._group, Sample(now, records, lag=lag))
+        history.places[self._group] = tuple(
+            Place(
+                TopicPartition(part.topic, part.partition),
+                names.get(part.member_id or "", ""),
+                None,
+                None,
+                part.committed,
+                part.lag,
+            )
+            for part in facts.partitions
+        )
+        history.sample(
+            self._group,
+            Sample(now, records, lag=lag, state=facts.state, members=len(facts.members)),
+        )
         self._tell(f"{facts.state}: {facts.rebalance.says}")
 
     def _place(self, partition: TopicPartition, owner: str, releasing: set[TopicPartition]) -> None:

@@ -29,15 +29,32 @@ class Span(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Figures of one owner at one moment. ``records`` and ``dead_letters`` count from the start;
-    ``oldest`` is for how many seconds the oldest record in flight has been the oldest."""
+    """Figures of one owner at one moment; None is not known, as from outside a consumer.
+
+    ``records`` and ``dead_letters`` count from the start; ``records`` are those delivered or, where
+    ``in_flight`` is not known, committed. ``oldest`` is for how many seconds the oldest record in
+    flight has been the oldest. ``state`` is the membership's or the group's, in words.
+    """
 
     at: float
     records: int = 0
-    in_flight: int = 0
+    in_flight: int | None = None
     lag: int = 0
-    dead_letters: int = 0
-    oldest: float = 0.0
+    dead_letters: int | None = None
+    oldest: float | None = None
+    state: str = ""
+    members: int | None = None
+
+
+class Place(NamedTuple):
+    """How far a partition is now; None is not known. ``oldest`` is the lowest offset in flight."""
+
+    partition: TopicPartition
+    owner: str
+    in_flight: int | None
+    oldest: int | None
+    committed: int | None
+    lag: int | None
 
 
 class Note(NamedTuple):
@@ -67,6 +84,7 @@ class History:
         self.version = 0
         self.owners: dict[str, int] = {}
         self.pending: dict[str, tuple[Pending, ...]] = {}
+        self.places: dict[str, tuple[Place, ...]] = {}
         self._lanes: dict[TopicPartition, deque[Span]] = {}
         self._samples: dict[str, deque[Sample]] = {}
         self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)

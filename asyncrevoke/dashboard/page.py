@@ -8,10 +8,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from asyncrevoke.dashboard import picture
-from asyncrevoke.dashboard.history import Sample
 
 if TYPE_CHECKING:
-    from asyncrevoke.dashboard.history import History
+    from asyncrevoke.dashboard.history import History, Sample
 
 _NOTES = 40
 _SHOWN = 50
@@ -26,6 +25,7 @@ def parts(history: History, ago: float) -> dict[str, str]:
         "lanes": picture.lanes(history, until),
         "owners": _owners(history, until),
         "revocations": _revocations(history, until, live=not ago),
+        "places": _places(history, live=not ago),
         "notes": _notes(history, until),
         "moment": ("live, " if not ago else "") + time.strftime("%H:%M:%S", time.localtime(until)),
     }
@@ -33,7 +33,7 @@ def parts(history: History, ago: float) -> dict[str, str]:
 
 def _figures(history: History, until: float) -> str:
     since = until - picture.WINDOW
-    every = {owner: history.samples(owner, since, until) for owner in history.sampled()}
+    every = {owner: _seconds(history.samples(owner, since, until)) for owner in history.sampled()}
     rate: Counter[int] = Counter()
     in_flight: Counter[int] = Counter()
     lag: Counter[int] = Counter()
@@ -41,35 +41,46 @@ def _figures(history: History, until: float) -> str:
         for at, value in picture.rates(samples):
             rate[int(at)] += round(value)
         for sample in samples:
-            in_flight[int(sample.at)] = max(in_flight[int(sample.at)], 0) + sample.in_flight
+            in_flight[int(sample.at)] += sample.in_flight or 0
             lag[int(sample.at)] += sample.lag
     last = [samples[-1] for samples in every.values() if samples and samples[-1].at > until - 3]
-    now = Sample(
-        until,
-        in_flight=sum(sample.in_flight for sample in last),
-        lag=sum(sample.lag for sample in last),
-        dead_letters=sum(samples[-1].dead_letters for samples in every.values() if samples),
-        oldest=max((sample.oldest for sample in last), default=0.0),
-    )
     newest = max(rate, default=0)
     shown = rate.get(newest, 0) if newest > until - 4 else 0
-    return "".join(
-        (
-            _figure("records per second", f"{shown:,}", rate, until),
-            _figure("lag", f"{now.lag:,}", lag, until),
-            _figure("in flight", f"{now.in_flight:,}", in_flight, until),
-            _figure("oldest in flight", f"{now.oldest:.1f} s", None, until),
-            _figure("dead letters", f"{now.dead_letters:,}", None, until),
-        )
-    )
+    inside = all(sample.in_flight is not None for sample in last)
+    figures = [
+        _figure("records per second" if inside else "committed per second", shown, until, rate),
+        _figure("lag", sum(sample.lag for sample in last), until, lag),
+    ]
+    if inside:
+        oldest = max((sample.oldest or 0.0 for sample in last), default=0.0)
+        letters = sum(samples[-1].dead_letters or 0 for samples in every.values() if samples)
+        figures += [
+            _figure("in flight", sum(sample.in_flight or 0 for sample in last), until, in_flight),
+            _figure("oldest in flight", f"{oldest:.1f} s", until),
+            _figure("dead letters", letters, until),
+        ]
+    members = [sample.members for sample in last if sample.members is not None]
+    if members:
+        figures.append(_figure("members", sum(members), until))
+    if said := sorted({sample.state for sample in last if sample.state}):
+        figures.append(_figure("state", ", ".join(said), until))
+    return "".join(figures)
 
 
-def _figure(name: str, value: str, over_time: Counter[int] | None, until: float) -> str:
+def _seconds(samples: list[Sample]) -> list[Sample]:
+    """The last one of each second: there may be several."""
+    return list({int(sample.at): sample for sample in samples}.values())
+
+
+def _figure(
+    name: str, value: int | str, until: float, over_time: Counter[int] | None = None
+) -> str:
     drawn = ""
     if over_time is not None:
         points = [(float(at), float(v)) for at, v in sorted(over_time.items())]
         drawn = picture.curve(points, until)
-    return f"<div><dt>{name}</dt><dd>{value}</dd>{drawn}</div>"
+    shown = f"{value:,}" if isinstance(value, int) else escape(value)
+    return f"<div><dt>{name}</dt><dd>{shown}</dd>{drawn}</div>"
 
 
 def _owners(history: History, until: float) -> str:
@@ -111,6 +122,33 @@ def _revocations(history: History, until: float, *, live: bool) -> str:
         "<table><thead><tr><th scope=col>partition<th scope=col>of<th scope=col>state"
         f"<th scope=col>for<th scope=col>waits for</tr></thead><tbody>{lines}</tbody></table>{more}"
     )
+
+
+def _places(history: History, *, live: bool) -> str:
+    """The partitions that are furthest behind; of now only."""
+    if not live:
+        return '<p class="none">Known of now only.</p>'
+    every = [place for places in history.places.values() for place in places]
+    if not every:
+        return '<p class="none">No partition is known yet.</p>'
+    every.sort(key=lambda place: (-(place.lag or 0), place.partition))
+    inside = any(place.in_flight is not None for place in every)
+    heads = ["partition", "of", "lag", "committed", *(["in flight", "oldest"] if inside else [])]
+    lines: list[str] = []
+    for place in every[:_SHOWN]:
+        topic, number = place.partition
+        values: list[int | None] = [place.lag, place.committed]
+        values += [place.in_flight, place.oldest] if inside else []
+        lines.append(
+            f"<tr><th scope=row>{escape(topic)}-{number}</th>"
+            f"<td>{escape(place.owner) or 'nobody'}</td>"
+            + "".join(f"<td>{'' if value is None else f'{value:,}'}</td>" for value in values)
+            + "</tr>"
+        )
+    head = "".join(f"<th scope=col>{name}" for name in heads)
+    more = f"<p>and {len(every) - _SHOWN} more</p>" if len(every) > _SHOWN else ""
+    body = "".join(lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def _notes(history: History, until: float) -> str:

@@ -111,6 +111,36 @@ def test_what_was_can_be_looked_at_for_ten_minutes() -> None:
     assert len(history.samples("till-1", 0, clock.now)) < 700
 
 
+def test_samples_within_a_second_count_once() -> None:
+    clock = Clock()
+    history = History("billing", clock)
+    for half in range(20):
+        clock.now += 0.5
+        for owner in "till-1", "till-2":
+            history.sample(owner, Sample(clock.now, 50 * half, in_flight=3, lag=7))
+    figures = parts(history, 0)["figures"]
+    assert "<dt>records per second</dt><dd>200</dd>" in figures
+    assert "<dt>lag</dt><dd>14</dd>" in figures
+    assert "<dt>in flight</dt><dd>6</dd>" in figures
+
+
+async def test_the_partitions_that_are_furthest_behind_are_named() -> None:
+    consumer, history = watched()
+    async with TestConsumer(consumer, partitions=2) as t:
+        for _ in range(3):
+            await t.publish("orders", b"1", partition=1)
+        await t.advance(1.5)
+        (first, second) = history.places["till"]
+        assert (first.in_flight, first.oldest, first.lag) == (0, None, 0)
+        assert (second.in_flight, second.oldest, second.lag) == (3, 0, 0)
+        table = parts(history, 0)["places"]
+        assert "<th scope=col>in flight" in table
+        assert "<th scope=row>orders-1</th><td>till</td>" in table
+        assert "stable" in parts(history, 0)["figures"].lower()
+        assert "now only" in parts(history, 60)["places"]
+    assert history.places == {}
+
+
 def test_names_of_strangers_are_no_html() -> None:
     history = History("<b>billing", Clock())
     evil = TopicPartition("<script>alert(1)</script>", 0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke import ConsumerConfig, TopicPartition
 from asyncrevoke.dashboard.group_watch import GroupWatch
 from asyncrevoke.dashboard.history import History
+from asyncrevoke.dashboard.page import parts
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, Rebalance
 
 if TYPE_CHECKING:
@@ -65,7 +66,20 @@ def test_a_partition_goes_from_one_member_over_draining_to_the_other() -> None:
         ("b 10.0.0.1", "held"),
     ]
     newest = history.samples("billing", 0, float("inf"))[-1]
-    assert (newest.records, newest.lag) == (20, 10)
+    assert (newest.records, newest.lag, newest.state, newest.members) == (20, 10, "Stable", 2)
+    assert (newest.in_flight, newest.oldest, newest.dead_letters) == (None, None, None)
+
+
+def test_what_brokers_do_not_tell_is_not_on_the_page() -> None:
+    watch, history = watching()
+    watch.look(told(["a", None]))
+    page = parts(history, 0)
+    for unknown in "in flight", "dead letters", "oldest":
+        assert unknown not in page["figures"] + page["places"]
+    assert "<dt>members</dt><dd>2</dd>" in page["figures"]
+    assert "<dt>state</dt><dd>Stable</dd>" in page["figures"]
+    assert "<dt>lag</dt><dd>10</dd>" in page["figures"]
+    assert "<th scope=row>orders-1</th><td>nobody</td><td>5</td><td>10</td>" in page["places"]
 
 
 def test_while_a_broker_tells_no_assignment_the_last_one_stands() -> None:
