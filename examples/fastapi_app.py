@@ -8,7 +8,8 @@ handler that fails shuts the server down.
     pip install 'asyncrevoke' aiosqlite fastapi uvicorn
     BOOTSTRAP=localhost:9092 uvicorn --app-dir examples fastapi_app:app
 
-Tested without a broker in tests/unit/test_fastapi_example.py.
+Tested on a real broker in test_fastapi_app.py beside it, and without one, in virtual time, in
+tests/unit/test_fastapi_example.py.
 """
 
 import os

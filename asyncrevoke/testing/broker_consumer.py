@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.broker import BrokerRequestError
+from asyncrevoke.consumer import Consumer
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.opening import adapted
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.consumer import Consumer
 
 _TOPIC_EXISTS = 36
 _PARTITIONS = 4
@@ -44,6 +45,11 @@ class BrokerConsumer:
     """
 
     def __init__(self, consumer: Consumer, broker: RunningBroker) -> None:
+        if not isinstance(cast("object", consumer), Consumer):
+            raise ConfigError(
+                f"consumer_for takes the Consumer of an application, and not {consumer!r}: "
+                "consumer_for(app.consumer) for example"
+            )
         self.consumer = consumer
         self.group = f"{consumer.config.group_id or 'test'}-{uuid.uuid4().hex[:8]}"
         self._broker = broker
