@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from asyncrevoke.dashboard.history import KEPT
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from asyncrevoke.dashboard.history import History
 
@@ -27,6 +29,8 @@ _LATEST: Final = 1.0
 _MOST_VIEWERS: Final = 32
 # A server that shuts down waits for its responses: each ends soon, and the browser asks again.
 _STREAM: Final = 5.0
+# How long a stream may be held up by a viewer that does not read.
+_PATIENCE: Final = 5.0
 _NEVER_KEPT: Final = {"Cache-Control": "no-store"}
 _TYPES: Final = {
     "index.html": "text/html",
@@ -57,11 +61,7 @@ class Dashboard:
         async def live(_request: Request) -> Response:
             if self.history.listeners >= _MOST_VIEWERS:
                 return PlainTextResponse(f"{_MOST_VIEWERS} viewers look on already", 503)
-            return StreamingResponse(
-                self.stream(),
-                media_type="text/event-stream",
-                headers={**_NEVER_KEPT, "X-Accel-Buffering": "no"},
-            )
+            return _Live(self)
 
         async def view(request: Request) -> Response:
             try:
@@ -112,3 +112,34 @@ class Dashboard:
             self._drawn_at = now
             self.pictures += 1
         return self._drawn[1]
+
+
+class _Live(Response):
+    """A stream to one viewer. One that does not read is given up: nothing else would end it."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        super().__init__(headers={**_NEVER_KEPT, "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._dashboard = dashboard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        body = {"type": "http.response.body", "more_body": True}
+        try:
+            async with (
+                asyncio.timeout(_STREAM + _PATIENCE),
+                aclosing(self._dashboard.stream()) as pictures,
+            ):
+                async for picture in pictures:
+                    await send({**body, "body": picture})
+                await send({**body, "body": b"", "more_body": False})
+        except TimeoutError:
+            return

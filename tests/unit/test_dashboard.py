@@ -205,7 +205,11 @@ async def test_a_stream_has_a_picture_at_once_and_one_after_each_change() -> Non
     assert history.listeners == 0
 
 
-async def test_a_viewer_that_never_reads_keeps_nothing_and_draws_nothing() -> None:
+async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncrevoke.dashboard.app._STREAM", 0.3)
+    monkeypatch.setattr("asyncrevoke.dashboard.app._PATIENCE", 0.3)
     history = History("billing")
     dashboard = Dashboard(history)
     app = Starlette(routes=dashboard.routes())
@@ -237,9 +241,10 @@ async def test_a_viewer_that_never_reads_keeps_nothing_and_draws_nothing() -> No
         await asyncio.sleep(0)
     assert dashboard.pictures == 1
     assert len(sent) == 3  # the head, the time to come again, and a picture
-    viewer.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    assert history.listeners == 1
+    async with asyncio.timeout(5):
         await viewer
+    assert history.listeners == 0, "its place is free for others"
 
 
 async def test_more_viewers_than_can_be_served_are_told_so() -> None:
