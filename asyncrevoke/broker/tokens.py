@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
@@ -20,15 +20,23 @@ def unsigned_token(name: str) -> str:
     return "".join(f"{_encoded(json.dumps(part).encode())}." for part in parts)
 
 
+class _Tokens:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def token(self) -> str:
+        return unsigned_token(self._name)
+
+    def extensions(self) -> dict[str, str]:
+        return {}
+
+
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
     """What gives a client such tokens."""
     from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415 - if used
 
-    class Tokens(AbstractTokenProvider):
-        async def token(self) -> str:
-            return unsigned_token(name)
-
-    return Tokens()
+    _ = AbstractTokenProvider.register(_Tokens)
+    return cast("AbstractTokenProvider", _Tokens(name))
 
 
 def _encoded(part: bytes) -> str:

@@ -117,10 +117,10 @@ class Dashboard:
 class _Live(Response):
     """A stream to one viewer. One that does not read is given up: nothing else would end it."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, dashboard: Dashboard) -> None:
-        super().__init__(headers={**_NEVER_KEPT, "X-Accel-Buffering": "no"})
+        super().__init__(
+            headers={**_NEVER_KEPT, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
+        )
         del self.headers["content-length"]
         self._dashboard = dashboard
 

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.model import TopicPartition
 
-T = TypeVar("T", bound=Keyed)
+
+class Workable(Keyed, Protocol):
+    """What workers know of an item."""
+
+    @property
+    def topic(self) -> str:
+        """The topic, by which calls are timed."""
+        ...
+
+
+T = TypeVar("T", bound=Workable)
 
 # How long workers, all together, may go on without giving the loop a turn, if no handler awaits
 # anything.

@@ -90,6 +90,7 @@ async def test_figures_are_taken_each_second() -> None:
         await t.advance(1.5)
         newest = history.samples("till", 0, history.clock())[-1]
         assert (newest.records, newest.in_flight, newest.lag) == (2, 2, 0)
+        assert newest.oldest is not None
         assert newest.oldest > 0
 
 
