@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.collector import Collector
@@ -31,6 +31,10 @@ class Trial:
         self.calls = calls
         self.failure: BaseException | None = None
         self.refused: BaseException | None = None
+
+
+# Of a record that has not failed: its first call goes through the tracer.
+TRACED: Final = Trial(0)
 
 
 class Backlog:
@@ -81,6 +85,10 @@ class Backlog:
         """This record is about to be put, and fails when it is taken."""
         trial = self.trials[record] = Trial(0)
         trial.refused = error
+
+    def trace(self, records: Iterable[Record]) -> None:
+        """These records are about to be put, and their first calls go through the tracer."""
+        self.trials |= dict.fromkeys(records, TRACED)
 
     def admit(self, gate: Gate[Item]) -> None:
         """This gate may have opened."""

@@ -71,25 +71,16 @@ class HandlerCalls:
         self._workers = workers
         self._call_log = call_log
         self._tracer = tracer
-        self._wants = None if tracer is None else tracer.chooser()
         self._past = past
         self._around: dict[str, Around | None] = {}
 
     def prepare(self, topic: str, handler: Handler) -> Callable[[Record], Awaitable[object]] | None:
         """To be called once, before the first call for a topic.
 
-        Returns what makes a record's first call in the shortest way, if nothing goes around it.
+        Returns what makes a record's first call in the shortest way, if nothing goes around it but
+        a tracer, and that does not want the record.
         """
         around = self._around[topic] = chain(self._router.middleware_of(handler))
-        first = self._first(topic, handler, around)
-        wants, one = self._wants, self.one
-        if wants is None or first is None:
-            return first
-        return lambda record: one(record, handler, 1) if wants(record) else first(record)
-
-    def _first(
-        self, topic: str, handler: Handler, around: Around | None
-    ) -> Callable[[Record], Awaitable[object]] | None:
         call = handler.call
         if call is None or around is not None or self._call_log is not None:
             return None
@@ -179,8 +170,8 @@ class HandlerCalls:
             handler.max_handler_time,
             self._call_log,
         )
-        tracer, wants = self._tracer, self._wants
-        if wants is not None and records is None and not wants(record):
+        tracer = self._tracer
+        if tracer is not None and records is None and not tracer.wants(record):
             tracer = None
         if around is None and longest is None and call_log is None and tracer is None:
             return function(context)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
-from asyncrevoke.handlers.backlog import Backlog, Trial
+from asyncrevoke.handlers.backlog import TRACED, Backlog, Trial
 from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.batch_work import run_batch
 from asyncrevoke.handlers.calls import HandlerCalls
@@ -77,6 +77,9 @@ class HandlerWork:
         self._sent: list[tuple[str, int]] = []
         self._witness = witness
         self._order_by = order_by
+        self._tracer = None if observers is None else observers.tracer
+        # Topics whose first calls are made in the shortest way, unless a record is to be traced.
+        self._direct: set[str] = set()
         self._calls = HandlerCalls(
             router,
             log,
@@ -85,7 +88,7 @@ class HandlerWork:
             state=state,
             workers=workers,
             call_log=call_log,
-            tracer=None if observers is None else observers.tracer,
+            tracer=self._tracer,
             past=self._past if self._retry_topics else None,
         )
         self._handlers: dict[str, Handler] = {}
@@ -126,8 +129,16 @@ class HandlerWork:
         if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
         else:
+            self._direct.add(topic)
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
         return handler
+
+    def choose(self, topic: str, records: Sequence[Record]) -> None:
+        """Before they are put: which of them are to be traced."""
+        if self._tracer is not None and records and topic in self._direct:
+            chosen = self._tracer.choose(records)
+            if chosen:
+                self._backlog.trace(chosen)
 
     def attempt_of(self, item: Item) -> int:
         """Which call for it is made, or was made last, from 1."""
@@ -141,8 +152,8 @@ class HandlerWork:
 
         def start(item: Item, /) -> Awaitable[object]:
             """Decode, and call the handler."""
-            if trials and (trial := trials.get(item)) is not None:
-                return call_again(item, trial)
+            if trials and item in trials:
+                return call_again(item, trials[item])
             return first_calls[item.topic](item)
 
         return start
@@ -183,7 +194,13 @@ class HandlerWork:
         if not self._backlog.is_halted(item):
             self._backlog.halt(item)
 
-    async def _call_again(self, item: Item, trial: Trial) -> None:
+    def _call_again(self, item: Item, trial: Trial) -> Awaitable[object]:
+        if trial is TRACED and not isinstance(item, Batch):
+            del self._trials[item]
+            return self._calls.one(item, self._handlers[item.topic], 1)
+        return self._next_call(item, trial)
+
+    async def _next_call(self, item: Item, trial: Trial) -> None:
         handler = self._handlers[item.topic]
         if trial.failure is not None and not isinstance(item, Batch):
             await self._send(item, handler, trial.failure, trial.calls)
@@ -285,8 +302,8 @@ class HandlerWork:
             if (later := handler.retry_topic) is not None and later.topic == topic:
                 what, fields = "the retry topic", {"retry_topic": topic}
                 letter = Postponed(past, error, self._wall_clock() + later.delay)
-            if self._observers is not None and (tracer := self._observers.tracer) is not None:
-                letter.headers = list(tracer.headers(topic, letter.headers, error))
+            if self._tracer is not None:
+                letter.headers = list(self._tracer.headers(topic, letter.headers, error))
             await self._dead_letters.send(topic, letter)
         except Exception as unsent:
             raise _UnsentError(topic) from unsent

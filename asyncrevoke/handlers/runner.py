@@ -181,6 +181,7 @@ class HandlerRunner:
             handler = self._work.prepare(partition.topic)
             flow, batches = self._flows[id(handler)], handler.batch
             if batches is None:
+                self._work.choose(partition.topic, records)
                 self._backlog.put(partition, records, flow)
             else:
                 self._backlog.collect(

@@ -276,6 +276,7 @@ class TrackedTaskGroup:
         if not taken:
             return False
         self._records.add(record, function, call, on_end)
+        self._work.choose(record.topic, (record,))
         self._backlog.put(record.topic_partition, (record,), flow)
         self._workers.notify()
         # No await from the registration on: a cancellation could hide it from the caller.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from opentelemetry import context as contexts
@@ -22,6 +23,7 @@ from opentelemetry.trace import (
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.batch import BatchError
 from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.share import Share
 from asyncrevoke.runtime.observer import Tracer
 
 if TYPE_CHECKING:
@@ -39,9 +41,8 @@ __all__ = ["OpenTelemetryTracing"]
 
 # Where an error keeps the context of the span in which it was raised, until its record is sent on.
 _SPAN = "_asyncrevoke_span"
-# Offsets are spread evenly over 30 bits by the golden ratio, so that neighbours differ. Larger
-# numbers cost Python more.
-_SPREAD, _ALL, _MASK = 663_608_941, 2**30, 2**30 - 1
+# A record's headers, if it has any.
+_HEADERS = attrgetter("headers")
 
 
 class OpenTelemetryTracing(Tracer):
@@ -69,7 +70,7 @@ class OpenTelemetryTracing(Tracer):
         if not 0 <= new_traces <= 1:
             raise ConfigError(f"new_traces={new_traces}: a share from 0 to 1")
         self._provider = tracer_provider
-        self._new = int(new_traces * _ALL)
+        self._new = Share(new_traces)
         self._propagator: TextMapPropagator = get_global_textmap()
         self._fields: frozenset[str] = frozenset()
         self._tracer: OpenTelemetryTracer | None = None
@@ -90,19 +91,21 @@ class OpenTelemetryTracing(Tracer):
         if consumer.group_id is not None:
             self._attributes[names.GROUP] = consumer.group_id
 
-    def chooser(self) -> Callable[[Record], bool]:
-        """Records that have a context, and those with which a trace begins."""
-        new, carrier = self._new, self._carrier
+    def wants(self, record: Record) -> bool:
+        """Whether it has a context, or a trace begins with it."""
+        return (bool(record.headers) and bool(self._carrier(record))) or record.offset in self._new
 
-        def wants(record: Record) -> bool:
-            if record.headers and carrier(record):
-                return True
-            return record.offset * _SPREAD & _MASK < new
-
-        return wants
-
-    def _begins(self, record: Record) -> bool:
-        return record.offset * _SPREAD & _MASK < self._new
+    def choose(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Those of several."""
+        if any(map(_HEADERS, records)):
+            return [record for record in records if self.wants(record)]
+        first, last = records[0].offset, records[-1].offset
+        offsets = self._new.within(first, last)
+        if not offsets:
+            return ()
+        if last - first + 1 == len(records):
+            return [records[offset - first] for offset in offsets]
+        return [record for record in records if record.offset in offsets]
 
     async def call(
         self,
@@ -115,7 +118,9 @@ class OpenTelemetryTracing(Tracer):
         first, batch = records[0], len(records) > 1
         context = Context() if batch else self._context(first)
         parent = get_current_span(context).get_span_context()
-        traced = parent.trace_flags.sampled if parent.is_valid else batch or self._begins(first)
+        traced = (
+            parent.trace_flags.sampled if parent.is_valid else batch or first.offset in self._new
+        )
         span: Span | None = None
         if traced:
             span = self._span(handler, records, attempt, context)

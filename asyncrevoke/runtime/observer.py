@@ -100,10 +100,14 @@ class Observer:
 class Tracer(Observer):
     """An observer that is also there around each call of a handler."""
 
-    def chooser(self) -> Callable[[Record], bool]:
-        """What says whether :meth:`call` is to be used for a record; asked for once, after
-        :meth:`opened`. It is called for each record: a closure is faster than a method."""
+    def wants(self, record: Record) -> bool:
+        """Whether :meth:`call` is to be used for this record, each time it is called."""
         raise NotImplementedError
+
+    def choose(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Those that :meth:`wants` is true of, among records of one partition in offset order.
+        Hot path: to be overridden if all at once can be done faster."""
+        return [record for record in records if self.wants(record)]
 
     def call(
         self,

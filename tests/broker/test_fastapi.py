@@ -97,7 +97,7 @@ def make_consumer(name):
     @consumer.handler(TOPIC)
     async def handle(value: bytes) -> None:
         print("started", name, flush=True)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.2)
         print("ended", name, flush=True)
 
     return consumer
@@ -318,13 +318,13 @@ async def test_a_handler_that_never_ends_holds_a_shutdown_up_for_close_timeout_o
     server: Server, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     await produce(kafka_broker, kafka_topic, b"slow")
-    text = PLAIN.replace("group_id=TOPIC)", "group_id=TOPIC, close_timeout=4)")
+    text = PLAIN.replace("group_id=TOPIC)", "group_id=TOPIC, close_timeout=1)")
     await server.start_text(text, "app")
     await server.until(lambda: "started slow" in server.output)
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
     await server.ended()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 8
     assert await group(kafka_broker, kafka_topic) == (0, 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -18,10 +17,16 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
+from asyncrevoke import ConsumerConfig
+from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.errors import GroupsError
+from asyncrevoke.groups.observer import describe_group
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.groups.facts import MemberFacts
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
@@ -115,25 +120,19 @@ class App:
                 where = number % 4 if partition is None else partition
                 await producer.send_and_wait(self.topic, value, None, where)
 
-    async def members(self) -> list[dict[str, Any]]:
-        command = [sys.executable, "-m", "asyncrevoke.cli", "groups", self.topic, "--json"]
-        address = ["--bootstrap-servers", self.broker.bootstrap_servers]
-        result = await asyncio.to_thread(
-            subprocess.run,
-            [*command, *address],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode != 0:
-            return []
-        return list(json.loads(result.stdout)["members"])
+    async def members(self) -> tuple[MemberFacts, ...]:
+        config = ConsumerConfig(bootstrap_servers=self.broker.bootstrap_servers)
+        async with Cluster(config) as cluster:
+            try:
+                return (await describe_group(cluster, self.topic)).members
+            except GroupsError:  # there is none yet
+                return ()
 
-    async def until_members(self, number: int) -> list[dict[str, Any]]:
+    async def until_members(self, number: int) -> tuple[MemberFacts, ...]:
         deadline = time.monotonic() + DEADLINE
         while len(found := await self.members()) != number:
             assert time.monotonic() < deadline, (found, self.log)
+            await asyncio.sleep(0.05)
         return found
 
     async def committed(self) -> int:
@@ -211,7 +210,7 @@ async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: 
     assert await app.ended() == 0, app.log
     assert len(app.said("ended")) == len(app.said("started"))
     assert await app.committed() == len(app.said("ended"))
-    assert await app.members() == []
+    assert await app.members() == ()
     assert not any(is_running(int(pid)) for pid, *_ in app.said("started"))
 
 
@@ -275,7 +274,7 @@ async def test_each_worker_has_a_static_id_of_its_own(app: App) -> None:
     app.write('group_instance_id="billing"')
     app.start("--workers", "2")
     found = await app.until_members(2)
-    ids = sorted(str(each["group_instance_id"]) for each in found)
+    ids = sorted(str(each.group_instance_id) for each in found)
     assert ids == ["billing-1", "billing-2"]
     app.process.send_signal(signal.SIGTERM)
     assert await app.ended() == 0, app.log

@@ -234,3 +234,34 @@ async def test_tasks_of_a_task_group_have_spans() -> None:
         consumer.stop()
         await running
     assert [parent_of(span) for span in traced.spans] == [(TRACE, PARENT)]
+
+
+async def test_each_of_many_records_has_its_span_once_also_those_that_a_revoke_gives_back() -> None:
+    traced = Traced(new_traces=0.5)
+
+    @traced.consumer.handler("orders", retry=Retry(attempts=2, backoff=0.1))
+    async def bill(order: bytes, record: Record) -> None:
+        await asyncio.sleep(1)
+        if record.offset % 7 == 0 and len(traced.spans) % 2:
+            raise LookupError("no such order")
+
+    async with TestConsumer(traced.consumer, partitions=2) as t:
+        for number in range(40):
+            await t.publish("orders", b"1", key="ada", partition=0, headers=SAMPLED)
+            await t.publish("orders", b"1", key=f"{number}", partition=1)
+        await t.revoke(("orders", 0))
+        await t.advance(5)
+        await t.give(("orders", 0))
+        await t.advance(100)
+        calls = [(call.record.partition, call.record.offset, call.attempt) for call in t.calls]
+    spans = [
+        (int(str(attributes[names.PARTITION])), attributes[names.OFFSET], attributes[names.ATTEMPT])
+        for span in traced.spans
+        if (attributes := span.attributes) is not None
+    ]
+    assert len({call[:2] for call in calls}) == 80
+    assert len(set(spans)) == len(spans)
+    assert set(spans) <= set(calls)
+    assert {each for each in calls if each[0] == 0} <= set(spans)
+    begun = {offset for partition, offset, _ in spans if partition == 1}
+    assert 15 <= len(begun) <= 25
