@@ -195,7 +195,10 @@ def main() -> int:
             asyncio.run(filling)
         numbers = itertools.count()
         for turn in range(options.rounds + 1):
-            for variant, every in found.items():
+            # Each begins in turn: what comes first, or after whom, must not matter.
+            order = list(found.items())
+            first = turn % len(order)
+            for variant, every in order[first:] + order[:first]:
                 group = f"group-{next(numbers)}"
                 task = Task(broker.bootstrap_servers, variant, group, work, options.records)
                 measured = measure(task)

@@ -91,13 +91,16 @@ def _x(at: float, since: float) -> float:
 
 
 def _labels(history: History, height: int) -> str:
-    """A label for each lane, or, if they are thin, for where a topic begins."""
+    """A label for each lane or, if they are thin, for where a topic begins and some between."""
     labels: list[str] = []
-    before = ""
+    before, free = "", 0
     for row, (topic, number) in enumerate(history.partitions()):
-        name = f"{topic}-{number}" if height >= 20 else topic
-        if height >= 20 or topic != before:
-            labels.append(f'<span style="top:{row * height}px">{escape(name)}</span>')
+        top = row * height
+        # Far enough from the last one to be read, and thin lanes have them further apart.
+        if top >= free and (height >= 20 or topic != before or number % 10 == 0):
+            name = escape(f"{topic}-{number}")
+            labels.append(f'<span style="top:{top}px">{name}</span>')
+            free = top + (20 if height >= 20 else 50)
         before = topic
     return "".join(labels)
 

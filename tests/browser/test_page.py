@@ -10,7 +10,7 @@ from browser.serving import serving
 
 from asyncrevoke import TopicPartition
 from asyncrevoke.dashboard.app import Dashboard
-from asyncrevoke.dashboard.history import History, Pending, Sample
+from asyncrevoke.dashboard.history import History, Pending, Place, Sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,40 @@ def history_of(partitions: int, owners: int = 3) -> History:
         history.hold(changing, f"till-{second % owners}")
     history.clock = time.time
     return history
+
+
+def fill_tables(history: History) -> None:
+    """Revocations under way, partitions by lag, and what happened."""
+    tp = TopicPartition("orders-of-a-customer-with-a-long-name", 11)
+    history.hold(tp, "till-2", "draining")
+    history.pending["till-2"] = (
+        Pending(tp, "till-2", "draining", time.time() - 2, "offset 4711 in bill and 12 more"),
+        Pending(TopicPartition("orders", 5), "till-2", "requested", time.time()),
+    )
+    history.places["till"] = tuple(
+        Place(TopicPartition("orders", n), f"till-{n % 3}", n, 1000 * n, 1000 * n, 17**n % 99991)
+        for n in range(12)
+    )
+    history.sample("till-1", Sample(time.time(), 12_000, 7, 1234, 3, 2.5, "stable"))
+    for text in "the group wants back: orders-5", "has released orders-4 after 0.12 s":
+        history.note("till-2", text)
+
+
+async def test_a_screen_shows_it_all(browser: Browser, pictures: Path) -> None:
+    history = history_of(12)
+    fill_tables(history)
+    async with serving(Dashboard(history).routes()) as url:
+        for scheme in ("light", "dark"):
+            page = await browser.new_page(
+                viewport={"width": 1100, "height": 900},
+                color_scheme="dark" if scheme == "dark" else "light",
+            )
+            await page.goto(f"{url}/dashboard")
+            await page.wait_for_selector("[data-state=draining]", state="attached")
+            assert "orders-10" in await page.inner_text("#places")
+            assert "has released orders-4" in await page.inner_text("#notes")
+            assert "stable" in await page.inner_text("#figures")
+            await page.screenshot(path=pictures / f"screen-{scheme}.png", full_page=True)
 
 
 async def test_a_revocation_is_on_the_page_within_a_third_of_a_second(browser: Browser) -> None:
@@ -135,6 +169,7 @@ async def test_a_phone_shows_it_without_scrolling_sideways(
     browser: Browser, pictures: Path
 ) -> None:
     history = history_of(12)
+    fill_tables(history)
     async with serving(Dashboard(history).routes()) as url:
         for scheme in ("light", "dark"):
             page = await browser.new_page(
@@ -143,6 +178,7 @@ async def test_a_phone_shows_it_without_scrolling_sideways(
             )
             await page.goto(f"{url}/dashboard")
             await page.wait_for_selector("#lanes path", state="attached")
+            await page.wait_for_selector("[data-state=draining]", state="attached")
             assert await page.evaluate("document.documentElement.scrollWidth") <= 360
             back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert back == ("rgb(15, 23, 32)" if scheme == "dark" else "rgb(255, 255, 255)")

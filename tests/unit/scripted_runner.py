@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.registry import AsConfigured
     from asyncrevoke.handlers.signature import HandlerFunction
+    from asyncrevoke.runtime.observers import Observers
 
 
 class ScriptedClock:
@@ -82,6 +83,7 @@ class Running:
         dead_letters: DeadLetters | None = None,
         handler_concurrency: int | None = None,
         handler_order_by: OrderBy | AsConfigured | None = "as configured",
+        observers: Observers | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:
@@ -106,6 +108,7 @@ class Running:
             clock=self.clock,
             random=lambda: 0.5,
             dead_letters=dead_letters,
+            observers=observers,
         )
         self.task = asyncio.get_running_loop().create_task(self.runner.run())
 

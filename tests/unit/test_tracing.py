@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import baggage, trace
@@ -12,13 +11,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
-from asyncrevoke import BatchError, ConfigError, Consumer, Retry, RetryTopic
+from asyncrevoke import (
+    BatchError,
+    ConfigError,
+    Consumer,
+    Record,
+    Retry,
+    RetryTopic,
+)
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.testing import TestConsumer
-
-if TYPE_CHECKING:
-    from asyncrevoke import Record
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -234,34 +237,3 @@ async def test_tasks_of_a_task_group_have_spans() -> None:
         consumer.stop()
         await running
     assert [parent_of(span) for span in traced.spans] == [(TRACE, PARENT)]
-
-
-async def test_each_of_many_records_has_its_span_once_also_those_that_a_revoke_gives_back() -> None:
-    traced = Traced(new_traces=0.5)
-
-    @traced.consumer.handler("orders", retry=Retry(attempts=2, backoff=0.1))
-    async def bill(order: bytes, record: Record) -> None:
-        await asyncio.sleep(1)
-        if record.offset % 7 == 0 and len(traced.spans) % 2:
-            raise LookupError("no such order")
-
-    async with TestConsumer(traced.consumer, partitions=2) as t:
-        for number in range(40):
-            await t.publish("orders", b"1", key="ada", partition=0, headers=SAMPLED)
-            await t.publish("orders", b"1", key=f"{number}", partition=1)
-        await t.revoke(("orders", 0))
-        await t.advance(5)
-        await t.give(("orders", 0))
-        await t.advance(100)
-        calls = [(call.record.partition, call.record.offset, call.attempt) for call in t.calls]
-    spans = [
-        (int(str(attributes[names.PARTITION])), attributes[names.OFFSET], attributes[names.ATTEMPT])
-        for span in traced.spans
-        if (attributes := span.attributes) is not None
-    ]
-    assert len({call[:2] for call in calls}) == 80
-    assert len(set(spans)) == len(spans)
-    assert set(spans) <= set(calls)
-    assert {each for each in calls if each[0] == 0} <= set(spans)
-    begun = {offset for partition, offset, _ in spans if partition == 1}
-    assert 15 <= len(begun) <= 25
