@@ -480,6 +480,7 @@ class ConsumerCore:
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """See :meth:`Seeking.seek`."""
         self._seeking.seek(now, partition, offset)
+        self._poller.sought((partition,))
         self._after(now)
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:

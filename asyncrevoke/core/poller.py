@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.errors import NoOffsetError
 from asyncrevoke.model import PollResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
@@ -123,6 +124,16 @@ class Poller:
         """The next step raises this, once; partitions that are not concerned go on."""
         self._errors.append(error)
         self._outbox.wake()
+
+    def sought(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has chosen where these go on: that they had no position is no news any more."""
+        if self._errors:
+            chosen = set(partitions)
+            self._errors = [
+                error
+                for error in self._errors
+                if not (isinstance(error, NoOffsetError) and chosen.issuperset(error.partitions))
+            ]
 
     def _raise_error(self) -> None:
         if self._errors or self.fatal is not None:

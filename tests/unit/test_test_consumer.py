@@ -25,6 +25,7 @@ from asyncrevoke import (
     Retry,
     TopicPartition,
 )
+from asyncrevoke.errors import NoOffsetError
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.virtual_time import VirtualTime
 
@@ -590,6 +591,18 @@ async def test_assigned_partitions_can_be_read_without_a_group() -> None:
     async with TestConsumer(consumer) as t:
         await t.publish("orders", "x", partition=6)
         assert [record.value for record in (await consumer.poll()).records] == [b"x"]
+
+
+async def test_a_seek_answers_that_there_was_no_position() -> None:
+    consumer = Consumer(auto_offset_reset="error")
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", "x", partition=2)
+        await t.publish("orders", "y", partition=2)
+        consumer.assign([tp(2), tp(3)])
+        consumer.seek(tp(2), 1)
+        with pytest.raises(NoOffsetError, match="orders-3: no committed"):
+            await consumer.poll()
+        assert [record.value for record in (await consumer.poll()).records] == [b"y"]
 
 
 async def test_a_pattern_finds_topics_that_are_created_later() -> None:
