@@ -254,13 +254,15 @@ class Fetching:
             source.delay(now)
             source.move_to(self._delayed)
             self._cluster.refresh(now, f"no leader for {source.name}")
-            self._log.waiting(
-                now,
-                source.name,
-                "waiting to fetch",
-                partition=source.name,
-                reason="its leader is unknown",
-            )
+            # Of a topic that no broker has told of yet, the cluster says what is waited for.
+            if self._cluster.partitions(source.instance.partition.topic) is not None:
+                self._log.waiting(
+                    now,
+                    source.name,
+                    "waiting to fetch",
+                    partition=source.name,
+                    reason="its leader is unknown",
+                )
         elif self._checks.hold(now, source, buffer):
             pass  # it has its place there
         elif self._budget.is_hungry(source, buffer):

@@ -82,17 +82,18 @@ class HandlerCalls:
         """
         around = self._around[topic] = chain(self._router.middleware_of(handler))
         call = handler.call
-        if call is None or around is not None or self._call_log is not None:
+        if call is None or around is not None:
             return None
         returns = handler.retry_topic is not None and handler.retry_topic.topic == topic
         if handler.max_handler_time is not None or returns:
             return None
-        if not handler.wants_context:
-            return call
-        if self._workers is not None:
-            return None
-        state, log, name = self._state, self._log, handler.name
-        return lambda record: call(record, HandlerContext(record, 1, state, log, name))
+        first: Callable[[Record], Awaitable[object]] = call
+        if handler.wants_context:
+            if self._workers is not None:
+                return None
+            state, log, name = self._state, self._log, handler.name
+            first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
+        return first if self._call_log is None else self._call_log.first(first)
 
     def one(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler of a single record."""

@@ -31,6 +31,8 @@ T = TypeVar("T", bound=Workable)
 # How long workers, all together, may go on without giving the loop a turn, if no handler awaits
 # anything.
 _BREATH = 0.004
+# How much longer if each of them does await something.
+_LATEST = 0.012
 # How long cancelled handlers may take to end before they are left behind.
 _GRACE = 5.0
 
@@ -103,6 +105,7 @@ class Workers(Generic[T]):
         self._parked: list[_Worker[T]] = []
         # Set while a callback is due that says that the loop has gone round.
         self._in_turn = False
+        self._turn = 0
         self._turn_ends = 0.0
         self._idle: asyncio.Future[None] | None = None
         self._closing = False
@@ -196,12 +199,20 @@ class Workers(Generic[T]):
         start, finished, clean = work.start, work.finished, self._context
         times = work.times
         fresh = True
+        turn = -1
         now = monotonic()
         while not self._closing:
-            if now > self._turn_ends and not self._begin_turn():
+            if (
+                now > self._turn_ends
+                and not self._begin_turn()
+                # One whose handler has given the loop a turn may begin another all the same: when
+                # hundreds of them end at once, going round once more costs more than it gives.
+                and (turn == self._turn or now > self._turn_ends + _LATEST)
+            ):
                 await asyncio.sleep(0)
                 now = monotonic()
                 continue
+            turn = self._turn
             entry = take()
             if entry is None:
                 await self._park(worker)
@@ -245,6 +256,7 @@ class Workers(Generic[T]):
         if self._in_turn:
             return False
         self._in_turn = True
+        self._turn += 1
         self._turn_ends = monotonic() + _BREATH
         asyncio.get_running_loop().call_soon(self._end_turn)
         return True

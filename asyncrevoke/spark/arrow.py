@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class Array(Protocol):
     """A column."""
 
+    def __len__(self) -> int: ...
+
     def to_pylist(self) -> list[Any]:
         """Its values as Python has them."""
         ...
@@ -52,6 +54,7 @@ class RecordBatch(Protocol):
 
 
 pa: Any = import_module("pyarrow")
+pc: Any = import_module("pyarrow.compute")
 
 
 def map_in_arrow(

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka import errors as kafka_errors
-
-from asyncrevoke.model import Record
+from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
+from asyncrevoke.spark.offsets import configured, reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiokafka.structs import ConsumerRecord
-
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.model import Record
     from asyncrevoke.spark.offsets import OffsetRange
 
 MOST_RECORDS = 1000
-FETCH_BYTES = 8 * 1024 * 1024
 NO_PROGRESS_TIMEOUT = 120.0
 
+FETCH_BYTES = 8 * 1024 * 1024
+# Of one partition, fetched while others are handled.
+AHEAD = 32 * 1024 * 1024
 # How long one wait for records may take before the position is looked at again.
-_STEP = 1.0
+_STEP = 0.25
 
 
 class RangeReader:
@@ -32,8 +32,9 @@ class RangeReader:
 
     Moves on by position, not by the last record: offsets of aborted records, of compaction and of
     control markers are none. ``config`` gives addresses, security and the isolation level, and
-    never a group: nothing is committed. Where the log does not have an offset that is asked for,
-    DataLossError is raised; if nothing comes for ``no_progress_timeout`` seconds, StalledReadError.
+    never a group: nothing is committed. ``most`` records come at once. Where the log does not have
+    an offset that is asked for, DataLossError is raised; if nothing comes for
+    ``no_progress_timeout`` seconds, StalledReadError.
     """
 
     def __init__(
@@ -42,64 +43,76 @@ class RangeReader:
         wanted: OffsetRange,
         *,
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+        most: int = MOST_RECORDS,
     ) -> None:
         self._range = wanted
-        self._partition = TopicPartition(wanted.topic, wanted.partition)
+        self._partition = wanted.topic_partition
         self._patience = no_progress_timeout
         self.position = wanted.start
-        # Half typed.
-        self._consumer: Any = AIOKafkaConsumer(
-            bootstrap_servers=",".join(config.bootstrap_servers),
-            client_id=config.client_id,
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level=config.isolation_level,
-            fetch_max_bytes=max(config.fetch_max_bytes, FETCH_BYTES),
-            max_partition_fetch_bytes=FETCH_BYTES,
-            check_crcs=True,
-            request_timeout_ms=int(config.request_timeout * 1000),
-            security_protocol=config.security_protocol,
-            ssl_context=config.ssl_context,
-            sasl_mechanism=config.sasl_mechanism,
-            sasl_plain_username=config.sasl_plain_username,
-            sasl_plain_password=config.sasl_plain_password,
-            sasl_kerberos_service_name=config.sasl_kerberos_service_name,
-            sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+        self._consumer = reading(
+            replace(
+                configured(config, config.isolation_level),
+                auto_offset_reset="error",
+                max_poll_records=most,
+                max_in_flight=2 * most,
+                fetch_max_bytes=FETCH_BYTES,
+                max_partition_fetch_bytes=FETCH_BYTES,
+                buffer_memory=AHEAD,
+            )
         )
 
     async def __aenter__(self) -> Self:
+        await self._consumer.start()
         try:
-            await self._consumer.start()
+            first = (await self._consumer.beginning_offsets(self._partition))[self._partition]
         except BaseException:
-            await self._consumer.stop()
+            await self._consumer.aclose()
             raise
+        if self._range.start < first and self._range.size:
+            await self._consumer.aclose()
+            raise DataLossError(
+                f"{self._name} begins at offset {first}, and is to be read from "
+                f"{self._range.start}: retention has removed what was planned; plan the ranges "
+                "again"
+            )
         self._consumer.assign([self._partition])
         self._consumer.seek(self._partition, self._range.start)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._consumer.stop()
+        await self._consumer.aclose()
 
     @property
     def ended(self) -> bool:
         """Whether all of the range was read."""
         return self.position >= self._range.end
 
-    async def read(self, most: int = MOST_RECORDS) -> Sequence[ConsumerRecord[bytes, bytes]]:
-        """The next records, at most so many; empty only at the end of the range.
+    async def read(self) -> Sequence[Record]:
+        """The next records; empty only at the end of the range.
 
         If cancelled, no record is gone.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         while not self.ended:
-            records = await self._step(most)
-            position = cast("int", await self._consumer.position(self._partition))
-            if position > self.position:
+            try:
+                step = await self._consumer.poll(min(_STEP, self._patience))
+            except OffsetOutOfRangeError as error:
+                raise DataLossError(
+                    f"{self._name} has no offset {self.position} any more (or not yet, if the "
+                    "topic was made anew): retention was faster than this reader; plan the ranges "
+                    "again"
+                ) from error
+            if step.lost:
+                raise DataLossError(
+                    f"{self._name} was deleted, or its topic made anew, while it was read at "
+                    f"offset {self.position}: plan the ranges again"
+                )
+            position = self._consumer.position(self._partition)
+            if position is not None and position > self.position:
                 self.position = position
                 deadline = loop.time() + self._patience
+            records = step.records
             if records:
                 if records[-1].offset >= self._range.end:
                     return [each for each in records if each.offset < self._range.end]
@@ -107,18 +120,6 @@ class RangeReader:
             if loop.time() > deadline:
                 raise StalledReadError(self._stalled())
         return ()
-
-    async def _step(self, most: int) -> Sequence[ConsumerRecord[bytes, bytes]]:
-        try:
-            found = await self._consumer.getmany(
-                self._partition, timeout_ms=int(min(_STEP, self._patience) * 1000), max_records=most
-            )
-        except kafka_errors.OffsetOutOfRangeError as error:
-            raise DataLossError(
-                f"{self._name} has no offset {self.position} any more (or not yet, if the topic "
-                "was made anew): retention was faster than this reader; plan the ranges again"
-            ) from error
-        return cast("Sequence[ConsumerRecord[bytes, bytes]]", found.get(self._partition, ()))
 
     def _stalled(self) -> str:
         return (
@@ -130,17 +131,3 @@ class RangeReader:
     @property
     def _name(self) -> str:
         return f"{self._range.topic}-{self._range.partition}"
-
-
-def to_record(given: ConsumerRecord[bytes, bytes]) -> Record:
-    """As handlers know it."""
-    return Record(
-        given.topic,
-        given.partition,
-        given.offset,
-        given.timestamp,
-        given.timestamp_type,
-        given.key,
-        given.value,
-        tuple(given.headers),
-    )

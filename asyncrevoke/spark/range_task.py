@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.arrow import pa, pc
+from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.outcomes import Outcomes
 from asyncrevoke.spark.progress import Reporter
-from asyncrevoke.spark.range_reader import RangeReader, to_record
+from asyncrevoke.spark.range_reader import RangeReader
 from asyncrevoke.spark.range_source import RangeSource
 from asyncrevoke.spark.worker import Worker
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 
     from asyncrevoke.config import IsolationLevel
     from asyncrevoke.model import Record
-    from asyncrevoke.spark.arrow import RecordBatch, Schema
+    from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
     from asyncrevoke.spark.offsets import OffsetRange
-    from asyncrevoke.spark.outcomes import Row
+    from asyncrevoke.spark.outcomes import Quick, Row
     from asyncrevoke.spark.progress import Address
     from asyncrevoke.spark.worker import Opened, Target
 
@@ -104,11 +105,7 @@ class RangeTask:
         async def handle() -> None:
             reader = RangeReader(config, wanted, no_progress_timeout=self._no_progress_timeout)
             async with reader:
-
-                async def read() -> Sequence[Record]:
-                    return [to_record(each) for each in await reader.read()]
-
-                await handle_all(opened, wanted, read, outcomes)
+                await handle_all(opened, wanted, reader.read, outcomes)
 
         yield from emit(
             worker,
@@ -167,14 +164,16 @@ def emit(
         try:
             while True:
                 ended = job.done()
-                rows = worker.do(outcomes.rows(_ROWS, _PATIENCE))
+                taken = worker.do(outcomes.rows(_ROWS, _PATIENCE))
                 reporter.tell(outcomes.done, outcomes.errors)
                 if max_errors is not None and outcomes.errors > max_errors:
                     raise ReplayError(over_budget(max_errors, outcomes))
                 if reporter.stopped:
                     raise ReplayError(reporter.stopped)
-                if rows:
-                    yield to_arrow(rows, wanted, attempt)
+                if taken.quick:
+                    yield quick_to_arrow(taken.quick, wanted, attempt)
+                if taken.rows:
+                    yield to_arrow(taken.rows, wanted, attempt)
                 if ended:
                     break
             reporter.tell(outcomes.done, outcomes.errors, at_once=True)
@@ -194,21 +193,48 @@ def over_budget(max_errors: int, outcomes: Outcomes) -> str:
     )
 
 
+def quick_to_arrow(quick: Quick, wanted: OffsetRange, attempt: int) -> RecordBatch:
+    """Rows as Spark takes them."""
+    count = len(quick)
+    no_text = pa.nulls(count, pa.string())
+    rest = [
+        pa.repeat(pa.scalar(1, pa.int32()), count),
+        pc.divide(_int64s(quick.started), 1000),
+        pc.divide(_int64s(quick.finished), 1000),
+        pa.repeat(pa.scalar("ok"), count),
+        no_text,
+        no_text,
+        pa.array(quick.results, pa.binary()),
+    ]
+    return _batch(wanted, attempt, _int64s(quick.offsets), rest)
+
+
 def to_arrow(rows: Sequence[Row], wanted: OffsetRange, attempt: int) -> RecordBatch:
     """Rows as Spark takes them."""
-    count = len(rows)
-    partition, offset, *rest = (list(column) for column in zip(*rows, strict=True))
+    _, offsets, *rest = (list(column) for column in zip(*rows, strict=True))
+    types = [field.type for field in _ARROW][-len(rest) :]
+    columns = [pa.array(column, kind) for column, kind in zip(rest, types, strict=True)]
+    return _batch(wanted, attempt, pa.array(offsets, pa.int64()), columns)
+
+
+def _int64s(numbers: array[int]) -> Array:
+    return cast(
+        "Array",
+        pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]),
+    )
+
+
+def _batch(wanted: OffsetRange, attempt: int, offsets: Array, rest: Sequence[Array]) -> RecordBatch:
+    count = len(offsets)
+    end = None if wanted.end == UNKNOWN else wanted.end
     columns = [
         pa.repeat(pa.scalar(wanted.topic), count),
-        pa.array(partition, pa.int32()),
-        pa.array(offset, pa.int64()),
+        pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
+        offsets,
         pa.repeat(pa.scalar(wanted.start, pa.int64()), count),
-        pa.repeat(pa.scalar(None if wanted.end == UNKNOWN else wanted.end, pa.int64()), count),
+        pa.repeat(pa.scalar(end, pa.int64()), count),
         pa.repeat(pa.scalar(attempt, pa.int32()), count),
-        *(
-            pa.array(column, field.type)
-            for column, field in zip(rest, list(_ARROW)[6:], strict=True)
-        ),
+        *rest,
     ]
     return cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=_ARROW))
 
@@ -222,7 +248,7 @@ def task_attempt() -> int:
 
 
 def _told(failure: BaseException) -> Exception:
-    if isinstance(failure, ReplayError):
+    if isinstance(failure, (ReplayError, DataLossError, StalledReadError)):
         return failure
     notes = "; ".join(getattr(failure, "__notes__", ()))
     what = f"{type(failure).__name__}: {failure}" + (f" ({notes})" if notes else "")

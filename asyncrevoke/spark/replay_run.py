@@ -243,10 +243,10 @@ class Run:
         try:
             writer.parquet(self._rows)
         except PySparkException as error:
-            sentence = told_by_a_task(error)
-            if sentence is None:
+            told = told_by_a_task(error, f"run {self.run_id}")
+            if told is None:
                 raise
-            raise ReplayError(f"run {self.run_id}: {sentence}") from error
+            raise told from error
 
     def _written(self) -> DataFrame | None:
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra

@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.java import find_java
-from asyncrevoke.spark.errors import SparkSetupError
+from asyncrevoke.spark.errors import (
+    DataLossError,
+    ReplayError,
+    SparkSetupError,
+    StalledReadError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
+    from asyncrevoke.errors import AsyncRevokeError
+
 _OLDEST = (4, 2)
 _FIRST_UNTRIED = (4, 4)
 # Spark 4 says that it runs on these.
 _JAVAS = range(17, 22)
+# What callers tell apart; the rest is a ReplayError with its sentence.
+_TOLD: dict[str, type[AsyncRevokeError]] = {
+    each.__name__: each for each in (DataLossError, StalledReadError)
+}
 _EXTRA = "pip install 'asyncrevoke[spark]'"
 
 
@@ -94,12 +105,17 @@ def driver_host(spark: SparkSession) -> str | None:
     return spark.conf.get("spark.driver.host", None)
 
 
-def told_by_a_task(error: Exception) -> str | None:
-    """The sentence of an error of ours with which a task has failed, without Spark's frames."""
+def told_by_a_task(error: Exception, where: str) -> AsyncRevokeError | None:
+    """The error of ours with which a task has failed, without Spark's frames; None if there is
+    none. ``where`` comes before its sentence."""
     found = re.findall(
-        r"^(?:.*?)asyncrevoke\.(?:spark\.)?errors\.\w+: (.+)$", str(error), re.MULTILINE
+        r"^(?:.*?)asyncrevoke\.(?:spark\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
     )
-    return found[-1].strip() if found else None
+    if not found:
+        return None
+    name, sentence = found[-1]
+    kind = _TOLD.get(name, ReplayError)
+    return kind(f"{where}: {sentence.strip()}")
 
 
 def _release(version: str) -> tuple[int, int]:

@@ -97,17 +97,20 @@ class _Reading:
         columns = Columns(self.columns)
         reader = worker.do(self._open(part))
         try:
-            coming = worker.start(reader.read(_RECORDS))
+            coming = worker.start(reader.read())
             while records := coming.result():
                 # The next ones come while Spark takes these.
-                coming = worker.start(reader.read(_RECORDS))
+                coming = worker.start(reader.read())
                 yield columns.batch(records)
         finally:
             worker.do(reader.__aexit__(None, None, None))
 
     async def _open(self, part: OffsetRange) -> RangeReader:
         reader = RangeReader(
-            self.options.config(), part, no_progress_timeout=self.options.no_progress_timeout
+            self.options.config(),
+            part,
+            no_progress_timeout=self.options.no_progress_timeout,
+            most=_RECORDS,
         )
         return await reader.__aenter__()
 

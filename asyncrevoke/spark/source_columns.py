@@ -11,12 +11,12 @@ from asyncrevoke.spark.arrow import pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aiokafka.structs import ConsumerRecord
     from pyspark.sql.types import StructType
 
+    from asyncrevoke.model import Record
     from asyncrevoke.spark.arrow import Array, DataType, RecordBatch, Schema
 
-    Records = Sequence[ConsumerRecord[bytes, bytes]]
+    Records = Sequence[Record]
     Column = Callable[[Records], Array]
 
 SCHEMA = (

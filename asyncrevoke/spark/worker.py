@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from contextlib import AsyncExitStack
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.worker_resources import WorkerResources
 
     T = TypeVar("T")
+
+# Objects between two looks of the garbage collector.
+_GARBAGE = 50_000
 
 Errors: TypeAlias = Literal["row", "policy", "fail"]
 
@@ -67,6 +71,9 @@ class Worker:
         self._opened: dict[Target, Opened] = {}
         # Spark ends workers without a word: nothing of this is ever left.
         self._stack = AsyncExitStack()
+        # Thousands of records are alive at once: by the default, each hundred of them would have
+        # the collector look through all that is young.
+        gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
         Thread(target=self._loop.run_forever, name="asyncrevoke replay", daemon=True).start()
 
     def start(self, work: Coroutine[object, object, T]) -> Future[T]:

@@ -119,6 +119,9 @@ class Calls:
             raise
         made.settle("ok")
 
+    def first(self, _call: object, /) -> None:
+        """All calls are made in the same way."""
+
     def decided(self, record: Record, decision: Decision, /) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)

@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.spark.errors import SparkSetupError
+from asyncrevoke.spark.errors import (
+    DataLossError,
+    ReplayError,
+    SparkSetupError,
+    StalledReadError,
+)
 from asyncrevoke.spark.session import check_java, check_spark, told_by_a_task
 
 if TYPE_CHECKING:
@@ -65,5 +70,15 @@ def test_the_sentence_of_a_task_is_found_among_the_frames_of_spark() -> None:
         "asyncrevoke.spark.errors.ReplayError: more than max_errors=3 records have failed\n\n"
         "\tat org.apache.spark..."
     )
-    assert told_by_a_task(ValueError(text)) == "more than max_errors=3 records have failed"
-    assert told_by_a_task(ValueError("java.lang.OutOfMemoryError: heap")) is None
+    told = told_by_a_task(ValueError(text), "run july")
+    assert isinstance(told, ReplayError)
+    assert str(told) == "run july: more than max_errors=3 records have failed"
+    assert told_by_a_task(ValueError("java.lang.OutOfMemoryError: heap"), "run july") is None
+
+
+@pytest.mark.parametrize("kind", [DataLossError, StalledReadError])
+def test_errors_that_callers_tell_apart_keep_their_kind(kind: type[Exception]) -> None:
+    text = f"Traceback ...\nasyncrevoke.spark.errors.{kind.__name__}: orders-0 stands\n"
+    told = told_by_a_task(ValueError(text), "run july")
+    assert type(told) is kind
+    assert str(told) == "run july: orders-0 stands"
