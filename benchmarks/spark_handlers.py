@@ -12,7 +12,7 @@ SECONDS = float(os.environ.get("BENCHMARK_SECONDS", "0.005"))
 consumer = Consumer(group_id="benchmark", concurrency=512)
 
 
-@consumer.handler("benchmark")
+@consumer.handler(pattern="benchmark|handover-.*")
 async def handle(value: bytes) -> None:
     """Wait as for a database, or do nothing."""
     assert value

@@ -25,6 +25,7 @@ CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
 )
+_EXCLUDED = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -48,13 +49,16 @@ def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]
         if arguments.jars:
             builder = builder.config("spark.jars", arguments.jars)
         if arguments.packages:
-            builder = builder.config("spark.jars.packages", CONNECTOR).config(
-                "spark.jars.excludes", "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0"
-            )
+            builder = with_connector(builder)
         builder.getOrCreate().sparkContext.setLogLevel("ERROR")
         spark = open_session()
         yield spark, broker.bootstrap_servers
         spark.stop()
+
+
+def with_connector(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """A Spark that has the jars of its Kafka connector, from Maven."""
+    return builder.config("spark.jars.packages", CONNECTOR).config("spark.jars.excludes", _EXCLUDED)
 
 
 async def _fill(address: str, records: int, size: int) -> None:

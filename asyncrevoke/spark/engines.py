@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.range_reader import FETCH_BYTES
 from asyncrevoke.spark.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.rows_task import COLUMNS, RowsTask
 from asyncrevoke.target import find_consumer
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 Engine: TypeAlias = Literal["fused", "source", "jvm"]
 
 _SPLITTING = ("minpartitions", "maxrecordsperpartition")
+# What a replay decides itself, as the two readers call it.
+_DECIDED = (
+    "assign", "subscribe", "subscribepattern", "topic", "ranges", "start", "end",
+    "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
+    "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "bootstrap_servers",
+    "kafka.bootstrap.servers", "isolation_level", "kafka.isolation.level", "include_headers",
+    "includeheaders", "no_progress_timeout", "failondataloss", "missing",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,13 @@ class Job:
             raise ConfigError(
                 'source_options= is for engine="source" and "jvm": fused tasks read with the '
                 "options of the consumer"
+            )
+        decided = [name for name in self.source_options if name.lower() in _DECIDED]
+        if decided:
+            raise ConfigError(
+                f"source_options= has {decided[0]}, which a replay decides by its ranges and its "
+                "own arguments (bootstrap_servers=, isolation_level=, no_progress_timeout=): "
+                "leave it out; records that are gone are always an error"
             )
         splitting = [name for name in self.source_options if name.lower() in _SPLITTING]
         if splitting and self.target.order_by is not None:
@@ -133,15 +149,19 @@ class Job:
             "endingOffsets": json.dumps({topic: {str(r.partition): r.end for r in ranges}}),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
+            "kafka.max.partition.fetch.bytes": str(FETCH_BYTES),
         }
-        if config.security_protocol != "PLAINTEXT" and not self.source_options:
+        options |= self.source_options
+        if config.security_protocol != "PLAINTEXT" and (
+            "kafka.security.protocol" not in {name.lower() for name in options}
+        ):
             raise ConfigError(
                 f"the consumer connects by {config.security_protocol}, for which Spark's connector "
                 'has options of its own: pass source_options={"kafka.security.protocol": ...}, or '
                 'use engine="fused"'
             )
         try:
-            frame = spark.read.format("kafka").options(**options, **self.source_options).load()
+            frame = spark.read.format("kafka").options(**options).load()
         except AnalysisException as error:
             raise ConfigError(
                 'engine="jvm" needs the jars of Spark\'s Kafka connector: start Spark with '

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app as commands
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.spark.group_handover import handover
 from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.replay_report import ReplayReport
 from asyncrevoke.spark.report_page import report_page
@@ -66,6 +72,37 @@ def test_a_wrong_start_of_a_replay_is_told(
     result = CliRunner().invoke(commands, arguments)
     assert result.exit_code == 2, result.output
     assert sentence in result.stderr
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.usefixtures("notes")
+def test_a_replay_begins_where_a_group_stands_and_leaves_a_report(
+    kafka_broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra spark")
+    address = kafka_broker.bootstrap_servers
+
+    async def fill() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=address) as producer:
+            for n in range(40):
+                await producer.send_and_wait(topic, b"bad" if n == 39 else b"x", partition=n % 2)
+
+    asyncio.run(fill())
+    offsets = {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 15}
+    handover(offsets, group=topic, bootstrap=address, dry_run=False)
+    words = [sys.executable, "-m", "asyncrevoke.cli", "replay", "replayed_app:consumer"]
+    words += ["--topic", topic, "--from-group", topic, "--out", str(tmp_path), "--run-id", "back"]
+    words += ["--master", "local[2]", "--bootstrap-servers", address]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
+    # One row is an error.
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "run back: 13 records" in done.stdout
+    assert "12 ok" in done.stdout
+    assert "KeyError: 1" in done.stdout
+    assert "99% of calls within" in done.stdout
+    assert "<rect" in (tmp_path / "report-back.html").read_text()
 
 
 def test_the_report_is_a_page_that_needs_no_network() -> None:

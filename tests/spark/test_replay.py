@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.errors import ReplayError
+from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.replay_run import replay
 
@@ -241,6 +243,52 @@ def test_a_target_that_workers_cannot_use_gets_a_sentence(
     ranges = resolve_ranges(kafka_broker.bootstrap_servers, topic)
     with pytest.raises(ReplayError, match=sentence):
         replay(spark, target, ranges, sink=str(tmp_path))
+
+
+@pytest.mark.parametrize("engine", ["fused", "source"])
+def test_records_that_have_gone_since_they_were_planned_are_an_error(
+    engine: Engine, spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    fill(kafka_broker, topic, [b"x"] * 20)
+    address = kafka_broker.bootstrap_servers
+    ranges = resolve_ranges(address, topic)
+
+    async def delete() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=address)
+        await admin.start()
+        try:
+            await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(6)})
+        finally:
+            await admin.close()
+
+    asyncio.run(delete())
+    with pytest.raises(DataLossError, match=rf"run gone: {topic}-0 has no offset 0 any more"):
+        replay(
+            spark,
+            TARGET,
+            ranges,
+            sink=str(tmp_path),
+            run_id="gone",
+            engine=engine,
+            bootstrap_servers=address,
+        )
+
+
+@pytest.mark.parametrize("engine", ["fused", "source"])
+def test_an_end_that_is_never_reached_is_an_error_in_time(
+    engine: Engine, spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    fill(kafka_broker, topic, [b"x"] * 20)
+    with pytest.raises(StalledReadError, match=rf"{topic}-1 stands at offset 10 of 11 for 2 s"):
+        replay(
+            spark,
+            TARGET,
+            [OffsetRange(topic, 1, 0, 11)],
+            sink=str(tmp_path),
+            engine=engine,
+            bootstrap_servers=kafka_broker.bootstrap_servers,
+            no_progress_timeout=2.0,
+        )
 
 
 def test_a_run_id_belongs_to_one_replay(

@@ -44,6 +44,12 @@ def test_an_unknown_engine_is_told_and_options_without_a_reader_too() -> None:
         job("fused", ssl_cafile="/x")
 
 
+@pytest.mark.parametrize("name", ["failOnDataLoss", "startingOffsets", "isolation_level"])
+def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"has {name}, which a replay decides .*leave it out"):
+        job("jvm", **{name: "x"})
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
