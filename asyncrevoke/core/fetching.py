@@ -375,9 +375,6 @@ class Fetching:
         del lane.flights[flight.channel]
         self._budget.give_back(flight.reserved)
         self._scarce_flights -= flight.scarce
-        if flight.scarce and self._lanes.get(lane.node_id) is lane:
-            # The others come first with the next one that is allowed.
-            self._lanes[lane.node_id] = self._lanes.pop(lane.node_id)
         for asked in flight.asked.values():
             asked.source.in_flight = False
         served: dict[FetchSource, None] = {}
@@ -411,6 +408,14 @@ class Fetching:
                 self._lane_failed(now, lane, flight, detail or kind.value)
             case _:
                 self._lane_failed(now, lane, flight, f"unexpected {type(reply).__name__}")
+        self._put_back(now, lane, flight, served)
+
+    def _put_back(
+        self, now: float, lane: Lane, flight: Flight, served: dict[FetchSource, None]
+    ) -> None:
+        if flight.scarce and self._lanes.get(lane.node_id) is lane:
+            # The other brokers come first with the next one that is allowed.
+            self._lanes[lane.node_id] = self._lanes.pop(lane.node_id)
         # Drained by then, they join the others again, which a long list is not looked through for.
         joins = now < self._held_until and not lane.flights and len(flight.asked) <= _FEW
         # Those that got something go behind those that did not.
