@@ -80,10 +80,10 @@ class ConsumerCore:
             config,
             self._cluster,
             self._coordinator,
-            lambda now: int((now + self._fetching.wall_clock_offset) * 1000),
+            lambda now: int((now + self._fetching.delivery.wall_clock_offset) * 1000),
         )
         self._fetching = Fetching(outbox, config, self._cluster, decode)
-        self._fetching.wall_clock_offset = wall_clock_offset
+        self._fetching.delivery.wall_clock_offset = wall_clock_offset
         self._lookups = Lookups(outbox, config, self._cluster, self._coordinator)
         self._tracking = Tracking(
             outbox, config, self._assignment, self._revocation, self._commits, maps
@@ -162,8 +162,8 @@ class ConsumerCore:
         self._fetching.on_out_of_range = self._seeking.out_of_range
         self._fetching.on_truncated = self._seeking.truncated
         self._fetching.on_log_end = self._seeking.log_end_known
-        self._fetching.on_passed = self._tracking.passed
-        self._fetching.blocked = self._seeking.is_blocked
+        self._fetching.delivery.on_passed = self._tracking.passed
+        self._fetching.delivery.blocked = self._seeking.is_blocked
         self._tracking.after = self._after
         self._cluster.on_change = self._cluster_changed
         self._cluster.on_leaders = self._leaders_known
@@ -318,8 +318,8 @@ class ConsumerCore:
     def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
         """See :meth:`Tracking.limit`."""
         self._tracking.limit(limit_of)
-        self._fetching.room = lambda instance: self._tracking.room_of(
-            instance, self._fetching.round
+        self._fetching.delivery.room = lambda instance: self._tracking.room_of(
+            instance, self._fetching.delivery.round
         )
 
     def owns(self, record: Record) -> bool:
@@ -401,7 +401,7 @@ class ConsumerCore:
 
     def set_wall_clock(self, offset: float) -> None:
         """The wall clock minus ``now`` in seconds, from now on."""
-        self._fetching.wall_clock_offset = offset
+        self._fetching.delivery.wall_clock_offset = offset
 
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Answers a ticket."""

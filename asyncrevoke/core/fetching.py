@@ -11,13 +11,12 @@ may run dry, and go by a fetch of their own: see :class:`Lane`.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.decode_ahead import DecodeAhead
+from asyncrevoke.core.delivery import Delivery
 from asyncrevoke.core.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.epoch_checks import EpochChecks
-from asyncrevoke.core.fair_share import FairShare
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
 from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
@@ -61,13 +60,12 @@ _POLLED_SOON = 0.005
 class Fetching:
     """Plans fetches and hands out what they bring.
 
-    The composer sets ``blocked(instance)`` (nothing of it may be delivered or fetched now),
-    ``room(instance)`` (how many records it may deliver now), ``on_out_of_range(now, instance)``,
+    The composer sets what :attr:`delivery` asks for, ``on_out_of_range(now, instance)``,
     ``on_truncated(now, instance, offset, epoch)`` (the log was cut, and ends at ``offset`` before
-    what was delivered; None if that is not known), ``on_passed(now, instance)`` (its position has
-    moved, and nothing was delivered), ``on_log_end(now, instance)``, ``on_error(now, error)`` and
-    ``awaited()`` (a poll waits for records), calls :meth:`add` also after a new buffer was put in
-    place, :meth:`polled` when a poll begins to look, and :meth:`plan` after every event.
+    what was delivered; None if that is not known), ``on_log_end(now, instance)``,
+    ``on_error(now, error)`` and ``awaited()`` (a poll waits for records), calls :meth:`add` also
+    after a new buffer was put in place, :meth:`polled` when a poll begins to look, and :meth:`plan`
+    after every event.
     """
 
     def __init__(
@@ -89,29 +87,22 @@ class Fetching:
         self._checks.on_truncated = self._truncated
         self._checks.on_delayed = lambda source: source.move_to(self._delayed)
         self._checks.on_error = self._error
-        self.blocked: Callable[[PartitionInstance], bool] = lambda _instance: False
-        self.room: Callable[[PartitionInstance], int] = lambda _instance: _UNLIMITED
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
         )
         self.on_truncated: Callable[[float, PartitionInstance, int | None, int], None] = (
             lambda _now, _instance, _offset, _epoch: None
         )
-        self.on_passed: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_log_end: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         self.awaited: Callable[[], bool] = lambda: False
-        self.round = 0
-        self.spoiled: list[FetchSource] = []
         # By topic; to be set before any of its partitions is added.
         self.delays: Mapping[str, Delay] = {}
-        # The wall clock minus ``now``, in seconds.
-        self.wall_clock_offset = 0.0
-        self.wall_time = 0.0
-        self.early: list[FetchSource] = []
-        self.barren: list[FetchSource] = []
         self._sources: dict[TopicPartition, FetchSource] = {}
-        self._ring: FairShare[TopicPartition, Record] = FairShare()
+        self.delivery = Delivery(outbox, self._answers, self._sources)
+        self.delivery.on_drained = self._drained
+        # Anew: a seek may have put something else there.
+        self.delivery.on_due = lambda source: self.add(source.instance)
         self._lanes: dict[int, Lane] = {}
         self._scarce_flights = 0
         self._parked: dict[FetchSource, None] = {}
@@ -145,7 +136,7 @@ class Fetching:
             if source is not None:
                 self.remove(source.instance)
             delay = self.delays.get(instance.partition.topic)
-            source = self._sources[instance.partition] = FetchSource(self, instance, delay)
+            source = self._sources[instance.partition] = FetchSource(self.delivery, instance, delay)
             self._shares_changed = True
         source.reset()
         self._appended(source)
@@ -161,10 +152,8 @@ class Fetching:
         del self._sources[instance.partition]
         self._budget.forget(source)
         source.removed = True
-        if source.too_early:
-            self._outbox.cancel_timer(f"due {source.name}")
         source.move_to(None)
-        self._ring.withdraw(instance.partition)
+        self.delivery.forget(source)
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:
@@ -297,7 +286,7 @@ class Fetching:
             self._place(now, source)
             return
         buffer.discard()
-        self._ring.withdraw(instance.partition)
+        self.delivery.withdraw(source)
         self._budget.recount(source)
         if offset is not None and offset >= buffer.position:
             # Only what was not delivered is gone; the position is checked in its turn.
@@ -310,8 +299,7 @@ class Fetching:
     def _appended(self, source: FetchSource) -> None:
         self._ahead.want(source)
         self._budget.recount(source)
-        if not source.empty:
-            self._ring.offer(source.instance.partition, source)
+        self.delivery.offer(source)
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -452,52 +440,11 @@ class Fetching:
     @property
     def has_deliverable(self) -> bool:
         """Whether a drain would find anything (by estimate)."""
-        self._answers.polled()
-        self.round += 1
-        return self._ring.ready()
+        return self.delivery.is_ready
 
     def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
-        """Take up to ``limit`` records, fairly shared (KIP-41); moves the buffers, nothing else."""
-        self._answers.polled()
-        self.round += 1
-        self.wall_time = now + self.wall_clock_offset
-        taken = self._ring.drain(limit)
-        if self.early:
-            self._wait_until_due(now)
-        spoiled, self.spoiled = self.spoiled, []
-        for source in spoiled:
-            buffer, error = source.instance.buffer, source.corrupt
-            if buffer is not None and error is not None:
-                buffer.discard()
-                self._ring.withdraw(source.instance.partition)
-                self._answers.spoiled(now, source, error)
-        for partition in taken:
-            source = self._sources[partition]
-            if source.corrupt is not None and source not in spoiled:
-                self._answers.healed(now, source)
-            self._drained(now, source)
-        for source in spoiled:
-            self._drained(now, source)
-        barren, self.barren = self.barren, []
-        for source in barren:
-            if source.instance.partition not in taken:
-                self._drained(now, source)
-                self.on_passed(now, source.instance)
-        return taken
-
-    def _wait_until_due(self, now: float) -> None:
-        early, self.early = self.early, []
-        for source in early:
-            if source.due_in is not None:
-                self._outbox.set_timer(
-                    f"due {source.name}", now + source.due_in, partial(self._due, source)
-                )
-
-    def _due(self, source: FetchSource, _now: float) -> None:
-        if source.too_early and not source.removed:
-            # Anew: a seek may have put something else there.
-            self.add(source.instance)
-            self._outbox.wake()
+        """See :meth:`Delivery.drain`."""
+        return self.delivery.drain(now, limit)
 
     def _drained(self, now: float, source: FetchSource) -> None:
         self._ahead.want(source)

@@ -388,7 +388,7 @@ def test_a_paused_partition_keeps_its_data_and_is_not_fetched() -> None:
 def test_a_blocked_partition_is_seen_soon_after_it_is_let_through() -> None:
     world = FetchWorld(2)
     stuck: set[TopicPartition] = {tp(0)}
-    world.fetching.blocked = lambda instance: instance.partition in stuck
+    world.fetching.delivery.blocked = lambda instance: instance.partition in stuck
     world.assign(0, 1)
     assert list(world.fetches()) == [2]
     world.plan()
@@ -410,7 +410,7 @@ def test_a_paused_partition_costs_no_timers_while_nothing_happens() -> None:
 def test_no_more_is_taken_than_there_is_room_for() -> None:
     world = FetchWorld(2)
     room = {tp(0): 3, tp(1): 500}
-    world.fetching.room = lambda instance: room[instance.partition]
+    world.fetching.delivery.room = lambda instance: room[instance.partition]
     world.assign(0, 1)
     world.answer(1, data(0, "0+100"))
     world.answer(2, data(1, "0+100"))
@@ -582,7 +582,7 @@ def test_planning_again_sends_nothing_and_asks_nobody() -> None:
         calls += 1
         return False
 
-    world.fetching.blocked = count
+    world.fetching.delivery.blocked = count
     for _ in range(50):
         world.plan()
     assert calls == 0
