@@ -7,23 +7,31 @@ when it is used.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import tempfile
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterable, Awaitable, Callable
 
     from asyncrevoke.journal import Journal
     from benchmarks.aiokafka_types import Reader, Received
+    from benchmarks.java_clients import Told
 
 
 class Group(NamedTuple):
-    """Where a client reads, as the only member of a new group, and how many handlers run."""
+    """Where a client reads, as the only member of a new group, and how many handlers run.
+
+    A client that is a program of its own is told how many records there are, and for how many
+    seconds a handler sleeps.
+    """
 
     bootstrap: str
     topic: str
     name: str
     concurrency: int
+    total: int = 0
+    handler_time: float = 0.0
 
 
 class Handler(Protocol):
@@ -38,6 +46,10 @@ class Handler(Protocol):
 
     async def handle(self, value: bytes) -> None:
         """What the handlers of all clients do."""
+        ...
+
+    def report(self, told: Told) -> None:
+        """A program of its own has handled all of it, doing the same."""
         ...
 
 
@@ -166,6 +178,186 @@ async def _faststream(group: Group, handler: Handler, settings: dict[str, int]) 
         await broker.stop()
 
 
+async def faststream_concurrent(group: Group, handler: Handler) -> None:
+    """faststream-concurrent-aiokafka: a task for each record, and contiguous commits."""
+    from faststream.kafka import KafkaBroker  # noqa: PLC0415
+    from faststream.middlewares import AckPolicy  # noqa: PLC0415
+    from faststream_concurrent_aiokafka import (  # noqa: PLC0415
+        ConsumerRebalanceListener,
+        KafkaConcurrentProcessingMiddleware,
+        initialize_concurrent_processing,
+        stop_concurrent_processing,
+    )
+
+    broker = KafkaBroker(group.bootstrap, logger=None)
+    broker.add_middleware(KafkaConcurrentProcessingMiddleware)
+    handle = handler.handle
+    subscriber = cast(
+        "Callable[..., Callable[[Callable[[bytes], Awaitable[None]]], object]]", broker.subscriber
+    )
+
+    @subscriber(
+        group.topic,
+        group_id=group.name,
+        auto_offset_reset="earliest",
+        ack_policy=AckPolicy.MANUAL,
+        listener=ConsumerRebalanceListener.from_context(broker.context),
+    )
+    async def each(msg: bytes) -> None:
+        await handle(msg)
+
+    await initialize_concurrent_processing(
+        context=broker.context,
+        concurrency_limit=group.concurrency,
+        commit_batch_size=100,
+        commit_batch_timeout_sec=5.0,
+    )
+    await broker.start()
+    try:
+        await handler.finished.wait()
+    finally:
+        await broker.stop()
+        await stop_concurrent_processing(broker.context)
+
+
+async def kstreams(group: Group, handler: Handler) -> None:
+    """A stream of kstreams, which handles one record after another."""
+    from kstreams import ConsumerRecord, create_engine  # noqa: PLC0415
+    from kstreams.backends.kafka import Kafka  # noqa: PLC0415
+
+    # Its own class of producers does not fit its own types.
+    backend = cast("Any", Kafka(bootstrap_servers=[group.bootstrap]))
+    engine = create_engine(title="benchmark", backend=backend)
+    handle = handler.handle
+
+    async def each(cr: Received) -> None:
+        await handle(cr.value)
+
+    # It looks for the class itself, not for its name.
+    each.__annotations__["cr"] = ConsumerRecord
+
+    stream = cast(
+        "Callable[..., Callable[[Callable[..., Awaitable[None]]], object]]", engine.stream
+    )
+    stream(group.topic, group_id=group.name, auto_offset_reset="earliest")(each)
+    await engine.start()
+    try:
+        await handler.finished.wait()
+    finally:
+        await engine.stop()
+
+
+async def faust(group: Group, handler: Handler) -> None:
+    """An agent of faust-streaming, which handles one record after another."""
+    await _faust(group, handler, 1)
+
+
+async def faust_concurrent(group: Group, handler: Handler) -> None:
+    """An agent of faust-streaming with ``concurrency``, which keeps no order."""
+    await _faust(group, handler, group.concurrency)
+
+
+async def _faust(group: Group, handler: Handler, concurrency: int) -> None:
+    # Not among the packages that types are checked with, see tox.ini.
+    library: Any = importlib.import_module("faust")
+    with tempfile.TemporaryDirectory() as folder:
+        app = library.App(
+            group.name,
+            broker=f"kafka://{group.bootstrap}",
+            value_serializer="raw",
+            datadir=folder,
+            web_enabled=False,
+            topic_disable_leader=True,
+            consumer_auto_offset_reset="earliest",
+        )
+        topic = app.topic(group.topic, value_type=bytes)
+        handle = handler.handle
+
+        async def each(stream: AsyncIterable[bytes]) -> None:
+            async for value in stream:
+                await handle(value)
+
+        app.agent(topic, concurrency=concurrency)(each)
+        app.finalize()
+        await app.start()
+        try:
+            await handler.finished.wait()
+        finally:
+            await app.stop()
+
+
+async def parallel_consumer_by_key(group: Group, handler: Handler) -> None:
+    """Confluent's parallel-consumer on the JVM, in the order of keys."""
+    await _parallel_consumer(group, handler, "KEY")
+
+
+async def parallel_consumer_unordered(group: Group, handler: Handler) -> None:
+    """Confluent's parallel-consumer on the JVM, in no order."""
+    await _parallel_consumer(group, handler, "UNORDERED")
+
+
+async def _parallel_consumer(group: Group, handler: Handler, ordering: str) -> None:
+    from benchmarks.java_clients import parallel_consumer_class_path, run  # noqa: PLC0415
+
+    told = await run(
+        "HandleAll.java",
+        parallel_consumer_class_path(),
+        group.bootstrap,
+        group.topic,
+        group.name,
+        group.total,
+        group.concurrency,
+        ordering,
+        round(group.handler_time * 1000),
+    )
+    handler.report(told)
+
+
+async def confluent_aio(group: Group, handler: Handler) -> None:
+    """``AIOConsumer.poll()``, and each handler awaited before the next one."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415
+    from confluent_kafka.aio import AIOConsumer  # noqa: PLC0415
+
+    settings = {
+        "bootstrap.servers": group.bootstrap,
+        "group.id": group.name,
+        "auto.offset.reset": "earliest",
+    }
+    async with AIOConsumer(settings, max_workers=4) as consumer:
+        await consumer.subscribe([group.topic])
+        while not handler.finished.is_set():
+            message = await consumer.poll(timeout=0.2)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            await handler.handle(message.value() or b"")
+
+
+async def confluent_blocking(group: Group, handler: Handler) -> None:
+    """``Consumer.poll()``, which blocks its thread until there is a record."""
+    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": group.bootstrap,
+            "group.id": group.name,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([group.topic])
+    try:
+        while not handler.finished.is_set():
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            await handler.handle(message.value() or b"")
+    finally:
+        consumer.close()
+
+
 def _reader(group: Group) -> Reader:
     from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
 
@@ -190,6 +382,14 @@ OURS = "asyncrevoke, handlers by key"
 OUR_LOOP = "asyncrevoke, handlers in a row"
 JOURNAL = "asyncrevoke, with a journal"
 OURS_ON_UVLOOP = "asyncrevoke on uvloop"
+FASTSTREAM_CONCURRENT = "faststream-concurrent-aiokafka"
+KSTREAMS = "kstreams"
+FAUST = "faust-streaming"
+FAUST_CONCURRENT = "faust-streaming, concurrency"
+PARALLEL_BY_KEY = "parallel-consumer (JVM), KEY"
+PARALLEL_UNORDERED = "parallel-consumer (JVM), UNORDERED"
+CONFLUENT_AIO = "confluent AIOConsumer, poll()"
+CONFLUENT = "confluent Consumer, poll()"
 HOTTEST_ALONE = "the hottest key's handlers in a row"
 
 CLIENTS: dict[str, Client] = {
@@ -202,5 +402,13 @@ CLIENTS: dict[str, Client] = {
     "aiokafka, a task per record": aiokafka_tasks,
     "FastStream, default": faststream,
     "FastStream, max_workers": faststream_workers,
+    FASTSTREAM_CONCURRENT: faststream_concurrent,
+    KSTREAMS: kstreams,
+    FAUST: faust,
+    FAUST_CONCURRENT: faust_concurrent,
+    PARALLEL_BY_KEY: parallel_consumer_by_key,
+    PARALLEL_UNORDERED: parallel_consumer_unordered,
+    CONFLUENT_AIO: confluent_aio,
+    CONFLUENT: confluent_blocking,
     HOTTEST_ALONE: hottest_alone,
 }

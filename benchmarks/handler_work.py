@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from benchmarks.java_clients import Told
+
 HANDLER_TIME = 0.005  # seconds that a slow handler awaits
 CATCHING_UP = 3.0  # seconds
 
@@ -56,6 +58,12 @@ class Counting:
         self.records += 1
         if self.records == self._next:
             self._mark()
+
+    def report(self, told: Told) -> None:
+        """A program of its own has handled all of it."""
+        self.records = told.records
+        self._ended = (told.seconds, told.cpu)
+        self.finished.set()
 
     def measured(self) -> Measured:
         """What came of it."""
@@ -125,6 +133,7 @@ class Timing(Counting):
 
 WORK: dict[str, Callable[[int], Counting]] = {
     "noop": Counting,
+    "noop-zipf": Counting,
     "slow": Sleeping,
     "zipf": Sleeping,
     "latency": Timing,

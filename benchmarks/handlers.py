@@ -34,18 +34,26 @@ import psutil
 import uvloop
 from aiokafka.admin import AIOKafkaAdminClient
 
-from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.broker import measured_broker, topic_name
 from benchmarks.handler_clients import (
     CLIENTS,
+    CONFLUENT,
+    CONFLUENT_AIO,
+    FASTSTREAM_CONCURRENT,
+    FAUST,
+    FAUST_CONCURRENT,
     HOTTEST_ALONE,
     JOURNAL,
+    KSTREAMS,
     OUR_LOOP,
     OURS,
     OURS_ON_UVLOOP,
+    PARALLEL_BY_KEY,
+    PARALLEL_UNORDERED,
     Group,
 )
-from benchmarks.handler_work import WORK, Measured
+from benchmarks.handler_work import HANDLER_TIME, WORK, Measured
 from benchmarks.load import fill_keyed, stream_stamped
 from benchmarks.surroundings import surroundings, table
 
@@ -53,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from multiprocessing.context import SpawnProcess
 
+    from asyncrevoke.broker.running import RunningBroker
     from benchmarks.aiokafka_types import Groups
     from benchmarks.stall_member import Pipe
 
@@ -62,7 +71,6 @@ KEYS = 10_000
 DEADLINE = 300.0
 RATE = 1_000.0  # records/s of the latency
 STREAM = 5_000.0  # records/s of the memory
-PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
 SEED = 20_260_101
 
 
@@ -88,22 +96,52 @@ SCENARIOS = {
             "aiokafka, handlers in a row",
             "aiokafka, a task per record",
             "FastStream, default",
+            FASTSTREAM_CONCURRENT,
+            KSTREAMS,
+            FAUST,
+            PARALLEL_BY_KEY,
         ),
         400_000,
         64,
         filled=True,
         warm_up=True,
     ),
+    "noop-zipf": Scenario(
+        (OURS, "aiokafka, a task per record", PARALLEL_BY_KEY),
+        400_000,
+        64,
+        filled=True,
+        warm_up=True,
+    ),
     "slow": Scenario(
-        (OURS, JOURNAL, "aiokafka, a task per record", "FastStream, max_workers"),
+        (
+            OURS,
+            JOURNAL,
+            "aiokafka, a task per record",
+            "FastStream, max_workers",
+            FASTSTREAM_CONCURRENT,
+            FAUST_CONCURRENT,
+            PARALLEL_BY_KEY,
+            PARALLEL_UNORDERED,
+        ),
         100_000,
         512,
         filled=True,
         warm_up=True,
     ),
-    "zipf": Scenario((OURS, HOTTEST_ALONE), 20_000, 512, filled=True, warm_up=False),
+    "zipf": Scenario(
+        (OURS, PARALLEL_BY_KEY, HOTTEST_ALONE), 20_000, 512, filled=True, warm_up=False
+    ),
     "latency": Scenario(
-        (OURS, OUR_LOOP, "aiokafka, handlers in a row"),
+        (
+            OURS,
+            OUR_LOOP,
+            "aiokafka, handlers in a row",
+            CONFLUENT_AIO,
+            CONFLUENT,
+            "FastStream, default",
+            KSTREAMS,
+        ),
         15_000,
         64,
         filled=False,
@@ -111,8 +149,16 @@ SCENARIOS = {
     ),
     "memory": Scenario((OURS,), 0, 512, filled=False, warm_up=False),
 }
-# FastStream's default handles a twentieth of what others do in the same time.
-FRACTIONS = {"FastStream, default": 10}
+# Those that handle so many times fewer in the same time need not handle all.
+FRACTIONS = {
+    ("noop", "FastStream, default"): 10,
+    ("noop", FASTSTREAM_CONCURRENT): 10,
+    ("noop", KSTREAMS): 10,
+    ("noop", FAUST): 10,
+    ("noop-zipf", PARALLEL_BY_KEY): 8,
+    ("slow", FASTSTREAM_CONCURRENT): 5,
+    ("slow", FAUST_CONCURRENT): 5,
+}
 
 
 class MeasurementError(Exception):
@@ -138,7 +184,7 @@ async def _run_client(name: str, client: str, group: Group, total: int) -> Measu
 class Bench:
     """The scenarios on one running broker."""
 
-    def __init__(self, broker: KafkaBroker, records: int | None, seconds: float) -> None:
+    def __init__(self, broker: RunningBroker, records: int | None, seconds: float) -> None:
         self._broker = broker
         self._bootstrap = broker.bootstrap_servers
         self._records = records
@@ -152,18 +198,19 @@ class Bench:
 
     def fill(self, name: str) -> int:
         """Write a scenario's records; returns how many those of the most frequent key are."""
-        self._broker.create_topic(name, PARTITIONS)
+        topic = topic_name(name)
+        self._broker.create_topic(topic, PARTITIONS)
         keys = keys_of(name, self.records_of(name))
-        asyncio.run(fill_keyed(self._bootstrap, name, PARTITIONS, keys, SIZE))
+        asyncio.run(fill_keyed(self._bootstrap, topic, PARTITIONS, keys, SIZE))
         return max(Counter(keys).values())
 
     def measure(self, name: str, client: str, hottest: int) -> Measured:
         """One client's turn."""
         scenario = SCENARIOS[name]
-        total = self.records_of(name) // FRACTIONS.get(client, 1)
+        total = self.records_of(name) // FRACTIONS.get((name, client), 1)
         if client == HOTTEST_ALONE:
             total = hottest
-        group = self._group(name)
+        group = self._group(name, total)
         with contextlib.ExitStack() as stack:
             if not scenario.filled:
                 stack.enter_context(self._streaming(group.topic, RATE))
@@ -184,7 +231,7 @@ class Bench:
     def memory(self, say: bool) -> list[tuple[float, float]]:
         """Seconds since the start, and MiB of the client's process."""
         samples: list[tuple[float, float]] = []
-        group = self._group("memory")
+        group = self._group("memory", 0)
         with (
             self._streaming(group.topic, STREAM),
             self._client("memory", OURS, group, sys.maxsize) as (process, pipe),
@@ -201,12 +248,13 @@ class Bench:
             process.terminate()
         return samples
 
-    def _group(self, name: str) -> Group:
+    def _group(self, name: str, total: int) -> Group:
         scenario = SCENARIOS[name]
-        group = f"{name}-{next(self._numbers)}"
+        group = f"{topic_name(name)}-{next(self._numbers)}"
         # Of what is sent meanwhile, each client reads its own.
-        topic = name if scenario.filled else group
-        return Group(self._bootstrap, topic, group, scenario.concurrency)
+        topic = topic_name(name) if scenario.filled else group
+        sleeps = 0.0 if name.startswith("noop") else HANDLER_TIME
+        return Group(self._bootstrap, topic, group, scenario.concurrency, total, sleeps)
 
     @contextlib.contextmanager
     def _streaming(self, topic: str, rate: float) -> Generator[None]:
@@ -256,7 +304,7 @@ def _received(pipe: Pipe, client: str) -> Measured:
 def keys_of(name: str, count: int) -> list[bytes]:
     """The keys of a scenario's records, the same ones in every run."""
     chance = random.Random(SEED)
-    weights = [1.0 if name != "zipf" else 1 / rank for rank in range(1, KEYS + 1)]
+    weights = [1.0 if not name.endswith("zipf") else 1 / rank for rank in range(1, KEYS + 1)]
     numbers = chance.choices(range(KEYS), cum_weights=list(itertools.accumulate(weights)), k=count)
     return [b"key-%d" % number for number in numbers]
 
@@ -278,6 +326,8 @@ class Report:
         self.name = name
         self.measured: dict[str, list[Measured]] = {c: [] for c in SCENARIOS[name].clients}
         self.memory: list[tuple[float, float]] = []
+        # Clients that did not do what they should, and why; they have no further turn.
+        self.failed: dict[str, str] = {}
 
     def text(self) -> str:
         """A table in Markdown, and what it is about."""
@@ -346,16 +396,13 @@ def main() -> int:
     options = _options()
     reports: list[Report] = []
     failures: list[str] = []
-    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+    with measured_broker() as broker:
         bench = Bench(broker, options.records, options.seconds)
         for name in options.scenario or SCENARIOS:
             report = Report(name)
             reports.append(report)
-            try:
-                _measure(bench, report, options.rounds, options.only)
-            except MeasurementError as error:
-                failures.append(f"{name}: {error}")
-                sys.stderr.write(f"{error}\n")
+            _measure(bench, report, options)
+            failures += [f"{name}, {client}: {why}" for client, why in report.failed.items()]
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:
         found = {report.name: report.for_machines() for report in reports}
@@ -369,20 +416,31 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _measure(bench: Bench, report: Report, rounds: int, only: list[str] | None) -> None:
+def _measure(bench: Bench, report: Report, options: _Options) -> None:
     name = report.name
     scenario = SCENARIOS[name]
     if name == "memory":
-        report.memory = bench.memory(say=True)
+        try:
+            report.memory = bench.memory(say=True)
+        except MeasurementError as error:
+            report.failed[OURS] = _last_line(error)
         return
     hottest = bench.fill(name) if scenario.filled else 0
+    only, rounds = options.only, options.rounds
     clients = [c for c in scenario.clients if not only or c == OURS or any(o in c for o in only)]
     report.measured = {client: [] for client in clients}
-    for turn in range(0 if scenario.warm_up else 1, rounds + 1):
+    for turn in range(0 if scenario.warm_up and not options.cold else 1, rounds + 1):
         # Each begins a round in its turn: a broker is slower in its first minutes.
         first = turn % len(clients)
         for client in clients[first:] + clients[:first]:
-            measured = bench.measure(name, client, hottest)
+            if client in report.failed:
+                continue
+            try:
+                measured = bench.measure(name, client, hottest)
+            except MeasurementError as error:
+                report.failed[client] = _last_line(error)
+                sys.stderr.write(f"{name}, {client}: {error}\n")
+                continue
             told = (
                 f"p50 {measured.delay_p50 * 1e3:.2f} ms, p99 {measured.delay_p99 * 1e3:.2f} ms"
                 if name == "latency"
@@ -393,6 +451,10 @@ def _measure(bench: Bench, report: Report, rounds: int, only: list[str] | None) 
                 report.measured[client].append(measured)
 
 
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]
+
+
 class _Options(argparse.Namespace):
     scenario: list[str] | None
     only: list[str] | None
@@ -400,6 +462,7 @@ class _Options(argparse.Namespace):
     records: int | None
     seconds: float
     json: bool
+    cold: bool
 
 
 def _options() -> _Options:
@@ -412,6 +475,7 @@ def _options() -> _Options:
     parser.add_argument("--records", type=int, help="of each scenario, instead of its own number")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the memory scenario")
     parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--cold", action="store_true", help="no round to warm up")
     return parser.parse_args(namespace=_Options())
 
 

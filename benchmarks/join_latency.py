@@ -21,11 +21,10 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.broker import measured_broker, topic_name
 from benchmarks.rebalance_stall import (
     PARTITIONS,
-    PROPERTIES,
     MeasurementError,
     Member,
     streaming,
@@ -69,10 +68,10 @@ def main() -> int:
     failures: list[str] = []
     context = multiprocessing.get_context("spawn")
     draw = random.Random(options.seed)
-    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+    with measured_broker() as broker:
         for turn in range(options.rounds):
             for number, client in enumerate(clients):
-                name = f"join-{turn}-{number}"
+                name = topic_name(f"join-{turn}-{number}")
                 broker.create_topic(name, PARTITIONS)
                 group = Group(broker.bootstrap_servers, name, name)
                 sys.stderr.write(f"round {turn + 1} of {options.rounds}, {client}:")

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from benchmarks.aiokafka_types import Sender
 
 
+# Records that are waited for together.
+_AT_ONCE = 50_000
+
+
 def stream(bootstrap: str, topic: str, partitions: int, rate: float, end: Event) -> None:
     """Send ``rate`` records a second to each partition until ``end`` is set; blocks."""
     asyncio.run(_stream(bootstrap, topic, partitions, 1 / rate, end))
@@ -38,11 +42,12 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int, size: in
     value = b"x" * size
     client = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, max_batch_size=128 * 1024)
     async with cast("Sender", client) as producer:
-        sent = [
-            await producer.send(topic, value, partition=number % partitions)
-            for number in range(count)
-        ]
-        await asyncio.gather(*sent)
+        for start in range(0, count, _AT_ONCE):
+            sent = [
+                await producer.send(topic, value, partition=number % partitions)
+                for number in range(start, min(start + _AT_ONCE, count))
+            ]
+            await asyncio.gather(*sent)
 
 
 async def fill_keyed(

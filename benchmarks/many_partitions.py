@@ -20,8 +20,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.broker import measured_broker, topic_name
 from benchmarks.load import fill
 from benchmarks.raw_clients import Log, Meter
 from benchmarks.surroundings import surroundings, table
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 BUSY = 10
 SIZE = 100
 DEADLINE = 120.0
-PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
 # What is left to do after the last record is done by then: commits, the first long polls.
 SETTLING = 3.0
 
@@ -155,18 +154,18 @@ def main() -> int:
     """Measure and print."""
     options = _options()
     clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
-    topics = {BUSY: "few", options.partitions: "many"}
+    topics = {BUSY: topic_name("few"), options.partitions: topic_name("many")}
     found: dict[tuple[str, int], list[Found]] = {(c, p): [] for c in clients for p in topics}
-    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+    with measured_broker() as broker:
         for partitions, topic in topics.items():
             broker.create_topic(topic, partitions)
             asyncio.run(fill(broker.bootstrap_servers, topic, BUSY, options.records, SIZE))
-        for turn in range(options.rounds + 1):
+        for turn in range(1 if options.cold else 0, options.rounds + 1):
             for number, (client, partitions) in enumerate(found):
                 log = Log(
                     broker.bootstrap_servers,
                     topics[partitions],
-                    f"many-{turn}-{number}",
+                    f"{topics[partitions]}-{turn}-{number}",
                     options.records,
                 )
                 result = measure(client, log, options.idle)
@@ -177,6 +176,8 @@ def main() -> int:
                 )
                 if turn:
                     found[client, partitions].append(result)
+        for topic in topics.values():
+            broker.delete_topic(topic)
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:
         results = [
@@ -212,6 +213,7 @@ def _options() -> argparse.Namespace:
         description="What a thousand partitions cost of which ten are busy, or none."
     )
     parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--cold", action="store_true", help="no round to warm up")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=1000)

@@ -9,16 +9,20 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
-    from benchmarks.aiokafka_types import Reader
+    from collections.abc import Mapping
+
+    from benchmarks.aiokafka_types import Reader, Received
+    from benchmarks.java_clients import Told
 
 
 class Log(NamedTuple):
-    """What is to be read."""
+    """What is to be read, and how many records to ask for at once where that is to be said."""
 
     bootstrap: str
     topic: str
     group: str
     total: int
+    at_once: int = 1000
 
 
 class Rates(NamedTuple):
@@ -55,9 +59,16 @@ class Meter:
             self._end = now
         return finished
 
+    def report(self, told: Told) -> None:
+        """A program of its own has read all of it."""
+        self.records, self.size, self._first_batch = told.records, told.size, told.first
+        self._start, self._end = (0.0, 0.0), (told.seconds, told.cpu)
+
     def rates(self) -> Rates:
         """Records per second after the first batch."""
         records = self.records - self._first_batch
+        if records <= 0:
+            raise ValueError("all came in the first batch: read more records")
         clock, cpu = (
             later - earlier for earlier, later in zip(self._start, self._end, strict=True)
         )
@@ -107,8 +118,24 @@ async def aiokafka(log: Log, meter: Meter) -> None:
             done = count > 0 and meter.add(count, size)
 
 
-async def confluent(log: Log, meter: Meter) -> None:
+# What lets librdkafka fetch far ahead.
+_TUNED: dict[str, str | int] = {
+    "queued.min.messages": 1_000_000,
+    "fetch.queue.backoff.ms": 5,
+}
+
+
+async def confluent_aio(log: Log, meter: Meter) -> None:
     """``AIOConsumer.consume(1000)``."""
+    await _confluent_aio(log, meter, {})
+
+
+async def confluent_aio_tuned(log: Log, meter: Meter) -> None:
+    """The same, fetching far ahead."""
+    await _confluent_aio(log, meter, _TUNED)
+
+
+async def _confluent_aio(log: Log, meter: Meter, settings: dict[str, str | int]) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415
     from confluent_kafka.aio import AIOConsumer  # noqa: PLC0415
 
@@ -116,12 +143,13 @@ async def confluent(log: Log, meter: Meter) -> None:
         "bootstrap.servers": log.bootstrap,
         "group.id": log.group,
         "auto.offset.reset": "earliest",
+        **settings,
     }
     async with AIOConsumer(settings, max_workers=4) as consumer:
         await consumer.subscribe([log.topic])
         done = False
         while not done:
-            messages = await consumer.consume(num_messages=1000, timeout=1.0)
+            messages = await consumer.consume(num_messages=log.at_once, timeout=1.0)
             size = 0
             for message in messages:
                 if message.error() is not None:
@@ -130,8 +158,17 @@ async def confluent(log: Log, meter: Meter) -> None:
             done = len(messages) > 0 and meter.add(len(messages), size)
 
 
+async def confluent(log: Log, meter: Meter) -> None:
+    """``Consumer.consume(1000)``, which blocks."""
+    _confluent(log, meter, {})
+
+
 async def confluent_tuned(log: Log, meter: Meter) -> None:
-    """``Consumer.consume(1000)``, which blocks, and settings that let it fetch far ahead."""
+    """The same, fetching far ahead."""
+    _confluent(log, meter, _TUNED)
+
+
+def _confluent(log: Log, meter: Meter, settings: dict[str, str | int]) -> None:
     from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
 
     consumer = Consumer(
@@ -139,15 +176,14 @@ async def confluent_tuned(log: Log, meter: Meter) -> None:
             "bootstrap.servers": log.bootstrap,
             "group.id": log.group,
             "auto.offset.reset": "earliest",
-            "queued.min.messages": 1_000_000,
-            "fetch.queue.backoff.ms": 5,
+            **settings,
         }
     )
     consumer.subscribe([log.topic])
     try:
         done = False
         while not done:
-            messages = consumer.consume(1000, 1.0)
+            messages = consumer.consume(log.at_once, 1.0)
             size = 0
             for message in messages:
                 if (error := message.error()) is not None:
@@ -158,9 +194,49 @@ async def confluent_tuned(log: Log, meter: Meter) -> None:
         consumer.close()
 
 
+async def kafka_python(log: Log, meter: Meter) -> None:
+    """``KafkaConsumer.poll()``, which blocks."""
+    from kafka import KafkaConsumer  # noqa: PLC0415
+
+    consumer = KafkaConsumer(
+        log.topic,
+        bootstrap_servers=log.bootstrap,
+        group_id=log.group,
+        auto_offset_reset="earliest",
+    )
+    try:
+        done = False
+        while not done:
+            batch = cast("Mapping[object, list[Received]]", consumer.poll(timeout_ms=1000))
+            count = size = 0
+            for records in batch.values():
+                count += len(records)
+                for record in records:
+                    size += len(record.value)
+            done = count > 0 and meter.add(count, size)
+    finally:
+        consumer.close()
+
+
+async def java(log: Log, meter: Meter) -> None:
+    """The Java client's ``poll()``, in a JVM that has just started."""
+    from benchmarks.java_clients import kafka_class_path, run  # noqa: PLC0415
+
+    jars = kafka_class_path()
+    meter.report(await run("ReadAll.java", jars, log.bootstrap, log.topic, log.group, log.total))
+
+
+OURS = "asyncrevoke, async for"
+
 CLIENTS: dict[str, Client] = {
-    "asyncrevoke, async for": asyncrevoke,
+    OURS: asyncrevoke,
     "aiokafka, getmany()": aiokafka,
-    "confluent AIOConsumer, consume(1000)": confluent,
-    "confluent Consumer, consume(1000), tuned": confluent_tuned,
+    "confluent AIOConsumer, consume(1000)": confluent_aio,
+    "confluent AIOConsumer, tuned": confluent_aio_tuned,
+    "confluent Consumer, consume(1000)": confluent,
+    "confluent Consumer, tuned": confluent_tuned,
+    "kafka-python, poll()": kafka_python,
+    "Java client, poll()": java,
 }
+# So many times fewer records are enough for those that are that much slower.
+FRACTIONS = {"kafka-python, poll()": 10}

@@ -1,6 +1,6 @@
 """How many records a second a client hands to a loop that only looks at them.
 
-    python -m benchmarks.raw_iteration [--json] [--only NAME ...]
+    python -m benchmarks.raw_iteration [--json] [--only NAME ...] [--size BYTES]
 
 A topic is filled, then the clients take turns in reading all of it, each time in a new process
 and with a new group. Measured from the first batch to the last, by the clock and by the CPU time of
@@ -16,28 +16,31 @@ import multiprocessing
 import os
 import statistics
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.broker import measured_broker, topic_name
 from benchmarks.load import fill
-from benchmarks.raw_clients import CLIENTS, Log, Meter, Rates
+from benchmarks.raw_clients import CLIENTS, FRACTIONS, Log, Meter, Rates
 from benchmarks.surroundings import surroundings, table
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-TOPIC = "raw"
 PARTITIONS = 8
 DEADLINE = 120.0
-PROPERTIES = {"group.initial.rebalance.delay.ms": "0"}
+# Of large records fewer than a thousand are asked for.
+BYTES_AT_ONCE = 10_000_000
 
 
 def read(client: str, log: Log, pipe: Connection) -> None:
-    """Read the log and send the rates; blocks."""
+    """Read the log and send the rates, or what went wrong; blocks."""
     meter = Meter(log.total)
-    asyncio.run(CLIENTS[client](log, meter))
-    pipe.send((meter.records, meter.size, meter.rates()))
+    try:
+        asyncio.run(CLIENTS[client](log, meter))
+        pipe.send((meter.records, meter.size, meter.rates()))
+    except Exception as error:  # noqa: BLE001 - it is told in the other process
+        pipe.send(f"{type(error).__name__}: {error}")
 
 
 def measure(client: str, log: Log, size: int) -> Rates:
@@ -51,13 +54,17 @@ def measure(client: str, log: Log, size: int) -> Rates:
         if not ours.poll(DEADLINE):
             raise RuntimeError(f"{client}: not done within {DEADLINE:.0f} s")
         try:
-            records, read_bytes, rates = ours.recv()
+            received = ours.recv()
         except EOFError:
             raise RuntimeError(f"{client} failed; see above") from None
+        if not isinstance(received, tuple):
+            raise RuntimeError(f"{client}: {received}")  # noqa: TRY004 - an error of its process
+        records, read_bytes, rates = cast("tuple[int, int, Rates]", received)
     finally:
         process.join(10)
         process.kill()
-    if (records, read_bytes) != (log.total, log.total * size):
+    # With fewer than there are, the last batch may hold more than are wanted.
+    if records < log.total or read_bytes != records * size:
         raise RuntimeError(
             f"{client} read {records} records and {read_bytes} bytes instead of"
             f" {log.total} and {log.total * size}"
@@ -71,17 +78,20 @@ def main() -> int:
     clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
     rates: dict[str, list[Rates]] = {client: [] for client in clients}
     failures: dict[str, str] = {}
-    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
-        broker.create_topic(TOPIC, PARTITIONS)
+    topic = topic_name("raw")
+    with measured_broker() as broker:
+        broker.create_topic(topic, PARTITIONS)
         asyncio.run(
-            fill(broker.bootstrap_servers, TOPIC, PARTITIONS, options.records, options.size)
+            fill(broker.bootstrap_servers, topic, PARTITIONS, options.records, options.size)
         )
-        for turn in range(options.rounds + 1):
+        for turn in range(1 if options.cold else 0, options.rounds + 1):
             for number, client in enumerate(clients):
                 if client in failures:
                     continue
-                group = f"raw-{turn}-{number}"
-                log = Log(broker.bootstrap_servers, TOPIC, group, options.records)
+                group = f"{topic}-{turn}-{number}"
+                total = max(options.records // FRACTIONS.get(client, 1), 1)
+                at_once = min(1000, max(1, BYTES_AT_ONCE // options.size))
+                log = Log(broker.bootstrap_servers, topic, group, total, at_once)
                 try:
                     rate = measure(client, log, options.size)
                 except RuntimeError as error:
@@ -92,6 +102,7 @@ def main() -> int:
                 sys.stderr.write(f"round {turn or 'to warm up'}, {client}: {rate.clock:,.0f}/s\n")
                 if turn:
                     rates[client].append(rate)
+        broker.delete_topic(topic)
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:
         found = {
@@ -99,6 +110,8 @@ def main() -> int:
             "records_per_second": {c: [r.clock for r in each] for c, each in rates.items()},
             "records_per_cpu_second": {c: [r.cpu for r in each] for c, each in rates.items()},
             "failed": failures,
+            "records": options.records,
+            "size": options.size,
         }
         print(json.dumps(found, indent=2))
     else:
@@ -125,9 +138,10 @@ def _options() -> argparse.Namespace:
         description="How many records a second a client hands to a loop that only looks at them."
     )
     parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--cold", action="store_true", help="no round to warm up")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of each value")
     return parser.parse_args()
 

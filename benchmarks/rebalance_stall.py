@@ -25,8 +25,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self, cast
 
-from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.jars import KAFKA_VERSION
+from benchmarks.broker import measured_broker, topic_name
 from benchmarks.load import stream
 from benchmarks.stall_clients import CLIENTS, Group
 from benchmarks.stall_member import Pipe, Seen, run_member
@@ -36,15 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from multiprocessing.context import SpawnContext
 
+    from asyncrevoke.broker.running import RunningBroker
+
 PARTITIONS = 6
 DEADLINE = 90.0
 BEFORE = 3.0  # seconds of steady reading, to compare with
 AFTER = 2.0  # seconds of reading after the newcomer's first record
-PROPERTIES = {
-    "group.initial.rebalance.delay.ms": "0",  # the first member need not wait for others
-    "group.consumer.min.heartbeat.interval.ms": "1000",
-    "group.consumer.heartbeat.interval.ms": "1000",  # Kafka's 5 s would hide all else of KIP-848
-}
 
 
 class MeasurementError(Exception):
@@ -124,7 +121,7 @@ class Member:
         raise MeasurementError(f"no {wanted!r} within {DEADLINE:.0f} s")
 
 
-def measure(broker: KafkaBroker, client: str, drain: float, rate: float, name: str) -> Measured:
+def measure(broker: RunningBroker, client: str, drain: float, rate: float, name: str) -> Measured:
     """Let a second member join a first one that has ``drain`` seconds of work left."""
     context = multiprocessing.get_context("spawn")
     group = Group(broker.bootstrap_servers, name, name)
@@ -169,7 +166,7 @@ def main() -> int:
     results: list[Measured] = []
     failures: list[str] = []
     say = sys.stderr.write
-    with KafkaBroker(quick=False, heap="1g", properties=PROPERTIES) as broker:
+    with measured_broker() as broker:
         runs = [
             (number, client, drain)
             for number in range(options.rounds)
@@ -179,7 +176,9 @@ def main() -> int:
         for number, (turn, client, drain) in enumerate(runs):
             say(f"[{number + 1}/{len(runs)}] round {turn + 1}, {client}, drain {drain:g} s: ")
             try:
-                measured = measure(broker, client, drain, options.rate, f"stall-{number}")
+                measured = measure(
+                    broker, client, drain, options.rate, topic_name(f"stall-{number}")
+                )
             except MeasurementError as error:
                 say(f"failed: {error}\n")
                 last_line = str(error).strip().splitlines()[-1]

@@ -7,7 +7,16 @@ import os
 import platform
 from pathlib import Path
 
-PACKAGES = ("asyncrevoke", "aiokafka", "confluent-kafka", "faststream")
+PACKAGES = (
+    "asyncrevoke",
+    "aiokafka",
+    "confluent-kafka",
+    "faststream",
+    "faststream-concurrent-aiokafka",
+    "faust-streaming",
+    "kafka-python",
+    "kstreams",
+)
 
 
 def surroundings(broker: str) -> dict[str, str]:

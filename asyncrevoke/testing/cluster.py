@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 from aiokafka.partitioner import DefaultPartitioner
-from typing_extensions import override
 
 from asyncrevoke.core.effects import Failed, FailureKind, Replied
 from asyncrevoke.model import Record, TopicPartition
@@ -61,12 +60,6 @@ class _WrittenBatch(SimulatedBatch):
             simulated.base_offset, simulated.next_offset, simulated.count, simulated.leader_epoch
         )
         self._log = log
-
-    @property
-    @override
-    def unpacked_size(self) -> int:
-        """As large as it is: threads would know nothing of virtual time."""
-        return self.size
 
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         del topic, partition

@@ -273,7 +273,9 @@ async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
     began, ends = threading.Event(), threading.Event()
 
     class Endless(Batch):
-        def decode(self, *_: object) -> list[Record]:
+        def decode(
+            self, topic: str, partition: int, ledger_id: int, from_offset: int
+        ) -> list[Record]:
             began.set()
             assert ends.wait(60)
             return []

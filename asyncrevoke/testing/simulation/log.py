@@ -6,6 +6,8 @@ import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from typing_extensions import override
+
 from asyncrevoke.model import Record
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
@@ -127,8 +129,8 @@ class SimulatedBatch:
 
     @property
     def unpacked_size(self) -> int:
-        """Some say that they are large, and are decoded elsewhere."""
-        return LARGE if self.base_offset % 5 == 2 else self.size
+        """As large as it is."""
+        return self.size
 
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after."""
@@ -136,6 +138,27 @@ class SimulatedBatch:
             Record(topic, partition, offset, 0, 0, _KEYS[offset % len(_KEYS)], b"", (), ledger_id)
             for offset in range(max(self.base_offset, from_offset), self.base_offset + self.count)
         ]
+
+
+class _LargeBatch(SimulatedBatch):
+    """One that says that it is large, and so is decoded elsewhere."""
+
+    __slots__ = ()
+
+    @property
+    @override
+    def unpacked_size(self) -> int:
+        return LARGE
+
+
+def decode_some_large(fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
+    """Like :func:`decode_simulated`; some batches are large."""
+    return [
+        _LargeBatch(batch.base_offset, batch.next_offset, batch.count, batch.leader_epoch)
+        if batch.base_offset % 5 == 2
+        else batch
+        for batch in decode_simulated(fetched, read_committed)
+    ]
 
 
 def decode_simulated(fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:

@@ -17,7 +17,7 @@ from asyncrevoke.testing.simulation.epoch_group import EpochGroup
 from asyncrevoke.testing.simulation.faults import Faults
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.judge import Judge
-from asyncrevoke.testing.simulation.log import decode_simulated
+from asyncrevoke.testing.simulation.log import decode_some_large
 from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.network import Network
 from asyncrevoke.testing.simulation.oracles import Books, Violation
@@ -109,7 +109,7 @@ class World:
     def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
         """The core of a new member; a test may give another one."""
         return ConsumerCore(
-            config, self.brokers.bootstrap(), decode_simulated, member_id=f"client{client}"
+            config, self.brokers.bootstrap(), decode_some_large, member_id=f"client{client}"
         )
 
     def join(
