@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec import structs
 from simulation.mutants import Mutant, release_before_acknowledged
 
@@ -26,8 +27,6 @@ from asyncrevoke.testing.simulation.schedule import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import pytest
 
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
@@ -126,9 +125,9 @@ def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: ClassicMembership, now: float, reason: str) -> None:
         live = self._assignment.partitions
         draining = {i.partition for i in self._assignment.live() if i.revoking}
-        self._assignment.partitions = lambda: live() - draining  # type: ignore[method-assign]
-        start(self, now, reason)
-        del self._assignment.partitions
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(self._assignment, "partitions", lambda: live() - draining)
+            start(self, now, reason)
 
     patch.setattr(ClassicMembership, "_start_join", forgetful)
 
