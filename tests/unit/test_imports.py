@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-HEAVY = ["aiokafka", "fastapi", "hypercorn", "kio", "pydantic", "pyspark", "rich", "starlette"]
+HEAVY = [
+    *("aiokafka", "fastapi", "hypercorn", "hypothesis", "kio", "pydantic", "pyspark", "pytest"),
+    *("rich", "starlette", "trio"),
+]
 
 
 def loaded_by(statement: str) -> list[str]:
@@ -21,12 +24,15 @@ def loaded_by(statement: str) -> list[str]:
     "statement",
     [
         "import asyncrevoke",
-        "import asyncrevoke.testing.pytest_plugin",
         "import asyncrevoke.integrations",
     ],
 )
 def test_an_import_loads_nothing_heavy(statement: str) -> None:
     assert loaded_by(statement) == []
+
+
+def test_the_plugin_of_pytest_loads_nothing_but_pytest() -> None:
+    assert loaded_by("import asyncrevoke.testing.pytest_plugin") == ["pytest"]
 
 
 def test_a_consumer_with_a_handler_loads_no_client_before_it_is_entered() -> None:
@@ -42,6 +48,18 @@ async def bill(order: dict) -> None: ...
 def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:
     loaded = set(loaded_by("import asyncrevoke.cli.app"))
     assert loaded == {"rich"}, "which is how it prints"
+
+
+def test_what_an_entered_consumer_needs_brings_no_tools_for_tests() -> None:
+    loaded = set(loaded_by("import asyncrevoke.runtime.opening, asyncrevoke.handlers.runner"))
+    assert {"aiokafka", "kio"} <= loaded
+    assert not loaded & {"hypothesis", "pytest", "trio", "fastapi", "pydantic", "pyspark"}
+
+
+def test_those_who_use_hypothesis_have_it_whole() -> None:
+    statement = "import asyncrevoke.protocol.messages, hypothesis.strategies"
+    assert "hypothesis" in loaded_by(statement)
+    assert "hypothesis" in loaded_by(f"import hypothesis; {statement}")
 
 
 def test_the_look_at_what_is_loaded_can_fail() -> None:
