@@ -6,7 +6,8 @@ have started end, their records are committed, and only then producer and databa
 handler that fails shuts the server down.
 
     pip install 'asyncrevoke' aiosqlite fastapi uvicorn
-    BOOTSTRAP=localhost:9092 uvicorn --app-dir examples --timeout-graceful-shutdown 5 fastapi_app:app
+    export BOOTSTRAP=localhost:9092
+    uvicorn --app-dir examples --timeout-graceful-shutdown 5 fastapi_app:app
 
 Tested on a real broker in test_fastapi_app.py beside it, and without one, in virtual time, in
 tests/unit/test_fastapi_example.py.
