@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,7 @@ def handover(
     sasl_mechanism: Mechanism = "PLAIN",
     sasl_username: Username = None,
     sasl_password: Password = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Let a consumer group go on where a streaming query of Spark has stopped.
 
@@ -75,17 +77,37 @@ def handover(
         raise _end(error, USAGE) from error
     except AsyncRevokeError as error:
         raise _end(error, FAILED) from error
-    show(plan)
+    if not as_json:
+        show(plan)
     try:
         refuse_living(plan)
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:
         raise _end(error, FAILED) from error
-    if apply:
+    if as_json:
+        print(as_json_text(plan, committed=apply))
+    elif apply:
         print(f"committed for group {group}, and read back")
     else:
         print("nothing was committed: add --apply")
+
+
+def as_json_text(plan: Handover, *, committed: bool) -> str:
+    """The table of a plan in one line, and whether it was carried out."""
+    moves = [
+        {
+            "topic": move.partition.topic,
+            "partition": move.partition.partition,
+            "from": move.before,
+            "to": move.after,
+            "skipped": move.skipped,
+            "repeated": move.repeated,
+        }
+        for move in plan.moves
+    ]
+    facts = {"group": plan.group, "state": plan.state, "moves": moves, "pending": plan.pending}
+    return json.dumps({**facts, "committed": committed})
 
 
 def show(plan: Handover) -> None:

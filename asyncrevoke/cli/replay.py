@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Generator
 from datetime import datetime
@@ -97,6 +98,7 @@ def replay(
         Path | None, typer.Option(help="Where the report goes; by default into --out.")
     ] = None,
     bootstrap_servers: Servers = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Run a consumer's handlers again on a part of a topic, on a Spark cluster.
 
@@ -140,7 +142,7 @@ def replay(
         )  # fmt: skip
     except AsyncRevokeError as error:
         raise _end(messages, error, FAILED) from error
-    _tell(result, out, report)
+    _tell(result, out, report, as_json=as_json)
     if result.failed:
         raise typer.Exit(FAILED)
 
@@ -211,11 +213,17 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
         yield show
 
 
-def _tell(result: ReplayReport, out: str, report: Path | None) -> None:
+def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.spark.report_page import report_page  # noqa: PLC0415
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(report_page(result), encoding="utf-8")
+    if as_json:
+        print(as_json_text(result, report))
+        return
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(result.outcomes.items()))
     print(f"run {result.run_id}: {result.records} records in {result.seconds:.1f} s: {outcomes}")
     for name, count in sorted(result.errors.items(), key=lambda each: -each[1]):
@@ -224,9 +232,24 @@ def _tell(result: ReplayReport, out: str, report: Path | None) -> None:
         print(f"  {percent:.0%} of calls within {seconds * 1000:.1f} ms")
     print(f"rows: {result.results}")
     if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(report_page(result), encoding="utf-8")
         print(f"report: {report}")
+
+
+def as_json_text(result: ReplayReport, report: Path | None) -> str:
+    """All that is known of a run, in one line."""
+    facts = {
+        "run_id": result.run_id,
+        "results": result.results,
+        "report": None if report is None else str(report),
+        "ranges": [each._asdict() for each in result.ranges],
+        "records": result.records,
+        "outcomes": dict(result.outcomes),
+        "errors": dict(result.errors),
+        "latency": {str(percent): seconds for percent, seconds in result.latency.items()},
+        "seconds": result.seconds,
+        "resumed": result.resumed,
+    }
+    return json.dumps(facts)
 
 
 def _say_time(console: Console, name: str, place: Place) -> None:

@@ -42,7 +42,12 @@ def test_importing_the_entry_point_loads_neither_typer_nor_the_consumer() -> Non
 
 
 @pytest.mark.parametrize(
-    "command", ["broker --", "demo --", "run app:consumer --", "groups billing --", "init billing"]
+    "command",
+    [
+        *("broker --", "demo --", "run app:consumer --", "groups billing --", "init billing"),
+        *("dashboard --group", "replay app:consumer --", "handover /data/checkpoint --"),
+        "audit /var/lib/billing/journal --topic",
+    ],
 )
 def test_help_has_an_example(command: str) -> None:
     result = CliRunner().invoke(app, [command.split(maxsplit=1)[0], "--help"])
