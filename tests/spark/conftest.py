@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
 
 APP = """
-import asyncio, os, random
+import asyncio, glob, os, random
 from asyncrevoke import Consumer, HandlerContext, Record, Retry, Router
 
 FOLDER = os.environ["REPLAY_TEST_FOLDER"]
@@ -50,6 +50,10 @@ async def odd(value: bytes) -> object:
 async def halting(value: bytes, record: Record, context: HandlerContext) -> None:
     note("effects", "%s %d %d" % context.idempotency_key)
     if record.partition == 1 and not os.path.exists(f"{FOLDER}/mended"):
+        # Not before the other partition's rows are written: a task that fails ends the others.
+        async with asyncio.timeout(100):
+            while not glob.glob(f"{FOLDER}/halting/results/*/part-*.parquet"):
+                await asyncio.sleep(0.05)
         raise RuntimeError("not mended yet")
 
 @consumer.handler(pattern="slow.*")
