@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
+from jgo.config import GlobalSettings
+from jgo.constants import MAVEN_CENTRAL_URL
+from jgo.maven import MavenContext, PythonResolver
 from pyspark.sql import SparkSession
 
 from asyncrevoke.broker import KafkaBroker
@@ -20,12 +23,14 @@ if TYPE_CHECKING:
 
 PARTITIONS = 8
 TOPIC = "benchmark"
-# The second one's release of the same number is not in Maven Central; this one works with it.
-CONNECTOR = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"
+# Each by itself, not by ``spark.jars.packages``: of the second one not every repository has the
+# release of the same number, and this one works with it.
+_CONNECTOR = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
-_EXCLUDED = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -58,7 +63,15 @@ def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]
 
 def with_connector(builder: SparkSession.Builder) -> SparkSession.Builder:
     """A Spark that has the jars of its Kafka connector, from Maven."""
-    return builder.config("spark.jars.packages", CONNECTOR).config("spark.jars.excludes", _EXCLUDED)
+    context = MavenContext(
+        resolver=PythonResolver(),
+        remote_repos={**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL},
+    )
+    jars = [
+        context.project(group, artifact).at_version(version).artifact(packaging="jar").resolve()
+        for group, artifact, version in _CONNECTOR
+    ]
+    return builder.config("spark.jars", ",".join(str(jar) for jar in jars))
 
 
 async def _fill(address: str, records: int, size: int) -> None:
