@@ -12,6 +12,7 @@ pq: Any = import_module("pyarrow.parquet")
 
 Array: TypeAlias = Any
 Buffer: TypeAlias = Any
+DataType: TypeAlias = Any
 RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
 Source: TypeAlias = Any

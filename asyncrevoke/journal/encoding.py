@@ -8,14 +8,15 @@ and group) stands in its schema's metadata. :func:`decode` gives the plain colum
 
 from __future__ import annotations
 
+import struct
 from array import array
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.journal.arrow import Array, RecordBatch, Schema, pa, pc
+from asyncrevoke.journal.arrow import Array, DataType, RecordBatch, Schema, pa, pc
 from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact
-from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.schema import COLUMNS, Kind
 
 if TYPE_CHECKING:
@@ -105,10 +106,9 @@ def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
     of_keys = key_hashes(keys)
     hashes = record_hashes(keys, [record.value for record in records], of_keys)
     if of_keys is None:
-        hashed = [None if key is None else cast("array[int]", key_hashes([key]))[0] for key in keys]
-        key_column = pa.array(hashed, pa.uint64()).view(pa.int64())
+        key_column = _signed([None if key is None else key_hash(key) for key in keys])
     else:
-        key_column = _longs(of_keys)
+        key_column = _packed(pa.int64(), "Q", of_keys)
     at, started = array("q"), array("q")
     for entry, size in zip(entries, sizes, strict=True):
         at += array("q", [entry.at]) * size
@@ -119,8 +119,8 @@ def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
         "seq": _numbers(seq, rows),
         "at_us": _longs(at),
         "started_us": _longs(started),
-        "partition": _ints(array("i", [record.partition for record in records])),
-        "offset": _longs(array("q", [record.offset for record in records])),
+        "partition": _packed(pa.int32(), "i", [record.partition for record in records]),
+        "offset": _packed(pa.int64(), "q", [record.offset for record in records]),
         "key_hash": key_column,
         "record_hash": _longs(hashes),
         "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
@@ -138,7 +138,7 @@ def _facts(entries: list[Fact], seq: int) -> RecordBatch:
     rows = len(entries)
     ones = [1] * rows
     records = [entry.record for entry in entries]
-    key_of = [None if r is None or r.key is None else key_hashes([r.key]) for r in records]
+    key_of = [None if r is None or r.key is None else [key_hash(r.key)] for r in records]
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
         "at_us": _longs(array("q", [entry.at for entry in entries])),
@@ -174,8 +174,10 @@ def _longs(numbers: array[int]) -> Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _ints(numbers: array[int]) -> Array:
-    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+def _packed(kind: DataType, code: str, numbers: list[int]) -> Array:
+    """Faster than an array of them, which takes them one by one."""
+    packed = pa.py_buffer(struct.pack(f"{len(numbers)}{code}", *numbers))
+    return pa.Array.from_buffers(kind, len(numbers), [None, packed])
 
 
 def _signed(numbers: list[int | None]) -> Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from xxhash import xxh64_intdigest
+from xxhash import xxh64_digest, xxh64_intdigest
 
 from asyncrevoke.journal.schema import HASH_SEED
 
@@ -14,29 +15,39 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def key_hashes(keys: Sequence[bytes | None]) -> array[int] | None:
+def key_hash(key: bytes) -> int:
+    """The hash of a key as an unsigned number."""
+    return xxh64_intdigest(key, HASH_SEED)
+
+
+def key_hashes(keys: Sequence[bytes | None]) -> list[int] | None:
     """The hash of each key as unsigned numbers; None if one of them is null."""
     try:
-        return array("Q", map(xxh64_intdigest, keys, repeat(HASH_SEED)))  # type: ignore[arg-type]
+        return list(map(xxh64_intdigest, keys, repeat(HASH_SEED)))  # type: ignore[arg-type]
     except TypeError:
         return None
 
 
 def record_hashes(
-    keys: Sequence[bytes | None], values: Sequence[bytes | None], of_keys: array[int] | None
+    keys: Sequence[bytes | None], values: Sequence[bytes | None], of_keys: list[int] | None
 ) -> array[int]:
     """The hash of each key and value, as unsigned numbers; ``of_keys`` as from the above.
 
     A null takes no part, as in Spark.
     """
-    if of_keys is not None:
-        try:
-            return array("Q", map(xxh64_intdigest, values, of_keys))  # type: ignore[arg-type]
-        except TypeError:
-            pass  # a tombstone
-    return array("Q", map(_record_hash, keys, values))
+    if of_keys is None:
+        return array("Q", list(map(_record_hash, keys, values)))
+    try:
+        # As bytes: a number each would have to be made, and taken apart again.
+        digests = b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
+    except TypeError:  # a tombstone
+        return array("Q", list(map(_record_hash, keys, values)))
+    hashes = array("Q", digests)
+    if sys.byteorder == "little":
+        hashes.byteswap()
+    return hashes
 
 
 def _record_hash(key: bytes | None, value: bytes | None) -> int:
-    hashed = HASH_SEED if key is None else xxh64_intdigest(key, HASH_SEED)
+    hashed = HASH_SEED if key is None else key_hash(key)
     return hashed if value is None else xxh64_intdigest(value, hashed)
