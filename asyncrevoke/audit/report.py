@@ -13,7 +13,7 @@ from asyncrevoke.audit.catalogue import CATALOGUE, Anomaly, AnomalyKind, Severit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.audit.engine import Audited
+    from asyncrevoke.audit.comparison import Audited
 
 # Anomalies on the page; all of them are in the JSON.
 _SHOWN = 500

@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from asyncrevoke.audit.engine import Bounds, Range
+from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.journal.arrow import Table, pa
 from asyncrevoke.journal.hashing import key_hashes, record_hashes

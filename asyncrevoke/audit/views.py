@@ -1,83 +1,132 @@
-"""The tables that the rules read, made of a journal. SQL of DuckDB; times are microseconds.
+"""The tables that the rules read, made of a journal: SQL of both engines. Times are microseconds.
 
-``journal`` has the columns of ``journal/schema.py``, of one group and one topic; ``source`` has
-``part, off, timestamp_us, record_hash`` of the records that were read back, which are those in
-``ranges`` (``part, lo, hi``, without ``hi``); ``bounds`` has where each log starts and ends;
-``setting`` has one row of parameters.
+Given are ``journal`` (the columns of ``journal/schema.py`` of one group and one topic, of which
+``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds`` (``part,
+lo, hi``: where each log starts and ends), ``live`` (``session``) and ``budgets`` (``session,
+budget``). Later come ``ranges`` (``part, lo, hi``, without ``hi``: what is compared record by
+record), and ``source``: ``part, off, timestamp_us, record_hash`` of the records in them.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from asyncrevoke.journal.schema import BUCKET, TERMINAL
 
+if TYPE_CHECKING:
+    from asyncrevoke.audit.dialect import Dialect
+
+# A time that does not come.
+FOREVER = 2**62
+
 _DONE = ", ".join(f"'{outcome}'" for outcome in TERMINAL)
+# Of a hash, so that the sum of a bucket's stays below 2**63.
+_SUMMED = 2**47 - 1
 
-VIEWS = f"""
-CREATE TABLE attempts AS
-    SELECT session_id AS session, seq, partition AS part, "offset" AS off, key_hash, record_hash,
-           attempt, started_us AS s, at_us AS f, outcome, outcome IN ({_DONE}) AS done
-    FROM journal WHERE kind = 'ATTEMPT';
 
-CREATE TABLE commits AS
-    SELECT session_id AS session, seq, partition AS part, "offset" AS off, at_us, generation
-    FROM journal WHERE kind = 'COMMIT' AND outcome = 'ok';
+def views(sql: Dialect, stall_us: int) -> dict[str, str]:
+    """What can be said without the topic's records; each needs only those before it."""
+    return {
+        "attempts": f"""
+            SELECT session, seq, part, off, key_hash, record_hash, attempt, started_us AS s,
+                   at_us AS f, outcome, outcome IN ({_DONE}) AS done
+            FROM journal WHERE kind = 'ATTEMPT'
+        """,
+        "commits": """
+            SELECT session, seq, part, off, at_us, generation
+            FROM journal WHERE kind = 'COMMIT' AND outcome = 'ok'
+        """,
+        "resets": "SELECT session, part, off, at_us FROM journal WHERE kind = 'RESET'",
+        # From being assigned to being released or lost; what has no end goes on.
+        "spans": f"""
+            SELECT session, part, off, generation, since, until FROM (
+                SELECT session, part, kind, off, generation, at_us AS since,
+                       coalesce(lead(at_us) OVER own, {FOREVER}) AS until
+                FROM journal WHERE kind IN ('ASSIGN', 'RELEASED', 'LOST')
+                WINDOW own AS (PARTITION BY session, part ORDER BY seq))
+            WHERE kind = 'ASSIGN'
+        """,
+        "known": """
+            SELECT part, min(off) AS lo
+            FROM (SELECT part, off FROM spans WHERE off IS NOT NULL
+                  UNION ALL SELECT part, off FROM attempts)
+            GROUP BY part
+        """,
+        # When an offset was first covered: the offsets from ``above`` on, up to ``beyond``.
+        "covers": """
+            SELECT part, beyond, at_us, session,
+                   coalesce(lag(beyond) OVER (PARTITION BY part ORDER BY beyond), 0) AS above
+            FROM (SELECT part, beyond, min(at_us) AS at_us, min_by(session, at_us) AS session
+                  FROM (SELECT part, session, at_us, max(off) OVER (
+                            PARTITION BY part ORDER BY at_us, seq
+                            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS beyond
+                        FROM commits)
+                  GROUP BY part, beyond)
+        """,
+        "first_done": """
+            SELECT part, off, min(f) AS f, min_by(session, f) AS session, count(*) AS times,
+                   any_value(key_hash) AS key_hash
+            FROM attempts WHERE done GROUP BY part, off
+        """,
+        # From where the journal (or the log) begins to where the group stands, or has been.
+        "windows": f"""
+            SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
+                   bounds.lo AS log_start, bounds.hi AS log_end,
+                   greatest(coalesce(stood.off, 0), bounds.lo, known.lo) AS committed,
+                   least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(tried.off, 0))) AS hi
+            FROM bounds
+            JOIN known ON known.part = bounds.part
+            LEFT JOIN (SELECT part, max_by(off, {sql.row("at_us", "seq")}) AS off
+                       FROM commits GROUP BY part) stood ON stood.part = bounds.part
+            LEFT JOIN (SELECT part, max(off) + 1 AS off FROM attempts GROUP BY part) tried
+                ON tried.part = bounds.part
+        """,
+        "tenures": """
+            SELECT spans.part, spans.session, spans.since, spans.until, min(a.s) AS began,
+                   min_by(a.off, a.s) AS off,
+                   max(CASE WHEN a.f <= spans.until THEN a.f END) AS stopped
+            FROM spans JOIN attempts a ON a.part = spans.part AND a.session = spans.session
+                 AND a.s >= spans.since AND a.s <= spans.until
+            GROUP BY spans.part, spans.session, spans.since, spans.until
+        """,
+        # The last end before a partition went, and the first beginning after it came to somebody.
+        "handovers": f"""
+            SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
+                   min_by(n.off, n.began) AS off, min(n.began) AS went_on, o.stopped
+            FROM tenures o JOIN tenures n ON n.part = o.part AND n.began >= o.until
+            WHERE o.stopped IS NOT NULL
+            GROUP BY o.part, o.session, o.since, o.until, o.stopped
+            HAVING min(n.began) - o.stopped > {stall_us}
+        """,
+    }
 
-CREATE TABLE resets AS
-    SELECT session_id AS session, partition AS part, "offset" AS off, at_us
-    FROM journal WHERE kind = 'RESET';
 
--- From being assigned to being released or lost; what has no end goes on.
-CREATE TABLE spans AS
-    SELECT session_id AS session, partition AS part, kind, "offset" AS off, generation,
-           at_us AS since,
-           coalesce(lead(at_us) OVER own, 9223372036854775807) AS until,
-           lead(kind) OVER own AS ended_by
-    FROM journal WHERE kind IN ('ASSIGN', 'RELEASED', 'LOST')
-    WINDOW own AS (PARTITION BY session_id, partition ORDER BY seq)
-    QUALIFY kind = 'ASSIGN';
+def fingerprints(sql: Dialect, table: str, where: str = "true") -> str:
+    """What two sets of records are compared by: of each bucket, how many, and two mixtures."""
+    bucket = sql.whole("off", str(BUCKET))
+    return f"""
+        SELECT part, {bucket} AS bucket, count(*) AS records, bit_xor(record_hash) AS mixed,
+               CAST(sum(record_hash & {_SUMMED}) AS BIGINT) AS total
+        FROM {table} WHERE {where} GROUP BY part, {bucket}
+    """
 
--- When an offset was first covered: by the commit whose ``beyond`` is the least above it.
-CREATE TABLE covers AS
-    SELECT part, beyond, min(at_us) AS at_us, arg_min(session, at_us) AS session
-    FROM (SELECT part, session, at_us, max(off) OVER (
-              PARTITION BY part ORDER BY at_us, seq ROWS UNBOUNDED PRECEDING) AS beyond
-          FROM commits)
-    GROUP BY part, beyond;
 
-CREATE TABLE first_done AS
-    SELECT part, off, min(f) AS f, arg_min(session, f) AS session, count(*) AS times,
-           any_value(key_hash) AS key_hash
-    FROM attempts WHERE done GROUP BY part, off;
+def flagged(sql: Dialect) -> str:
+    """The buckets in which ``source_fingerprints`` are not those of what was done.
 
-CREATE TABLE windows AS
-    SELECT part, greatest(bounds.lo, known.lo) AS lo, bounds.lo AS log_start, bounds.hi AS log_end,
-           greatest(coalesce(last.off, 0), bounds.lo, known.lo) AS committed,
-           least(bounds.hi, greatest(coalesce(last.off, 0), coalesce(most.off, 0))) AS hi
-    FROM bounds
-    JOIN (SELECT part, min(off) AS lo FROM (
-              SELECT part, off FROM spans WHERE off IS NOT NULL
-              UNION ALL SELECT part, off FROM attempts) GROUP BY part) known USING (part)
-    LEFT JOIN (SELECT part, arg_max(off, (at_us, seq)) AS off FROM commits GROUP BY part) last
-        USING (part)
-    LEFT JOIN (SELECT part, max(off) + 1 AS off FROM attempts GROUP BY part) most USING (part);
-"""
-
-FINGERPRINTS = f"""
-SELECT part, off // {BUCKET} AS bucket, count(*) AS records, bit_xor(record_hash) AS mixed,
-       sum(record_hash::HUGEINT) AS total
-"""
-
-# What was done, as if it were read from the topic.
-DONE_FINGERPRINTS = f"""
-{FINGERPRINTS} FROM (
-    SELECT DISTINCT part, off, record_hash
-    FROM attempts JOIN windows USING (part) WHERE done AND off >= windows.lo AND off < windows.hi)
-GROUP BY ALL
-"""
-
-FLAGGED = f"""
-SELECT part, bucket * {BUCKET} AS lo, (bucket + 1) * {BUCKET} AS hi
-FROM source_fingerprints FULL JOIN ({DONE_FINGERPRINTS}) done USING (part, bucket)
-WHERE (source_fingerprints.records, source_fingerprints.mixed, source_fingerprints.total)
-      IS DISTINCT FROM (done.records, done.mixed, done.total)
-"""
+    What was done twice differs, too: then the bucket is compared record by record, and that is all.
+    """
+    done = """(
+        SELECT attempts.part, attempts.off, record_hash
+        FROM attempts JOIN windows ON windows.part = attempts.part
+        WHERE done AND attempts.off >= windows.lo AND attempts.off < windows.hi)"""
+    return f"""
+        SELECT coalesce(source.part, done.part) AS part,
+               coalesce(source.bucket, done.bucket) * {BUCKET} AS lo,
+               (coalesce(source.bucket, done.bucket) + 1) * {BUCKET} AS hi
+        FROM source_fingerprints source FULL JOIN ({fingerprints(sql, done)}) done
+            ON source.part = done.part AND source.bucket = done.bucket
+        WHERE source.records IS DISTINCT FROM done.records
+           OR source.mixed IS DISTINCT FROM done.mixed
+           OR source.total IS DISTINCT FROM done.total
+    """

@@ -17,7 +17,7 @@ from rich.table import Table
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.engine import Audited, Settings
+    from asyncrevoke.audit.comparison import Audited, Settings
 
 FAILED = 1
 USAGE = 2
@@ -78,7 +78,7 @@ def audit(
     if missing:
         names = ", ".join(missing)
         raise _end(f"an audit needs {names}: pip install 'asyncrevoke[audit,cli]'")
-    from asyncrevoke.audit.engine import Settings  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - needs the extra
 
     options: dict[str, Any] = {"security_protocol": security_protocol}
     if security_protocol.endswith("SSL"):

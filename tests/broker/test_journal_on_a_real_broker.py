@@ -13,7 +13,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer, Record, TopicPartition
-from asyncrevoke.audit.engine import Audited, Range, audit
+from asyncrevoke.audit.comparison import Audited, Range
+from asyncrevoke.audit.engine import audit
 from asyncrevoke.audit.topic import Topic, TopicError
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal

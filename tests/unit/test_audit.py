@@ -18,9 +18,9 @@ from unit.written_journal import (
     record,
 )
 
-from asyncrevoke.audit import engine
+from asyncrevoke.audit import comparison, engine
 from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
-from asyncrevoke.audit.engine import Settings
+from asyncrevoke.audit.comparison import Settings
 from asyncrevoke.audit.report import as_html, for_machines
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.entries import Attempts, Fact
@@ -238,7 +238,7 @@ def test_the_order_of_a_batch_is_not_judged_within_it(tmp_path: Path) -> None:
 def test_fingerprints_find_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[Any, str, int, int]
 ) -> None:
-    monkeypatch.setattr(engine, "EXACT_BELOW", 1)
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     members = clean_run()
     change[0](*members)
     result = audited(tmp_path, *members)
@@ -250,14 +250,14 @@ def test_fingerprints_find_the_same(
 def test_equal_fingerprints_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "EXACT_BELOW", 1)
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     topic = Topic()
     assert audited(tmp_path, *clean_run(), topic=topic).verdict == "PASS"
     assert topic.asked == [(0, 0, RECORDS)]
 
 
 def test_exact_reads_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "EXACT_BELOW", 1)
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     result = audited(tmp_path, *clean_run(), settings=Settings(exact=True))
     assert not result.two_tiers
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.audit.engine import Audited, Bounds, Range, Settings, audit
+from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
+from asyncrevoke.audit.engine import audit
 from asyncrevoke.journal.arrow import pa
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.hashing import key_hashes, record_hashes

@@ -1,0 +1,347 @@
+"""What an audit does, whatever answers its queries."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
+from asyncrevoke.audit.rules import Terms, judged, rules, together
+from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, views
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from asyncrevoke.audit.dialect import Dialect
+    from asyncrevoke.journal.reading import SessionState
+
+# Below so many records, fingerprints would save nothing.
+EXACT_BELOW = 4_000_000
+
+
+class Bounds(NamedTuple):
+    """Where the log of a partition starts, and where it ends (the next offset)."""
+
+    lo: int
+    hi: int
+
+
+class Range(NamedTuple):
+    """Offsets of a partition, without ``hi``."""
+
+    partition: int
+    lo: int
+    hi: int
+
+
+class Settings(NamedTuple):
+    """What an audit may be told. Times are seconds."""
+
+    skew: float = 0.05
+    stall: float = 10.0
+    exact: bool = False
+
+
+class Audited(NamedTuple):
+    """What came of an audit: everything that a report shows.
+
+    ``attempts``, ``done`` and ``read`` count rows of the journal, records that were done, and
+    records that the topic was found to hold; ``exact_ranges`` are those that were compared record
+    by record. ``spans`` are rows of partition, session, from and to (None: still); ``stalls`` of
+    partition, seconds and when. ``latency`` are seconds of calls by quantile, and
+    ``latency_by_time`` rows of time, median and p99.
+    """
+
+    topic: str
+    group: str | None
+    verdict: Verdict
+    anomalies: list[Anomaly]
+    sessions: tuple[SessionState, ...]
+    attempts: int
+    done: int
+    read: int
+    two_tiers: bool
+    exact_ranges: list[Range]
+    windows: list[dict[str, Any]]
+    spans: list[tuple[int, str, int, int | None]]
+    latency: dict[str, float]
+    latency_by_time: list[tuple[int, float, float]]
+
+
+class Orders(NamedTuple):
+    """The order that all handlers of the topic kept, if it is one; whether null keys have it."""
+
+    by: str | None
+    nulls: bool
+
+
+class Database(Protocol):
+    """Answers queries; it has the table ``journal``, as ``views.py`` says."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it writes what is not common to all."""
+        ...
+
+    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
+        """A small table."""
+        ...
+
+    def define(self, name: str, query: str) -> None:
+        """A table of what this gives."""
+        ...
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """What it gives."""
+        ...
+
+
+class Comparison:
+    """One audit. Of the records of the topic, first ``source_fingerprints`` or nothing is defined,
+    then :meth:`compare` is told of ranges, and then ``source`` is defined."""
+
+    def __init__(
+        self,
+        database: Database,
+        topic: str,
+        bounds: Mapping[int, Bounds],
+        sessions: Sequence[SessionState],
+        orders: Orders,
+        settings: Settings,
+        *,
+        compacted: bool,
+    ) -> None:
+        self._db = database
+        self._topic = topic
+        self._settings = settings
+        self._terms = Terms(
+            int(settings.skew * 1e6),
+            compacted,
+            orders.by in ("key", "partition"),
+            orders.by == "partition",
+            orders.nulls,
+        )
+        ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
+        database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
+        live = [(state.name,) for state in sessions if state.live]
+        database.put("live", {"session": "STRING"}, live)
+        budgets = [
+            (state.name, float(budget))
+            for state in sessions
+            if (budget := state.facts.get("revoke_budget")) is not None
+        ]
+        database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
+        for name, query in views(database.dialect, int(settings.stall * 1e6)).items():
+            database.define(name, query)
+
+    def windows(self) -> list[Range]:
+        """What is to be compared at all."""
+        rows = self._db.rows("SELECT part, lo, hi FROM windows WHERE hi > lo ORDER BY part")
+        return [Range(*row) for row in rows]
+
+    def in_two_tiers(self, windows: Sequence[Range]) -> bool:
+        """Whether fingerprints come first."""
+        total = sum(window.hi - window.lo for window in windows)
+        return not self._settings.exact and total >= EXACT_BELOW
+
+    def fingerprints(self, table: str) -> str:
+        """The query that gives those of this table of records."""
+        return fingerprints(self._db.dialect, table)
+
+    def flagged(self, windows: Sequence[Range]) -> list[Range]:
+        """What differs by its fingerprints."""
+        by_number = {window.partition: window for window in windows}
+        clipped = [
+            Range(part, max(lo, by_number[part].lo), min(hi, by_number[part].hi))
+            for part, lo, hi in sorted(self._db.rows(flagged(self._db.dialect)))
+        ]
+        return _joined(each for each in clipped if each.hi > each.lo)
+
+    def compare(self, ranges: Sequence[Range]) -> list[Range]:
+        """These are compared record by record. Returns what ``source`` has to have of the topic:
+        also the single records that a handover went on with."""
+        columns = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
+        self._db.put("ranges", columns, ranges)
+        rows = self._db.rows("SELECT DISTINCT part, off, off + 1 FROM handovers")
+        more = [
+            Range(*row)
+            for row in sorted(rows)
+            if not any(r.partition == row[0] and r.lo <= row[1] < r.hi for r in ranges)
+        ]
+        return [*ranges, *more]
+
+    def audited(
+        self,
+        group: str | None,
+        sessions: tuple[SessionState, ...],
+        ranges: list[Range],
+        read: int,
+        *,
+        two_tiers: bool,
+    ) -> Audited:
+        """Judge, when ``source`` is there."""
+        anomalies = [*_gaps(sessions), *self._anomalies()]
+        names = ("part", "lo", "log_start", "log_end", "committed", "hi")
+        windows = self._db.rows(f"SELECT {', '.join(names)} FROM windows ORDER BY part")
+        ((attempts, done),) = self._db.rows(
+            "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
+            " (SELECT count(*) AS n FROM first_done) d"
+        )
+        return Audited(
+            self._topic,
+            group,
+            verdict_of(anomalies),
+            anomalies,
+            sessions,
+            attempts,
+            done,
+            read,
+            two_tiers,
+            ranges,
+            [dict(zip(names, window, strict=True)) for window in windows],
+            self._spans(),
+            self._latency(),
+            self._latency_by_time(),
+        )
+
+    # --- what is wrong ---------------------------------------------------------------------------
+
+    def _anomalies(self) -> list[Anomaly]:
+        sql = self._db.dialect
+        for name, query in judged(sql, self._terms).items():
+            self._db.define(name, query)
+        every = [
+            f"SELECT '{kind}' AS kind, {number} AS rank, t.* FROM ({together(rule)}) t"
+            for number, (kind, rule) in enumerate(rules(sql, self._terms).items())
+        ]
+        rows = self._db.rows(
+            "SELECT kind, part, lo, hi, key_hash, sessions, generations, at_us, evidence FROM ("
+            f"{' UNION ALL '.join(every)}) ORDER BY rank, part, lo, at_us"
+        )
+        return [self._anomaly(*row) for row in rows]
+
+    def _anomaly(
+        self,
+        kind: str,
+        part: int,
+        lo: int | None,
+        hi: int | None,
+        key_hash: int | None,
+        sessions: Sequence[str | None],
+        generations: Sequence[int | None],
+        at: int | None,
+        evidence: str,
+    ) -> Anomaly:
+        known: dict[str, object] = json.loads(evidence)
+        return Anomaly(
+            AnomalyKind(kind),
+            self._topic,
+            part,
+            lo,
+            hi,
+            key_hash,
+            tuple(dict.fromkeys(name for name in sessions if name is not None)),
+            tuple(number for number in generations if number is not None),
+            at,
+            {name: value for name, value in known.items() if value is not None},
+        )
+
+    # --- for the report --------------------------------------------------------------------------
+
+    def _spans(self) -> list[tuple[int, str, int, int | None]]:
+        rows = self._db.rows("SELECT part, session, since, until FROM spans ORDER BY part, since")
+        return [(p, s, a, None if b >= FOREVER else b) for p, s, a, b in rows]
+
+    def _latency(self) -> dict[str, float]:
+        quantiles = self._db.dialect.quantiles("f - s", 0.5, 0.95, 0.99)
+        ((found, highest),) = self._db.rows(
+            f"SELECT {quantiles}, max(f - s) FROM attempts WHERE attempt IS NOT NULL"
+        )
+        if found is None:
+            return {}
+        values = [*found, highest]
+        return {
+            name: us / 1e6 for name, us in zip(("p50", "p95", "p99", "max"), values, strict=True)
+        }
+
+    def _latency_by_time(self) -> list[tuple[int, float, float]]:
+        sql = self._db.dialect
+        ((first, last),) = self._db.rows(
+            "SELECT min(f), max(f) FROM attempts WHERE attempt IS NOT NULL"
+        )
+        if first is None:
+            return []
+        step = max(1, (last - first) // 120)
+        slot = sql.whole(f"f - {first}", str(step))
+        rows = self._db.rows(
+            f"SELECT {slot} AS slot, {sql.quantiles('f - s', 0.5, 0.99)} FROM attempts"
+            f" WHERE attempt IS NOT NULL GROUP BY {slot} ORDER BY slot"
+        )
+        return [(first + slot * step, p50 / 1e6, p99 / 1e6) for slot, (p50, p99) in rows]
+
+
+def group_of(
+    known: Iterable[tuple[str | None, str | None]], topic: str, group: str | None
+) -> str | None:
+    """Which group's reading of a topic is judged, of the (topic, group) that a journal knows.
+
+    Raises ConfigError.
+    """
+    pairs = set(known)
+    groups = {of for name, of in pairs if name == topic}
+    if not groups:
+        topics = ", ".join(sorted({name for name, _ in pairs if name is not None}))
+        raise ConfigError(f"the journal says nothing of topic {topic!r}; it knows {topics}")
+    named = ", ".join(sorted(str(name) for name in groups))
+    if group is not None:
+        if group not in groups:
+            raise ConfigError(f"no group {group!r} has read {topic!r}: the journal knows {named}")
+        return group
+    if len(groups) > 1:
+        raise ConfigError(
+            f"consumers of several groups have read {topic!r}: name one with --group ({named})"
+        )
+    return groups.pop()
+
+
+def of_group(sessions: Iterable[SessionState], group: str | None) -> tuple[SessionState, ...]:
+    """Sessions of this group; one whose beginning is missing may have been of any."""
+    return tuple(s for s in sessions if not s.facts or s.facts.get("group") == group)
+
+
+def orders_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> Orders:
+    """What handlers promised; ``facts`` are those of the TOPIC rows."""
+    orders = {json.loads(each)["order_by"] for each in facts}
+    nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
+    return Orders(orders.pop() if len(orders) == 1 else None, nulls)
+
+
+def level_of(sessions: Iterable[SessionState]) -> str:
+    """The isolation level that the topic is to be read with: that of its consumers."""
+    levels = {state.facts.get("isolation_level") for state in sessions if state.facts}
+    return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
+
+
+def _gaps(sessions: Sequence[SessionState]) -> list[Anomaly]:
+    return [
+        Anomaly(
+            AnomalyKind.JOURNAL_GAP,
+            sessions=(state.name,),
+            observed_us=state.last_us,
+            evidence={"reason": state.gap, "missing_rows": [list(rows) for rows in state.missing]},
+        )
+        for state in sessions
+        if state.gap is not None
+    ]
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Neighbours as one."""
+    joined: list[Range] = []
+    for each in ranges:
+        if joined and joined[-1].partition == each.partition and joined[-1].hi == each.lo:
+            joined[-1] = joined[-1]._replace(hi=each.hi)
+        else:
+            joined.append(each)
+    return joined
