@@ -9,12 +9,12 @@ from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_o
 from asyncrevoke.audit.rules import Terms, judged, rules, together
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, views
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.reading import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.journal.reading import SessionState
 
 # Below so many records, fingerprints would save nothing.
 EXACT_BELOW = 4_000_000
@@ -67,6 +67,9 @@ class Audited(NamedTuple):
     spans: list[tuple[int, str, int, int | None]]
     latency: dict[str, float]
     latency_by_time: list[tuple[int, float, float]]
+
+
+_WINDOW = ("part", "lo", "log_start", "log_end", "committed", "hi")
 
 
 class Orders(NamedTuple):
@@ -135,10 +138,13 @@ class Comparison:
         for name, query in views(database.dialect, int(settings.stall * 1e6)).items():
             database.define(name, query)
 
+        rows = database.rows(f"SELECT {', '.join(_WINDOW)} FROM windows ORDER BY part")
+        self._windows = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
+
     def windows(self) -> list[Range]:
         """What is to be compared at all."""
-        rows = self._db.rows("SELECT part, lo, hi FROM windows WHERE hi > lo ORDER BY part")
-        return [Range(*row) for row in rows]
+        ranges = [Range(each["part"], each["lo"], each["hi"]) for each in self._windows]
+        return [each for each in ranges if each.hi > each.lo]
 
     def in_two_tiers(self, windows: Sequence[Range]) -> bool:
         """Whether fingerprints come first."""
@@ -182,8 +188,6 @@ class Comparison:
     ) -> Audited:
         """Judge, when ``source`` is there."""
         anomalies = [*_gaps(sessions), *self._anomalies()]
-        names = ("part", "lo", "log_start", "log_end", "committed", "hi")
-        windows = self._db.rows(f"SELECT {', '.join(names)} FROM windows ORDER BY part")
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
             " (SELECT count(*) AS n FROM first_done) d"
@@ -199,10 +203,9 @@ class Comparison:
             read,
             two_tiers,
             ranges,
-            [dict(zip(names, window, strict=True)) for window in windows],
+            self._windows,
             self._spans(),
-            self._latency(),
-            self._latency_by_time(),
+            *self._latency(),
         )
 
     # --- what is wrong ---------------------------------------------------------------------------
@@ -211,14 +214,7 @@ class Comparison:
         sql = self._db.dialect
         for name, query in judged(sql, self._terms).items():
             self._db.define(name, query)
-        every = [
-            f"SELECT '{kind}' AS kind, {number} AS rank, t.* FROM ({together(rule)}) t"
-            for number, (kind, rule) in enumerate(rules(sql, self._terms).items())
-        ]
-        rows = self._db.rows(
-            "SELECT kind, part, lo, hi, key_hash, sessions, generations, at_us, evidence FROM ("
-            f"{' UNION ALL '.join(every)}) ORDER BY rank, part, lo, at_us"
-        )
+        rows = self._db.rows(together(rules(sql, self._terms)))
         return [self._anomaly(*row) for row in rows]
 
     def _anomaly(
@@ -253,32 +249,25 @@ class Comparison:
         rows = self._db.rows("SELECT part, session, since, until FROM spans ORDER BY part, since")
         return [(p, s, a, None if b >= FOREVER else b) for p, s, a, b in rows]
 
-    def _latency(self) -> dict[str, float]:
-        quantiles = self._db.dialect.quantiles("f - s", 0.5, 0.95, 0.99)
-        ((found, highest),) = self._db.rows(
-            f"SELECT {quantiles}, max(f - s) FROM attempts WHERE attempt IS NOT NULL"
+    def _latency(self) -> tuple[dict[str, float], list[tuple[int, float, float]]]:
+        """Of all calls, and by time."""
+        sql = self._db.dialect
+        quantiles = sql.quantiles("f - s", 0.5, 0.95, 0.99)
+        ((found, highest, first, last),) = self._db.rows(
+            f"SELECT {quantiles}, max(f - s), min(f), max(f) FROM attempts "
+            "WHERE attempt IS NOT NULL"
         )
         if found is None:
-            return {}
-        values = [*found, highest]
-        return {
-            name: us / 1e6 for name, us in zip(("p50", "p95", "p99", "max"), values, strict=True)
-        }
-
-    def _latency_by_time(self) -> list[tuple[int, float, float]]:
-        sql = self._db.dialect
-        ((first, last),) = self._db.rows(
-            "SELECT min(f), max(f) FROM attempts WHERE attempt IS NOT NULL"
-        )
-        if first is None:
-            return []
+            return {}, []
+        values = zip(("p50", "p95", "p99", "max"), [*found, highest], strict=True)
         step = max(1, (last - first) // 120)
         slot = sql.whole(f"f - {first}", str(step))
         rows = self._db.rows(
             f"SELECT {slot} AS slot, {sql.quantiles('f - s', 0.5, 0.99)} FROM attempts"
             f" WHERE attempt IS NOT NULL GROUP BY {slot} ORDER BY slot"
         )
-        return [(first + slot * step, p50 / 1e6, p99 / 1e6) for slot, (p50, p99) in rows]
+        by_time = [(first + slot * step, p50 / 1e6, p99 / 1e6) for slot, (p50, p99) in rows]
+        return {name: us / 1e6 for name, us in values}, by_time
 
 
 def group_of(

@@ -71,7 +71,9 @@ class DuckDialect:
 
     def covering(self, table: str, how: str = "") -> str:
         """See :class:`Dialect`."""
-        return f"ASOF {how} JOIN covers ON covers.part = {table}.part AND {table}.off < covers.beyond"
+        return (
+            f"ASOF {how} JOIN covers ON covers.part = {table}.part AND {table}.off < covers.beyond"
+        )
 
 
 class SparkDialect:

@@ -12,6 +12,7 @@ from asyncrevoke.audit.catalogue import CATALOGUE, Anomaly, AnomalyKind, Severit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from asyncrevoke.audit.comparison import Audited
 
@@ -45,6 +46,14 @@ def for_machines(audited: Audited) -> dict[str, Any]:
         "sessions": [state._asdict() | {"gap": state.gap} for state in audited.sessions],
         "anomalies": [a._asdict() | {"severity": a.severity} for a in audited.anomalies],
     }
+
+
+def write_report(audited: Audited, folder: Path) -> None:
+    """Write ``report.html`` and ``report.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.html").write_text(as_html(audited), encoding="utf-8")
+    encoded = json.dumps(for_machines(audited), default=str)
+    (folder / "report.json").write_text(encoded, encoding="utf-8")
 
 
 def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:

@@ -77,7 +77,11 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
 def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
     """All of them."""
     skew = terms.skew_us
+    array, evidence = sql.array, sql.evidence
     nobody, no_generations = sql.empty("STRING"), sql.empty("INT")
+    both = evidence(from_us=array("s", "other_s"), to_us=array("f", "other_f"))
+    passed = evidence(earlier_offset="earlier_off", it_ended_us="ended", begun_us="s")
+    gone = evidence(attempts="count(*)", log_start="any_value(windows.log_start)")
     ordered, by_partition = _boolean(terms.ordered), _boolean(terms.by_partition)
     sought = """EXISTS (SELECT 1 FROM sought WHERE sought.part = n.part
                         AND n.off >= sought.lo AND n.off < sought.hi)"""
@@ -85,8 +89,8 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
     def never_done(which: str) -> str:
         return f"""
             SELECT part, off AS lo, off AS hi, {_NO_KEY} AS key_hash,
-                   {sql.array("session")} AS sessions, {no_generations} AS generations, at_us,
-                   {sql.evidence(committed="beyond")} AS evidence
+                   {array("session")} AS sessions, {no_generations} AS generations, at_us,
+                   {evidence(committed="beyond")} AS evidence
             FROM never_done n WHERE {which}
         """
 
@@ -101,9 +105,9 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         AnomalyKind.SOUGHT_PAST: never_done(sought),
         AnomalyKind.COMMIT_AHEAD: f"""
             SELECT d.part, d.off AS lo, d.off AS hi, d.key_hash,
-                   {sql.array("covers.session", "d.session")} AS sessions,
+                   {array("covers.session", "d.session")} AS sessions,
                    {no_generations} AS generations, covers.at_us,
-                   {sql.evidence(committed="covers.beyond", done_us="d.f")} AS evidence
+                   {evidence(committed="covers.beyond", done_us="d.f")} AS evidence
             FROM first_done d JOIN windows ON windows.part = d.part
             {sql.covering("d")}
             WHERE d.off >= windows.lo
@@ -111,24 +115,22 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         """,
         AnomalyKind.DUPLICATE_AFTER_COMMIT: f"""
             SELECT x.part, x.off AS lo, x.off AS hi, x.key_hash,
-                   {sql.array("x.session", "x.coverer")} AS sessions,
+                   {array("x.session", "x.coverer")} AS sessions,
                    {no_generations} AS generations, x.s AS at_us,
-                   {sql.evidence(committed="x.beyond", committed_us="x.covered")} AS evidence
+                   {evidence(committed="x.beyond", committed_us="x.covered")} AS evidence
             FROM after_commit x JOIN first_done d ON d.part = x.part AND d.off = x.off
             WHERE d.f < x.s
         """,
         AnomalyKind.CONCURRENT_DUPLICATE: f"""
-            SELECT part, off AS lo, off AS hi, key_hash, {sql.array("session", "other")} AS sessions,
+            SELECT part, off AS lo, off AS hi, key_hash, {array("session", "other")} AS sessions,
                    {no_generations} AS generations, greatest(s, other_s) AS at_us,
-                   {
-            sql.evidence(from_us=sql.array("s", "other_s"), to_us=sql.array("f", "other_f"))
-        } AS evidence
+                   {both} AS evidence
             FROM concurrent
         """,
         AnomalyKind.REDELIVERY: f"""
             SELECT d.part, d.off AS lo, d.off AS hi, d.key_hash,
                    array_sort(again.sessions) AS sessions, {no_generations} AS generations,
-                   again.at_us, {sql.evidence(times="d.times")} AS evidence
+                   again.at_us, {evidence(times="d.times")} AS evidence
             FROM first_done d JOIN (
                 SELECT part, off, array_agg(DISTINCT session) AS sessions, max(s) AS at_us
                 FROM repeated WHERE done GROUP BY part, off HAVING count(*) > 1) again
@@ -139,11 +141,9 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         # Records of one batch have one time: they are one call, and judged as one.
         AnomalyKind.KEY_ORDER: f"""
             SELECT part, off AS lo, off AS hi, lane AS key_hash,
-                   array_distinct({sql.array("session", "blocker")}) AS sessions,
+                   array_distinct({array("session", "blocker")}) AS sessions,
                    {no_generations} AS generations, s AS at_us,
-                   {
-            sql.evidence(earlier_offset="earlier_off", it_ended_us="ended", begun_us="s")
-        } AS evidence
+                   {passed} AS evidence
             FROM (
                 SELECT *, max(f) OVER earlier AS ended, max_by(ender, f) OVER earlier AS blocker,
                        max_by(off, f) OVER earlier AS earlier_off
@@ -163,9 +163,10 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             WHERE s + if(session = blocker, 0, {skew}) < ended
         """,
         AnomalyKind.OWNERSHIP: f"""
-            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash, {sql.array("a.session")} AS sessions,
+            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash,
+                   {array("a.session")} AS sessions,
                    {no_generations} AS generations, a.s AS at_us,
-                   {sql.evidence(begun_us="a.s", ended_us="a.f", outcome="a.outcome")} AS evidence
+                   {evidence(begun_us="a.s", ended_us="a.f", outcome="a.outcome")} AS evidence
             FROM attempts a
             WHERE NOT EXISTS (
                 SELECT 1 FROM spans
@@ -175,9 +176,9 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         """,
         AnomalyKind.STALE_COMMIT: f"""
             SELECT part, off AS lo, off AS hi, {_NO_KEY} AS key_hash,
-                   {sql.array("session", "newer_session")} AS sessions,
-                   {sql.array("generation", "newer")} AS generations, at_us,
-                   {sql.evidence(newer_us="newer_at")} AS evidence
+                   {array("session", "newer_session")} AS sessions,
+                   {array("generation", "newer")} AS generations, at_us,
+                   {evidence(newer_us="newer_at")} AS evidence
             FROM (SELECT *, max(generation) OVER earlier AS newer,
                          max_by(session, generation) OVER earlier AS newer_session,
                          max_by(at_us, generation) OVER earlier AS newer_at
@@ -187,11 +188,9 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         """,
         AnomalyKind.COMMIT_REGRESSION: f"""
             SELECT part, off AS lo, higher - 1 AS hi, {_NO_KEY} AS key_hash,
-                   {sql.array("session", "higher_session")} AS sessions,
-                   {sql.array("generation")} AS generations, at_us,
-                   {
-            sql.evidence(committed="off", before="higher", before_us="higher_at")
-        } AS evidence
+                   {array("session", "higher_session")} AS sessions,
+                   {array("generation")} AS generations, at_us,
+                   {evidence(committed="off", before="higher", before_us="higher_at")} AS evidence
             FROM (SELECT *, max(off) OVER earlier AS higher,
                          max_by(session, off) OVER earlier AS higher_session,
                          max_by(at_us, off) OVER earlier AS higher_at
@@ -206,7 +205,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             SELECT a.part, a.off AS lo, a.off AS hi, any_value(a.key_hash) AS key_hash,
                    array_sort(array_agg(DISTINCT a.session)) AS sessions,
                    {no_generations} AS generations, min(a.s) AS at_us,
-                   {sql.evidence(log_end="any_value(windows.log_end)")} AS evidence
+                   {evidence(log_end="any_value(windows.log_end)")} AS evidence
             FROM attempts a JOIN windows ON windows.part = a.part
             LEFT JOIN ranges ON ranges.part = a.part AND a.off >= ranges.lo AND a.off < ranges.hi
             WHERE {_boolean(not terms.compacted)} AND a.off >= windows.log_start
@@ -216,18 +215,18 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             GROUP BY a.part, a.off
         """,
         AnomalyKind.CONTENT_MISMATCH: f"""
-            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash, {sql.array("a.session")} AS sessions,
+            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash, {array("a.session")} AS sessions,
                    {no_generations} AS generations, a.f AS at_us,
                    {
-            sql.evidence(handled="a.record_hash", in_the_topic="source.record_hash")
+            evidence(handled="a.record_hash", in_the_topic="source.record_hash")
         } AS evidence
             FROM attempts a JOIN source ON source.part = a.part AND source.off = a.off
             WHERE a.record_hash <> source.record_hash
         """,
         AnomalyKind.ORPHAN: f"""
-            SELECT part, off AS lo, off AS hi, key_hash, {sql.array("session")} AS sessions,
+            SELECT part, off AS lo, off AS hi, key_hash, {array("session")} AS sessions,
                    {no_generations} AS generations, at_us,
-                   {sql.evidence(begun_us="at_us")} AS evidence
+                   {evidence(begun_us="at_us")} AS evidence
             FROM journal b
             WHERE kind = 'START'
               AND NOT EXISTS (SELECT 1 FROM live WHERE live.session = b.session)
@@ -236,11 +235,9 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         """,
         AnomalyKind.REVOCATION_OVERRUN: f"""
             SELECT part, CAST(NULL AS BIGINT) AS lo, CAST(NULL AS BIGINT) AS hi,
-                   {_NO_KEY} AS key_hash, {sql.array("j.session")} AS sessions,
-                   {sql.array("generation")} AS generations, at_us,
-                   {
-            sql.evidence(seconds="CAST(until - at_us AS DOUBLE) / 1000000", budget="budget")
-        } AS evidence
+                   {_NO_KEY} AS key_hash, {array("j.session")} AS sessions,
+                   {array("generation")} AS generations, at_us,
+                   {evidence(seconds=_seconds("until - at_us"), budget="budget")} AS evidence
             FROM (SELECT session, part, kind, at_us, generation,
                          lead(at_us) OVER own AS until, lead(kind) OVER own AS then_kind
                   FROM journal WHERE kind IN ('REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST')
@@ -253,20 +250,16 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         # ended.
         AnomalyKind.STALL: f"""
             SELECT h.part, h.off AS lo, h.off AS hi, {_NO_KEY} AS key_hash,
-                   {sql.array("h.giver", "h.session")} AS sessions,
+                   {array("h.giver", "h.session")} AS sessions,
                    {no_generations} AS generations, h.stopped AS at_us,
-                   {
-            sql.evidence(seconds="CAST(h.went_on - h.stopped AS DOUBLE) / 1000000")
-        } AS evidence
+                   {evidence(seconds=_seconds("h.went_on - h.stopped"))} AS evidence
             FROM handovers h JOIN source ON source.part = h.part AND source.off = h.off
             WHERE source.timestamp_us <= h.stopped
         """,
         AnomalyKind.UNVERIFIABLE: f"""
             SELECT a.part, min(a.off) AS lo, max(a.off) AS hi, {_NO_KEY} AS key_hash,
                    {nobody} AS sessions, {no_generations} AS generations, min(a.s) AS at_us,
-                   {
-            sql.evidence(attempts="count(*)", log_start="any_value(windows.log_start)")
-        } AS evidence
+                   {gone} AS evidence
             FROM attempts a JOIN windows ON windows.part = a.part
             WHERE a.off < windows.log_start GROUP BY a.part
         """,
@@ -274,7 +267,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             SELECT w.part, w.committed AS lo, w.log_end - 1 AS hi, {_NO_KEY} AS key_hash,
                    {nobody} AS sessions, {no_generations} AS generations,
                    CAST(NULL AS BIGINT) AS at_us,
-                   {sql.evidence(done_beyond="coalesce(beyond.done, 0)")} AS evidence
+                   {evidence(done_beyond="coalesce(beyond.done, 0)")} AS evidence
             FROM windows w LEFT JOIN (
                 SELECT windows.part, count(*) AS done
                 FROM first_done JOIN windows ON windows.part = first_done.part
@@ -285,25 +278,36 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
     }
 
 
-def together(rule: str) -> str:
-    """Neighbours of one kind as one range, with the evidence of the first."""
+def together(found: dict[AnomalyKind, str]) -> str:
+    """What all rules give, with ``kind`` before it: neighbours of one kind as one range, with the
+    evidence of the first."""
+    every = [
+        f"SELECT '{kind}' AS kind, {rank} AS rank, rule.* FROM ({rule}) rule"
+        for rank, (kind, rule) in enumerate(found.items())
+    ]
     return f"""
-        SELECT part, min(lo) AS lo, max(hi) AS hi,
+        SELECT kind, part, min(lo) AS lo, max(hi) AS hi,
                if(min(key_hash) = max(key_hash) AND count(key_hash) = count(*), min(key_hash),
                   NULL) AS key_hash,
                sessions, generations, min(at_us) AS at_us,
                min_by(evidence, coalesce(lo, 0)) AS evidence
-        FROM (SELECT *, sum(fresh) OVER (PARTITION BY part, sessions, generations
+        FROM (SELECT *, sum(fresh) OVER (PARTITION BY kind, part, sessions, generations
                                          ORDER BY lo, at_us
                                          ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS island
-              FROM (SELECT *, if(lo = 1 + lag(hi) OVER (PARTITION BY part, sessions, generations
-                                                        ORDER BY lo, at_us), 0, 1) AS fresh
-                    FROM ({rule})))
-        GROUP BY part, sessions, generations, island
+              FROM (SELECT *, if(lo = 1 + lag(hi) OVER (
+                                     PARTITION BY kind, part, sessions, generations
+                                     ORDER BY lo, at_us), 0, 1) AS fresh
+                    FROM ({" UNION ALL ".join(every)})))
+        GROUP BY kind, rank, part, sessions, generations, island
+        ORDER BY rank, part, lo, at_us
     """
 
 
-def _boolean(value: bool) -> str:  # noqa: FBT001
+def _seconds(us: str) -> str:
+    return f"CAST({us} AS DOUBLE) / 1000000"
+
+
+def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 

@@ -82,9 +82,7 @@ class Topic:
         await admin.start()
         try:
             (described,) = await admin.describe_topics([self._name])
-            (configured,) = await admin.describe_configs(
-                [ConfigResource(ConfigResourceType.TOPIC, self._name)]
-            )
+            self.compacted = await _compacts(admin, self._name)
         finally:
             await admin.close()
         numbers = sorted(each["partition"] for each in described["partitions"])
@@ -95,10 +93,6 @@ class Topic:
         lows = await self._consumer.beginning_offsets(partitions)
         highs = await self._consumer.end_offsets(partitions)
         self.bounds = {tp.partition: Bounds(lows[tp], highs[tp]) for tp in partitions}
-        self.compacted = any(
-            name == "cleanup.policy" and "compact" in value
-            for name, value, *_ in configured.resources[0][4]
-        )
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
         """See :class:`~asyncrevoke.audit.engine.Source`."""
@@ -138,6 +132,25 @@ class Topic:
                     f"the journal goes to {end}: a transaction may be open there, or the consumers "
                     "read with another isolation level"
                 )
+
+
+async def is_compacted(name: str, **options: object) -> bool:
+    """Whether records vanish from the middle of a topic's log; ``options`` are those of aiokafka's
+    clients."""
+    admin = _Admin(**options)
+    await admin.start()
+    try:
+        return await _compacts(admin, name)
+    finally:
+        await admin.close()
+
+
+async def _compacts(admin: Any, name: str) -> bool:  # noqa: ANN401 - half typed
+    (configured,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+    return any(
+        option == "cleanup.policy" and "compact" in value
+        for option, value, *_ in configured.resources[0][4]
+    )
 
 
 def _table(partition: int, records: list[Any]) -> Table:

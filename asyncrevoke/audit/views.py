@@ -21,7 +21,7 @@ FOREVER = 2**62
 
 _DONE = ", ".join(f"'{outcome}'" for outcome in TERMINAL)
 # Of a hash, so that the sum of a bucket's stays below 2**63.
-_SUMMED = 2**47 - 1
+SUMMED = 2**47 - 1
 
 
 def views(sql: Dialect, stall_us: int) -> dict[str, str]:
@@ -106,7 +106,7 @@ def fingerprints(sql: Dialect, table: str, where: str = "true") -> str:
     bucket = sql.whole("off", str(BUCKET))
     return f"""
         SELECT part, {bucket} AS bucket, count(*) AS records, bit_xor(record_hash) AS mixed,
-               CAST(sum(record_hash & {_SUMMED}) AS BIGINT) AS total
+               CAST(sum(record_hash & {SUMMED}) AS BIGINT) AS total
         FROM {table} WHERE {where} GROUP BY part, {bucket}
     """
 

@@ -128,15 +128,12 @@ async def _audit(
 
 def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
-    from asyncrevoke.audit.report import as_html, counts, for_machines  # noqa: PLC0415
+    from asyncrevoke.audit.report import counts, for_machines, write_report  # noqa: PLC0415
 
-    encoded = json.dumps(for_machines(audited), default=str)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.html").write_text(as_html(audited), encoding="utf-8")
-        (out / "report.json").write_text(encoded, encoding="utf-8")
+        write_report(audited, out)
     if as_json:
-        print(encoded)
+        print(json.dumps(for_machines(audited), default=str))
         return
     console = Console(width=None if Console().is_terminal else 160)
     console.print(

@@ -1,0 +1,166 @@
+"""An audit on Spark: for journals and topics that one machine does not hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asyncrevoke.audit.comparison import (
+    Audited,
+    Comparison,
+    Settings,
+    group_of,
+    level_of,
+    of_group,
+    orders_of,
+)
+from asyncrevoke.audit.report import write_report
+from asyncrevoke.audit.topic import TopicError
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.audit_database import SparkDatabase, over
+from asyncrevoke.spark.audit_journal import (
+    for_the_rules,
+    journal_frame,
+    live_sessions,
+    overview,
+)
+from asyncrevoke.spark.audit_sources import FrameSource, TopicSource
+from asyncrevoke.spark.session import check_spark, told_by_a_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.audit.comparison import Orders
+    from asyncrevoke.journal.reading import SessionState
+    from asyncrevoke.spark.audit_sources import Bounded
+
+_MERGED = """
+    SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,
+           CAST(sum(total) AS BIGINT) AS total
+    FROM found GROUP BY part, bucket
+"""
+
+
+def audit(
+    spark: SparkSession,
+    *,
+    journal: str | os.PathLike[str] | DataFrame,
+    source: DataFrame | Mapping[str, str],
+    topic: str | None = None,
+    group: str | None = None,
+    skew: float = 0.05,
+    stall: float = 10.0,
+    exact: bool = False,
+    compacted: bool | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Audited:
+    """Compare what a journal says of a topic with the topic. Blocks.
+
+    ``journal`` is the folder that consumers wrote to, of any storage that Spark reads, or a
+    DataFrame of its rows. ``source`` has the options of ``spark.read.format("asyncrevoke")``, with
+    ``topic`` and ``bootstrap_servers`` at least: tasks read the topic and give Spark fingerprints
+    of it. Or it is a DataFrame with ``partition, offset, timestamp, key, value`` of all its
+    records; then ``topic`` is needed.
+
+    ``skew`` and ``stall`` are seconds: how far the clocks of machines may be apart, and the longest
+    handover that is none. ``exact`` compares every record, whatever there is of them. Of a
+    ``compacted`` topic records vanish, which is asked of the broker if it is not given. ``out`` is
+    a folder of this machine for ``report.html`` and ``report.json``.
+
+    The rules are those of ``asyncrevoke audit``, and so is what is returned. Raises ConfigError;
+    TopicError where the topic cannot be read.
+    """
+    check_spark()
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
+
+    try:
+        audited = _audit(
+            spark, journal, source, topic, group, Settings(skew, stall, exact), compacted
+        )
+    except PySparkException as error:
+        told = told_by_a_task(error)
+        if told is None:
+            raise
+        raise TopicError(told) from error
+    if out is not None:
+        write_report(audited, Path(out))
+    return audited
+
+
+def _audit(
+    spark: SparkSession,
+    journal: str | os.PathLike[str] | DataFrame,
+    source: DataFrame | Mapping[str, str],
+    topic: str | None,
+    group: str | None,
+    settings: Settings,
+    compacted: bool | None,
+) -> Audited:
+    name = _topic_of(source, topic)
+    database = SparkDatabase(spark)
+    try:
+        if isinstance(journal, (str, os.PathLike)):
+            rows = journal_frame(spark, journal, database.keep)
+            known = overview(spark, rows, live_sessions(journal))
+        else:
+            rows, known = journal, overview(spark, journal, frozenset())
+        group = group_of(known.topics, name, group)
+        states = of_group(known.sessions, group)
+        orders = orders_of(known.topics[name, group], states)
+        about = rows.where(rows["topic"] == name)
+        about = about.where(about["group"].isNull() if group is None else about["group"] == group)
+        database.add("journal", for_the_rules(about))
+        records = _source(source, name, states, compacted)
+        return _compared(spark, database, name, group, states, orders, records, settings)
+    finally:
+        database.close()
+
+
+def _compared(
+    spark: SparkSession,
+    database: SparkDatabase,
+    topic: str,
+    group: str | None,
+    states: tuple[SessionState, ...],
+    orders: Orders,
+    source: Bounded,
+    settings: Settings,
+) -> Audited:
+    comparison = Comparison(
+        database, topic, source.bounds, states, orders, settings, compacted=source.compacted
+    )
+    windows = ranges = comparison.windows()
+    two_tiers = comparison.in_two_tiers(windows)
+    read = 0
+    if two_tiers:
+        found = source.fingerprints(spark, windows, comparison.fingerprints("records"))
+        database.add("source_fingerprints", over(spark, _MERGED, {"found": found}))
+        ((read,),) = database.rows("SELECT coalesce(sum(records), 0) FROM source_fingerprints")
+        ranges = comparison.flagged(windows)
+    database.add("source", source.records(spark, comparison.compare(ranges)))
+    if not two_tiers:
+        ((read,),) = database.rows("SELECT count(*) FROM source")
+    return comparison.audited(group, states, ranges, read, two_tiers=two_tiers)
+
+
+def _topic_of(source: DataFrame | Mapping[str, str], topic: str | None) -> str:
+    if topic is not None:
+        return topic
+    if isinstance(source, Mapping) and "topic" in source:
+        return source["topic"]
+    raise ConfigError('which topic? audit(..., topic="orders")')
+
+
+def _source(
+    source: DataFrame | Mapping[str, str],
+    topic: str,
+    states: tuple[SessionState, ...],
+    compacted: bool | None,
+) -> Bounded:
+    if not isinstance(source, Mapping):
+        return FrameSource(source.where(source["topic"] == topic), compacted=compacted is True)
+    return TopicSource(
+        {"isolation_level": level_of(states), **source, "topic": topic}, compacted=compacted
+    )

@@ -1,0 +1,251 @@
+"""The topic that an audit on Spark compares with: a DataFrame, or what tasks read by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import repeat
+from operator import xor
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from asyncrevoke.audit.comparison import Bounds, Range
+from asyncrevoke.audit.topic import is_compacted
+from asyncrevoke.audit.views import SUMMED
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.schema import BUCKET
+from asyncrevoke.spark.arrow import map_in_arrow, pa
+from asyncrevoke.spark.audit_database import over, small_frame
+from asyncrevoke.spark.offsets import OffsetRange, find_ranges, run_blocking
+from asyncrevoke.spark.range_reader import RangeReader
+from asyncrevoke.spark.source_options import SourceOptions
+from asyncrevoke.spark.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.spark.arrow import RecordBatch
+
+RECORDS = "part INT, off BIGINT, timestamp_us BIGINT, record_hash BIGINT"
+FINGERPRINTS = "part INT, bucket BIGINT, records BIGINT, mixed BIGINT, total BIGINT"
+_NEEDED = ("partition", "offset", "timestamp", "key", "value")
+
+
+class Bounded(Protocol):
+    """Records, and where their logs begin and end."""
+
+    @property
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Of each partition."""
+        ...
+
+    @property
+    def compacted(self) -> bool:
+        """Whether records vanish from the middle of the log."""
+        ...
+
+    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
+        """``part, bucket, records, mixed, total`` of these ranges; ``query`` would give them of
+        the table ``records``, and a bucket may be in several rows."""
+        ...
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """``part, off, timestamp_us, record_hash`` of these ranges."""
+        ...
+
+
+class FrameSource:
+    """A DataFrame with the columns of Spark's or of this library's Kafka source, of one topic.
+
+    It has to have been read after the journal was written: what lies beyond its last record is
+    taken to be not there.
+    """
+
+    def __init__(self, frame: DataFrame, *, compacted: bool = False) -> None:
+        missing = [name for name in _NEEDED if name not in frame.columns]
+        if missing:
+            raise ConfigError(
+                f"source= has no column {', '.join(missing)}: give what "
+                'spark.read.format("asyncrevoke") or format("kafka") gives of the topic'
+            )
+        self.compacted = compacted
+        self._records = frame.selectExpr(
+            "partition AS part",
+            "offset AS off",
+            _micros(frame),
+            "xxhash64(key, value) AS record_hash",
+        )
+        found = self._records.groupBy("part").agg(F.min("off"), F.max("off") + 1).collect()
+        self.bounds = {part: Bounds(lo, hi) for part, lo, hi in found}
+
+    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
+        """See :class:`Bounded`."""
+        return over(spark, query, {"records": self.records(spark, ranges)})
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`Bounded`."""
+        wanted = spark.createDataFrame(
+            [tuple(each) for each in ranges], "p INT, lo BIGINT, hi BIGINT"
+        )
+        tables = {"records": self._records, "wanted": wanted}
+        return over(
+            spark,
+            "SELECT /*+ BROADCAST(wanted) */ records.* FROM records JOIN wanted "
+            "ON records.part = wanted.p AND records.off >= wanted.lo AND records.off < wanted.hi",
+            tables,
+        )
+
+
+def _micros(frame: DataFrame) -> str:
+    kind = frame.schema["timestamp"].dataType.typeName()
+    return f"{'timestamp * 1000' if kind == 'long' else 'unix_micros(timestamp)'} AS timestamp_us"
+
+
+class TopicSource:
+    """A topic that tasks read, with the options of ``spark.read.format("asyncrevoke")``.
+
+    The fingerprints are made where the records are read: nothing but them reaches Spark.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, compacted: bool | None) -> None:
+        self.options = SourceOptions.of(options)
+        config, topic = self.options.config(), self.options.topic
+        found = run_blocking(find_ranges(config, topic, "earliest", "latest"))
+        if compacted is None:
+            compacted = run_blocking(is_compacted(topic, **_connection(config)))
+        self.compacted = compacted
+        self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
+
+    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:  # noqa: ARG002 - made in Python
+        """See :class:`Bounded`."""
+        return self._read(spark, ranges, FINGERPRINTS, as_fingerprints=True)
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`Bounded`."""
+        return self._read(spark, ranges, RECORDS, as_fingerprints=False)
+
+    def _read(
+        self, spark: SparkSession, ranges: Sequence[Range], schema: str, *, as_fingerprints: bool
+    ) -> DataFrame:
+        topic = self.options.topic
+        parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
+        if not parts:
+            return small_frame(spark, dict(each.split() for each in schema.split(", ")), [])
+        task = _Reading(self.options, parts, as_fingerprints)
+        # The identifier says which ranges a task has: one or more.
+        tasks = min(len(parts), _MOST_TASKS)
+        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task, schema)
+
+
+def _connection(config: ConsumerConfig) -> dict[str, Any]:
+    names = (
+        *("client_id", "security_protocol", "ssl_context", "sasl_mechanism"),
+        *("sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name"),
+        *("sasl_kerberos_domain_name", "sasl_oauth_token_provider"),
+    )
+    servers = ",".join(config.bootstrap_servers)
+    return {"bootstrap_servers": servers} | {name: getattr(config, name) for name in names}
+
+
+# Reading begins anew for each range, so that many of them are done one after another by a task.
+_MOST_TASKS = 200
+_AT_ONCE = 2_000
+# Records in a batch for Spark.
+_ENOUGH = 64_000
+
+
+class _Reading(NamedTuple):
+    """What a task does."""
+
+    options: SourceOptions
+    parts: Sequence[OffsetRange]
+    as_fingerprints: bool
+
+    def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                part = self.parts[number]
+                yield from (self._fingerprints if self.as_fingerprints else self._records)(part)
+
+    def _fingerprints(self, part: OffsetRange) -> Generator[RecordBatch]:
+        buckets: dict[int, tuple[int, int, int]] = {}
+        for records in self._read(part):
+            hashes = _hashes(records)
+            first, last = records[0].offset // BUCKET, records[-1].offset // BUCKET
+            if first == last:
+                _mix(buckets, first, hashes)
+                continue
+            for bucket in range(first, last + 1):
+                inside = [
+                    h for r, h in zip(records, hashes, strict=True) if r.offset // BUCKET == bucket
+                ]
+                _mix(buckets, bucket, inside)
+        numbers = list(buckets)
+        counted = list(buckets.values())
+        yield _batch(
+            FINGERPRINTS,
+            [
+                list(repeat(part.partition, len(numbers))),
+                numbers,
+                [count for count, _, _ in counted],
+                [_signed(mixed) for _, mixed, _ in counted],
+                [total for _, _, total in counted],
+            ],
+        )
+
+    def _records(self, part: OffsetRange) -> Generator[RecordBatch]:
+        for records in self._read(part):
+            yield _batch(
+                RECORDS,
+                [
+                    list(repeat(part.partition, len(records))),
+                    [record.offset for record in records],
+                    [record.timestamp * 1000 for record in records],
+                    [_signed(each) for each in _hashes(records)],
+                ],
+            )
+
+    def _read(self, part: OffsetRange) -> Generator[Sequence[Any]]:
+        worker = Worker.current()
+        reader = worker.do(self._open(part))
+        try:
+            coming = worker.start(reader.read(_AT_ONCE))
+            while records := coming.result():
+                # The next ones come while these are counted.
+                coming = worker.start(reader.read(_AT_ONCE))
+                yield records
+        finally:
+            worker.do(reader.__aexit__(None, None, None))
+
+    async def _open(self, part: OffsetRange) -> RangeReader:
+        reader = RangeReader(
+            self.options.config(), part, no_progress_timeout=self.options.no_progress_timeout
+        )
+        return await reader.__aenter__()
+
+
+def _hashes(records: Sequence[Any]) -> Sequence[int]:
+    keys = [record.key for record in records]
+    return record_hashes(keys, [record.value for record in records], key_hashes(keys))
+
+
+def _mix(buckets: dict[int, tuple[int, int, int]], bucket: int, hashes: Sequence[int]) -> None:
+    count, mixed, total = buckets.get(bucket, (0, 0, 0))
+    total += sum([each & SUMMED for each in hashes])
+    buckets[bucket] = count + len(hashes), reduce(xor, hashes, mixed), total
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _batch(schema: str, columns: Sequence[Sequence[int]]) -> RecordBatch:
+    declared = [column.split() for column in schema.split(", ")]
+    types = {"INT": pa.int32(), "BIGINT": pa.int64()}
+    arrays = [pa.array(v, types[kind]) for v, (_, kind) in zip(columns, declared, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in declared])
