@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
@@ -29,32 +29,50 @@ MS = 1000
 STEP = 10 * MS
 
 
-def record(offset: int, value: bytes | None = None) -> Record:
+def record(offset: int, value: bytes | None = None, partition: int = 0) -> Record:
     """One of five keys."""
     key = b"key-%d" % (offset % 5)
-    return Record(TOPIC, 0, offset, START // 1000, 0, key, value or b"value-%d" % offset)
+    return Record(TOPIC, partition, offset, START // 1000, 0, key, value or b"value-%d" % offset)
+
+
+class Log(NamedTuple):
+    """One partition of a topic; ``missing`` offsets are holes."""
+
+    missing: frozenset[int] = frozenset()
+    lo: int = 0
+    hi: int = RECORDS
+
+    def records(self, partition: int) -> list[Record]:
+        """What it holds."""
+        offsets = range(self.lo, self.hi)
+        return [record(o, partition=partition) for o in offsets if o not in self.missing]
 
 
 class Topic:
-    """The topic that they read, in memory; ``missing`` offsets are holes."""
+    """The topic that they read, in memory."""
 
     compacted = False
 
     def __init__(self, *missing: int, lo: int = 0, hi: int = RECORDS) -> None:
-        self.bounds = {0: Bounds(lo, hi)}
-        self._records = [record(offset) for offset in range(lo, hi) if offset not in missing]
+        self.logs = {0: Log(frozenset(missing), lo, hi)}
         self.asked: list[Range] = []
+
+    @property
+    def bounds(self) -> dict[int, Bounds]:
+        """Where each log starts and ends."""
+        return {number: Bounds(log.lo, log.hi) for number, log in self.logs.items()}
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
         self.asked += ranges
         for each in ranges:
-            found = [r for r in self._records if each.lo <= r.offset < each.hi]
+            records = self.logs[each.partition].records(each.partition)
+            found = [r for r in records if each.lo <= r.offset < each.hi]
             keys, values = [r.key for r in found], [r.value for r in found]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             take(
                 pa.table(
                     {
-                        "part": pa.array([0] * len(found), pa.int32()),
+                        "part": pa.array([r.partition for r in found], pa.int32()),
                         "off": pa.array([r.offset for r in found], pa.int64()),
                         "timestamp_us": pa.array([r.timestamp * 1000 for r in found], pa.int64()),
                         "record_hash": hashes.view(pa.int64()),
@@ -66,40 +84,64 @@ class Topic:
 class Member:
     """One session; ``rows`` may be changed before it is written."""
 
-    def __init__(self, name: str, first: int, last: int, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        *,
+        strict: bool = False,
+        partition: int = 0,
+        prefix: str = "",
+    ) -> None:
         self.name = name
+        self.partition = partition
+        self.folder = prefix + name
         self.strict = strict
         begin, end = START + first * STEP - MS, START + last * STEP + STEP
-        self.begin: list[Entry] = [
-            Fact(Kind.BEGIN, begin, facts=json.dumps(facts(strict=strict))),
-            Fact(Kind.ASSIGN, begin, TOPIC, 0, first, name, 1 + (first > 0)),
+        self.begin: list[Fact] = [
+            Fact(Kind.BEGIN, begin),
+            Fact(Kind.ASSIGN, begin, TOPIC, partition, first, name, 1 + (first > 0)),
             Fact(Kind.TOPIC, begin, TOPIC, facts='{"handler": "bill", "order_by": "key"}'),
         ]
         self.attempts = {
-            offset: Attempts([record(offset)], at(offset), at(offset) + 5 * MS)
+            offset: Attempts([self.record(offset)], at(offset), at(offset) + 5 * MS)
             for offset in range(first, last)
         }
         self.more: list[Entry] = []
         self.commits = [self.commit(last, end - 3 * MS)]
-        self.end: list[Entry] = [
-            Fact(Kind.REVOKE_BEGIN, end - 4 * MS, TOPIC, 0, None, name, 1 + (first > 0)),
-            Fact(Kind.RELEASED, end - 2 * MS, TOPIC, 0, None, name, 1 + (first > 0)),
+        self.end: list[Fact] = [
+            Fact(Kind.REVOKE_BEGIN, end - 4 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
+            Fact(Kind.RELEASED, end - 2 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
             Fact(Kind.END, end - 2 * MS),
         ]
 
+    def record(self, offset: int, value: bytes | None = None) -> Record:
+        """Of its partition."""
+        return record(offset, value, self.partition)
+
+    def attempt(self, offset: int, started: int, ended: int) -> Attempts:
+        """One more, that went well."""
+        return Attempts([self.record(offset)], started, ended)
+
     def commit(self, offset: int, when: int, generation: int | None = None) -> Fact:
         own = 1 if self.name == "a" else 2
-        return Fact(Kind.COMMIT, when, TOPIC, 0, offset, self.name, generation or own, Outcome.OK)
+        return self.fact(Kind.COMMIT, when, offset, generation or own)._replace(outcome=Outcome.OK)
+
+    def fact(self, kind: Kind, when: int, offset: int | None, generation: int) -> Fact:
+        """One more."""
+        return Fact(kind, when, TOPIC, self.partition, offset, self.name, generation)
 
     def rows(self) -> list[Entry]:
         middle = sorted(
             [*self.attempts.values(), *self.more, *self.commits, *self.end[:-1]],
             key=lambda entry: entry.at,
         )
-        return [*self.begin, *middle, *self.end[-1:]]
+        known = self.begin[0]._replace(facts=json.dumps(facts(strict=self.strict)))
+        return [known, *self.begin[1:], *middle, *self.end[-1:]]
 
     def write(self, folder: Path) -> None:
-        session = Session(folder / self.name)
+        session = Session(folder / self.folder)
         session.folder.mkdir(parents=True)
         log = LogFile(
             session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
@@ -138,9 +180,12 @@ def numbered(entries: Sequence[Entry]) -> deque[Any]:
     return queue
 
 
-def clean_run() -> tuple[Member, Member]:
+def clean_run(partition: int = 0, prefix: str = "") -> tuple[Member, Member]:
     """Two members, one after the other."""
-    return Member("a", 0, 50), Member("b", 50, RECORDS)
+    return (
+        Member("a", 0, 50, partition=partition, prefix=prefix),
+        Member("b", 50, RECORDS, partition=partition, prefix=prefix),
+    )
 
 
 def audited(

@@ -1,0 +1,197 @@
+"""What can go wrong, each put into a clean run of a partition of its own, and where it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from unit.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
+
+from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.schema import Kind, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Kind, first and last offset.
+Where: TypeAlias = tuple[str, int | None, int | None]
+
+
+class Injected(NamedTuple):
+    """One case; ``log`` is what the topic has."""
+
+    change: Callable[[Member, Member], None]
+    found: tuple[Where, ...]
+    log: Log = Log()
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.change.__name__.replace("_", " ").strip()
+
+
+def nothing(_a: Member, _b: Member) -> None: ...
+
+
+def lost(a: Member, _b: Member) -> None:
+    del a.attempts[30], a.attempts[31]
+
+
+def failed_for_good(a: Member, _b: Member) -> None:
+    a.attempts[30] = a.attempts[30]._replace(outcome=Outcome.GIVEN_UP)
+
+
+def first_and_last_lost(a: Member, b: Member) -> None:
+    del a.attempts[0], b.attempts[RECORDS - 1]
+
+
+def commit_ahead(a: Member, _b: Member) -> None:
+    a.commits.append(a.commit(22, at(20) + 7 * MS))
+
+
+def done_after_a_commit(_a: Member, b: Member) -> None:
+    b.more.append(b.attempt(49, at(60), at(60) + MS))
+
+
+def two_at_the_same_time(a: Member, b: Member) -> None:
+    end = at(80)
+    a.attempts[49] = a.attempts[49]._replace(at=end)
+    a.commits, a.end = [a.commit(49, at(49))], [a.end[-1]._replace(at=end + MS)]
+    b.attempts = {
+        offset: b.attempt(offset, at(offset + 1), at(offset + 1) + 5 * MS)
+        for offset in range(50, RECORDS)
+    }
+    b.attempts[49] = b.attempt(49, at(50), at(54) + 8 * MS)
+    b.begin[1] = b.fact(Kind.ASSIGN, at(50) - MS, 49, 2)
+
+
+def done_twice(a: Member, _b: Member) -> None:
+    a.more.append(a.attempt(30, at(40) + 6 * MS, at(40) + 7 * MS))
+
+
+def keys_out_of_order(a: Member, _b: Member) -> None:
+    a.attempts[30] = a.attempts[30]._replace(at=at(36))
+
+
+def not_owned(_a: Member, b: Member) -> None:
+    b.begin[1] = b.begin[1]._replace(at=at(51) + MS)
+
+
+def stale_commit(_a: Member, b: Member) -> None:
+    b.commits.append(b.commit(RECORDS, at(RECORDS + 1), generation=1))
+
+
+def commit_regression(_a: Member, b: Member) -> None:
+    b.commits = [b.commit(80, at(80)), b.commit(70, at(81)), *b.commits]
+
+
+def another_value(a: Member, _b: Member) -> None:
+    a.attempts[30] = a.attempts[30]._replace(records=[a.record(30, b"something else")])
+
+
+def released_late(a: Member, _b: Member) -> None:
+    a.end[0] = a.end[0]._replace(at=a.end[1].at - 2_500 * MS)
+
+
+def a_stall(_a: Member, b: Member) -> None:
+    late = 20_000 * MS
+    b.attempts = {
+        o: e._replace(started=at(o) + late, at=e.at + late) for o, e in b.attempts.items()
+    }
+    b.commits, b.end = (
+        [b.commit(RECORDS, at(RECORDS) + late)],
+        [b.end[-1]._replace(at=at(101) + late)],
+    )
+
+
+def sought_past(a: Member, _b: Member) -> None:
+    for offset in range(30, 40):
+        del a.attempts[offset]
+    a.more.append(a.fact(Kind.RESET, at(30), 40, 1))
+
+
+def gone_back_by_a_seek(a: Member, _b: Member) -> None:
+    again = at(50) + 5 * MS
+    a.more = [
+        a.fact(Kind.RESET, again + 3 * MS, 49, 1),
+        a.attempt(49, again + 4 * MS, again + 4 * MS),
+    ]
+    a.end = [Fact(Kind.END, again + 5 * MS)]
+
+
+def an_orphan(a: Member, _b: Member) -> None:
+    a.strict = True
+    a.more.append(
+        a.fact(Kind.START, at(50) + 4 * MS, 50, 0)._replace(
+            member=None, generation=None, record=a.record(50)
+        )
+    )
+    a.end = []
+
+
+def killed(a: Member, _b: Member) -> None:
+    a.end = []
+
+
+def one_batch(a: Member, _b: Member) -> None:
+    for offset in range(20):
+        del a.attempts[offset]
+    a.more.append(Attempts([a.record(o) for o in range(20)], at(0), at(19)))
+
+
+def a_hole_that_nobody_handled(a: Member, _b: Member) -> None:
+    del a.attempts[30]
+
+
+def handled_where_there_is_nothing(_a: Member, _b: Member) -> None: ...
+
+
+def handled_beyond_the_end(_a: Member, _b: Member) -> None: ...
+
+
+def handled_before_the_log(_a: Member, _b: Member) -> None: ...
+
+
+def not_committed_yet(_a: Member, b: Member) -> None:
+    b.commits = []
+
+
+CASES = (
+    Injected(nothing, ()),
+    Injected(lost, (("lost", 30, 31),)),
+    Injected(failed_for_good, (("lost", 30, 30),)),
+    Injected(first_and_last_lost, (("lost", 0, 0), ("lost", RECORDS - 1, RECORDS - 1))),
+    Injected(commit_ahead, (("commit_ahead", 21, 21),)),
+    Injected(done_after_a_commit, (("duplicate_after_commit", 49, 49),)),
+    Injected(two_at_the_same_time, (("concurrent_duplicate", 49, 49),)),
+    Injected(done_twice, (("redelivery", 30, 30),)),
+    Injected(keys_out_of_order, (("key_order", 35, 35),)),
+    Injected(not_owned, (("ownership", 50, 51),)),
+    Injected(stale_commit, (("stale_commit", RECORDS, RECORDS),)),
+    Injected(commit_regression, (("commit_regression", 70, 79),)),
+    Injected(another_value, (("content_mismatch", 30, 30),)),
+    Injected(released_late, (("revocation_overrun", None, None),)),
+    Injected(a_stall, (("stall", 50, 50),)),
+    Injected(sought_past, (("sought_past", 30, 39),)),
+    Injected(gone_back_by_a_seek, (("redelivery", 49, 49),)),
+    Injected(an_orphan, (("orphan", 50, 50),)),
+    Injected(killed, (("journal_gap", None, None),)),
+    Injected(one_batch, ()),
+    Injected(a_hole_that_nobody_handled, (), Log(frozenset({30}))),
+    Injected(handled_where_there_is_nothing, (("phantom", 30, 31),), Log(frozenset({30, 31}))),
+    Injected(handled_beyond_the_end, (("phantom", 98, 99),), Log(hi=98)),
+    Injected(handled_before_the_log, (("unverifiable", 0, 9),), Log(lo=10)),
+    Injected(not_committed_yet, (("pending", 50, RECORDS - 1),)),
+)
+
+
+def written(folder: Path, *cases: Injected) -> Topic:
+    """Write each case into a partition of its own, and give the topic."""
+    topic = Topic()
+    for number, case in enumerate(cases):
+        a, b = clean_run(number, f"{number:02}-")
+        case.change(a, b)
+        a.write(folder)
+        b.write(folder)
+        topic.logs[number] = case.log
+    return topic
