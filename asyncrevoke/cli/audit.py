@@ -74,10 +74,8 @@ def audit(
     Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        names = ", ".join(missing)
-        raise _end(f"an audit needs {names}: pip install 'asyncrevoke[audit,cli]'")
+    if missing := missing_packages():
+        raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
     from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - needs the extra
 
     options: dict[str, Any] = {"security_protocol": security_protocol}
@@ -93,7 +91,7 @@ def audit(
     settings = Settings(skew_ms / 1000, stall_seconds, exact)
     try:
         audited = asyncio.run(
-            _audit(path, topic, bootstrap_servers, group, settings, patience, options)
+            audit_topic(path, topic, bootstrap_servers, group, settings, patience, options)
         )
     except ConfigError as error:
         raise _end(str(error)) from error
@@ -103,7 +101,7 @@ def audit(
     raise typer.Exit(audited.verdict.exit_code)
 
 
-async def _audit(
+async def audit_topic(
     path: Path,
     topic: str,
     bootstrap_servers: str,
@@ -112,23 +110,28 @@ async def _audit(
     patience: float,
     options: dict[str, Any],
 ) -> Audited:
+    """Read both, and compare them. Raises AsyncRevokeError."""
     from asyncrevoke.audit import engine  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit.comparison import level_of  # noqa: PLC0415
     from asyncrevoke.audit.topic import Topic  # noqa: PLC0415
     from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
 
     content = read_journal(path)
     (of_group, _) = engine.of_one_group(content, topic, group)
-    levels = {s.facts.get("isolation_level") for s in of_group.sessions if s.facts}
-    level = "read_uncommitted" if "read_uncommitted" in levels else "read_committed"
+    level = level_of(of_group.sessions)
     async with Topic(
         topic, bootstrap_servers, isolation_level=level, patience=patience, **options
     ) as source:
         return await engine.audit(content, source, topic, group=group, settings=settings)
 
 
+def missing_packages() -> str:
+    """What of the extra is not installed; empty if nothing is."""
+    return ", ".join(name for name in _NEEDED if find_spec(name) is None)
+
+
 def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
-    from asyncrevoke.audit.report import counts, for_machines, write_report  # noqa: PLC0415
+    from asyncrevoke.audit.report import for_machines, write_report  # noqa: PLC0415
 
     if out is not None:
         write_report(audited, out)
@@ -136,6 +139,16 @@ def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
         print(json.dumps(for_machines(audited), default=str))
         return
     console = Console(width=None if Console().is_terminal else 160)
+    tell(audited, console)
+    if out is not None:
+        console.print(f"see {out / 'report.html'}", highlight=False, markup=False)
+
+
+def tell(audited: Audited, console: Console) -> None:
+    """The verdict, and what was found of each kind."""
+    from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
+    from asyncrevoke.audit.report import counts  # noqa: PLC0415
+
     console.print(
         f"{audited.verdict}: {audited.topic}, group {audited.group}: "
         f"{audited.attempts:,} attempts, "
@@ -143,16 +156,15 @@ def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
         highlight=False,
         markup=False,
     )
-    if audited.anomalies:
-        table = Table("", "what", "records", "first", "meaning")
-        for kind, count in counts(audited.anomalies).items():
-            first = next(a for a in audited.anomalies if a.kind is kind)
-            where = "" if first.partition is None else f"{first.partition}: {first.offset_lo}"
-            meaning = CATALOGUE[kind]
-            table.add_row(meaning.severity, kind, f"{count:,}", where, meaning.text)
-        console.print(table)
-    if out is not None:
-        console.print(f"see {out / 'report.html'}", highlight=False, markup=False)
+    if not audited.anomalies:
+        return
+    table = Table("", "what", "records", "first", "meaning")
+    for kind, count in counts(audited.anomalies).items():
+        first = next(a for a in audited.anomalies if a.kind is kind)
+        where = "" if first.partition is None else f"{first.partition}: {first.offset_lo}"
+        meaning = CATALOGUE[kind]
+        table.add_row(meaning.severity, kind, f"{count:,}", where, meaning.text)
+    console.print(table)
 
 
 def _end(message: str, code: int = USAGE) -> typer.Exit:

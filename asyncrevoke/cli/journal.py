@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import ssl
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.cli.connection_options import CaFile, Mechanism, Password, Security, Username
+from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 FAILED = 1
 USAGE = 2
@@ -115,6 +119,56 @@ def show(
             print(json.dumps(told))
         else:
             print(_line(told))
+
+
+@journal.command()
+def collect(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A new folder.")],
+    *,
+    topic: Annotated[str, typer.Option(help="What KafkaSink was given.")],
+    bootstrap_servers: Annotated[
+        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
+    ] = "localhost:9092",
+    security_protocol: Security = "PLAINTEXT",
+    ca_file: CaFile = None,
+    sasl_mechanism: Mechanism = "PLAIN",
+    sasl_username: Username = None,
+    sasl_password: Password = None,
+    as_json: _Json = False,
+) -> None:
+    """Make a journal's folder of the topic that members on many machines have written to.
+
+    The exit code is 1 if the topic has records that are no piece of a journal.
+
+    Example: `asyncrevoke journal collect collected --topic billing-journal`
+    """
+    sink = _load("asyncrevoke.journal.kafka_sink")
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    options: dict[str, object] = {
+        "bootstrap_servers": bootstrap_servers,
+        "security_protocol": security_protocol,
+    }
+    if security_protocol.endswith("SSL"):
+        cafile = None if ca_file is None else str(ca_file)
+        options["ssl_context"] = ssl.create_default_context(cafile=cafile)
+    if security_protocol.startswith("SASL"):
+        options |= {
+            "sasl_mechanism": sasl_mechanism,
+            "sasl_plain_username": sasl_username,
+            "sasl_plain_password": sasl_password,
+        }
+    try:
+        found = asyncio.run(sink.collect(topic, path, **options))
+    except ConfigError as error:
+        raise _end(str(error), USAGE) from error
+    except AsyncRevokeError as error:
+        raise _end(str(error), FAILED) from error
+    if as_json:
+        print(json.dumps(found._asdict()))
+    else:
+        print(f"{found.sessions} sessions, {found.rows:,} rows")
+    if found.strange:
+        raise _end(f"{found.strange} records of {topic} are no piece of a journal", FAILED)
 
 
 def _line(row: dict[str, Any]) -> str:

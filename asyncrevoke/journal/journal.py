@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.errors import FatalError
+    from asyncrevoke.journal.kafka_sink import KafkaSink
     from asyncrevoke.journal.recorder import Recorder
     from asyncrevoke.journal.segments import Session
     from asyncrevoke.journal.writer import Writer
@@ -42,6 +43,9 @@ class Journal:
     A log is sealed, to Parquet, at ``segment_bytes`` or ``segment_seconds``, and at the end. What a
     killed process has left is sealed when ``path`` is next used.
 
+    ``sink``: what is written also goes to a topic, and a commit waits for that as well: for
+    machines whose disks do not last. Nothing is sent while a TestConsumer has the consumer.
+
     Needs the extra ``journal``. Raises ConfigError.
     """
 
@@ -52,6 +56,7 @@ class Journal:
         strict: bool = False,
         segment_bytes: int = 64 * 2**20,
         segment_seconds: float = 900.0,
+        sink: KafkaSink | None = None,
     ) -> None:
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
@@ -68,6 +73,7 @@ class Journal:
         self.strict = strict
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
+        self._sink = sink
 
     def __repr__(self) -> str:
         return f"Journal({str(self.path)!r}, strict={self.strict})"
@@ -108,19 +114,22 @@ class Journal:
         threaded: bool,
     ) -> Writer:
         from asyncrevoke.journal.log_file import LogFile  # noqa: PLC0415 - loads pyarrow
+        from asyncrevoke.journal.shipping import Shipping  # noqa: PLC0415
         from asyncrevoke.journal.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
 
-        def open_log(on_full: Callable[..., None]) -> LogFile:
+        def open_log(on_full: Callable[..., None], on_batch: Callable[..., None] | None) -> LogFile:
             return LogFile(
                 session,
                 group,
                 segment_bytes=self._segment_bytes,
                 segment_seconds=self._segment_seconds,
                 on_full=on_full,
+                on_batch=on_batch,
             )
 
         if threaded:
-            return ThreadWriter(open_log, partial(self._others, session), on_error)
+            shipping = None if self._sink is None else Shipping(self._sink.copy(), session)
+            return ThreadWriter(open_log, partial(self._others, session), on_error, shipping)
         return DirectWriter(open_log)
 
     def _others(self, mine: Session) -> Sequence[Session]:

@@ -22,7 +22,7 @@ _ENTRIES = 4096
 
 class LogFile:
     """Appends entries; used by one thread at a time. ``on_full`` is given each segment that is
-    complete, when the next one is begun."""
+    complete, when the next one is begun, and ``on_batch`` each batch that was written."""
 
     def __init__(
         self,
@@ -32,9 +32,11 @@ class LogFile:
         segment_bytes: int,
         segment_seconds: float,
         on_full: Callable[[Segment], None],
+        on_batch: Callable[[RecordBatch], None] | None = None,
     ) -> None:
+        self._on_batch = on_batch
         self._session = session
-        self._schema = log_schema(session.folder.name, group)
+        self.schema = log_schema(session.folder.name, group)
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._on_full = on_full
@@ -49,7 +51,7 @@ class LogFile:
         self._descriptor = os.open(self._segment.path, flags, 0o644)
         self._size = 0
         self._since = time.monotonic()
-        self._write(self._schema.serialize())
+        self._write(self.schema.serialize())
         sync_folder(self._session.folder)
 
     def take(self, queue: Queue) -> None:
@@ -81,6 +83,8 @@ class LogFile:
     def _append(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:
             self._write(batch.serialize())
+            if self._on_batch is not None:
+                self._on_batch(batch)
         if self._size >= self._segment_bytes or self._is_old():
             self._rotate()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.errors import JournalError
 from asyncrevoke.journal.segments import Session, seal, seal_session
@@ -13,14 +13,22 @@ from asyncrevoke.journal.segments import Session, seal, seal_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.journal.arrow import RecordBatch
     from asyncrevoke.journal.entries import Queue
     from asyncrevoke.journal.log_file import LogFile
     from asyncrevoke.journal.segments import Segment
+    from asyncrevoke.journal.shipping import Shipping
 
 # Seconds between two writes that nobody waits for.
 _PACE = 0.1
 # Of what may wait before steps wait for the disk.
 _MANY = 5_000
+
+
+# Given who is told of full segments, and of batches.
+OpenLog: TypeAlias = (
+    "Callable[[Callable[[Segment], None], Callable[[RecordBatch], None] | None], LogFile]"
+)
 
 
 class Writer(Protocol):
@@ -45,10 +53,10 @@ class Writer(Protocol):
 class DirectWriter:
     """Writes when it is flushed, in the caller's thread: for virtual time."""
 
-    def __init__(self, open_log: Callable[[Callable[[Segment], None]], LogFile]) -> None:
+    def __init__(self, open_log: OpenLog) -> None:
         self.queue: Queue = deque()
         self.behind = False
-        self._log = open_log(_seal)
+        self._log = open_log(_seal, None)
 
     async def flush(self) -> None:
         """Write all, and sync."""
@@ -64,16 +72,19 @@ class DirectWriter:
 class ThreadWriter:
     """Writes in a thread, about every 0.1 s, and at once when somebody waits for it.
 
-    All who wait meanwhile are served by one sync. After a failure nothing more is written:
+    All who wait meanwhile are served by one sync. ``shipping`` brings what was written
+    somewhere else, too. After a failure nothing more is written:
     ``on_error`` is told, and each flush raises.
     """
 
     def __init__(
         self,
-        open_log: Callable[[Callable[[Segment], None]], LogFile],
+        open_log: OpenLog,
         others: Callable[[], Sequence[Session]],
         on_error: Callable[[JournalError], None],
+        shipping: Shipping | None = None,
     ) -> None:
+        self._shipping = shipping
         self._open_log = open_log
         self._others = others
         self._on_error = on_error
@@ -117,11 +128,16 @@ class ThreadWriter:
     def _run(self) -> None:
         failure: Exception | None = None
         try:
-            log = self._open_log(self._seal_aside)
+            written: list[RecordBatch] = []
+            log = self._open_log(
+                self._seal_aside, None if self._shipping is None else written.append
+            )
             self._work_aside(self._seal_others)
-            while not self._round(log):
+            while not self._round(log, written):
                 self._wake.wait(_PACE)
             self._seal_aside(log.close())
+            if self._shipping is not None:
+                self._shipping.close()
         except Exception as error:  # noqa: BLE001 - told to whoever waits, and to the consumer
             failure = error
         for thread in self._sealing:
@@ -129,7 +145,7 @@ class ThreadWriter:
         if failure is not None:
             self._tell(failure)
 
-    def _round(self, log: LogFile) -> bool:
+    def _round(self, log: LogFile, written: list[RecordBatch]) -> bool:
         """Write what there is; True if it was the last round."""
         self._wake.clear()
         closing = self._closing
@@ -139,6 +155,9 @@ class ThreadWriter:
             log.take(self.queue)
             if waiting or closing:
                 log.sync()
+            if self._shipping is not None and written:
+                self._shipping.send(log, written)
+                written.clear()
         except BaseException:
             with self._lock:
                 self._waiting += waiting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.audit.dialect import COVERING_PIECES, SparkDialect
 from asyncrevoke.spark.arrow import pa
@@ -24,7 +24,7 @@ def over(spark: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> Da
     words = set(re.findall(r"\w+", query))
     used = {name: frame for name, frame in tables.items() if name in words}
     named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in used)
-    return spark.sql(f"WITH {named} {query}" if used else query, **used)
+    return spark.sql(f"WITH {named} {query}" if used else query, **cast("dict[str, Any]", used))
 
 
 def small_frame(

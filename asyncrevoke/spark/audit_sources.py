@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import repeat
 from operator import xor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -139,7 +139,7 @@ class TopicSource:
         task = _Reading(self.options, parts, as_fingerprints)
         # The identifier says which ranges a task has: one or more.
         tasks = min(len(parts), _MOST_TASKS)
-        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task, schema)
+        return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, schema)
 
 
 def _connection(config: ConsumerConfig) -> dict[str, Any]:
@@ -166,7 +166,8 @@ class _Reading(NamedTuple):
     parts: Sequence[OffsetRange]
     as_fingerprints: bool
 
-    def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    def run(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        """Read what the identifiers name."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[number]
@@ -248,4 +249,5 @@ def _batch(schema: str, columns: Sequence[Sequence[int]]) -> RecordBatch:
     declared = [column.split() for column in schema.split(", ")]
     types = {"INT": pa.int32(), "BIGINT": pa.int64()}
     arrays = [pa.array(v, types[kind]) for v, (_, kind) in zip(columns, declared, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in declared])
+    names = [name for name, _ in declared]
+    return cast("RecordBatch", pa.RecordBatch.from_arrays(arrays, names))

@@ -46,7 +46,7 @@ def test_demo_loses_repeats_and_reorders_nothing(
         *("demo", "--seconds", "9", "--json", "--protocol", protocol, "--picture", str(picture)),
         # Draining may take longer than a step of so short a schedule: a partition that was about
         # to move then stays after all, and its draining was the stall of a kept one.
-        *("--max-stall", "4"),
+        *("--max-stall", "4", "--audit"),
         ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
     )
     output, errors = demo.communicate(timeout=90)
@@ -56,6 +56,9 @@ def test_demo_loses_repeats_and_reorders_nothing(
     assert result["ok"] is True
     assert own["handled"] == own["produced"] > 3000
     assert (own["lost"], own["repeated"], own["order_violations"]) == (0, 0, 0)
+    audit = result["audit"]
+    assert audit["verdict"] == "PASS"
+    assert audit["read"] == audit["done"] == own["produced"]
     assert picture.read_text().startswith("<svg")
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
-from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.hashing import key_hashes, record_hashes
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.schema import Kind, Outcome
-from asyncrevoke.journal.segments import Session
+from asyncrevoke.journal.segments import Session, read
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
@@ -202,3 +202,12 @@ def audited(
 def found(result: Audited) -> list[tuple[str, int | None, int | None]]:
     """What was found, and where."""
     return [(str(a.kind), a.offset_lo, a.offset_hi) for a in result.anomalies]
+
+
+def lost_rows(session: Path, first: int, last: int) -> None:
+    """Seal a session's log, without these rows."""
+    (segment,) = Session(session).segments()
+    table = pa.Table.from_batches(read(segment).batches)
+    kept = [n for n in range(table.num_rows) if not first <= n <= last]
+    pq.write_table(table.take(kept), segment.path.with_suffix(".parquet"))
+    segment.path.unlink()

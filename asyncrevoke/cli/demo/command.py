@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from asyncrevoke.cli.audit import audit_topic, missing_packages, tell
 from asyncrevoke.cli.demo.group import Group
 from asyncrevoke.cli.demo.member_config import Client, MemberConfig
 from asyncrevoke.cli.demo.report import facts, faults, table
@@ -31,6 +32,7 @@ from asyncrevoke.errors import AsyncRevokeError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
+    from asyncrevoke.audit.comparison import Audited
     from asyncrevoke.cli.demo.judge import Verdict
     from asyncrevoke.cli.demo.run import Run
     from asyncrevoke.cli.demo.schedule import Step
@@ -39,6 +41,9 @@ PARTITIONS = 12
 CONCURRENCY = 64
 SESSION_TIMEOUT = 6.0
 MAX_STALL = 1.0
+# Of the audit: a handover that takes longer, and how long its reader waits for the topic.
+AUDITED_STALL = 10.0
+PATIENCE = 30.0
 
 
 class Protocol(enum.StrEnum):
@@ -80,6 +85,12 @@ def demo(
     logs: Annotated[
         Path | None, typer.Option(help="Keep what the members wrote down in this folder.")
     ] = None,
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit", help="End with an audit of the members' journals; it decides, too."
+        ),
+    ] = False,
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the group on a live page in a browser.")
     ] = False,
@@ -90,11 +101,19 @@ def demo(
     Starts a broker, produces keyed orders, and runs members as processes, whose handlers take
     50 ms on average and sometimes 3 s. At the end a judge tells what was lost, handled twice or
     out of order, and how long a partition that a member kept stood still, from what the handlers
-    wrote down and the group committed.
+    wrote down and the group committed. With --audit, journals of the members are compared with
+    the topic as well, and the exit code is 3 if that is inconclusive.
 
     Example: `asyncrevoke demo --compare aiokafka`
     """
     messages = Console(stderr=True)
+    if audit and (missing := missing_packages()):
+        messages.print(
+            f"error: --audit needs {missing}: pip install 'asyncrevoke[audit,demo]'",
+            markup=False,
+            highlight=False,
+        )
+        raise typer.Exit(2)
     from asyncrevoke.broker import start_broker  # noqa: PLC0415 - loads kio
     from asyncrevoke.cli.demo.run import Run  # noqa: PLC0415 - loads aiokafka
 
@@ -112,7 +131,14 @@ def demo(
                 broker = start_broker(on_progress=display.downloaded)
             stack.enter_context(contextlib.closing(broker))
             groups = [
-                _group(client, broker.bootstrap_servers, protocol.value, folder)
+                _group(
+                    client,
+                    broker.bootstrap_servers,
+                    protocol.value,
+                    folder,
+                    journal=folder / "journal" if audit else None,
+                    strict=kill,
+                )
                 for client in clients
             ]
             for group in groups:
@@ -123,6 +149,7 @@ def demo(
             )
             page = _Page(broker.bootstrap_servers, groups[0].name, messages) if open_page else None
             verdicts = asyncio.run(_judged(run, groups, page))
+            audited = _audited(broker.bootstrap_servers, groups[0], folder) if audit else None
     except AsyncRevokeError as error:
         if as_json:
             print(json.dumps({"ok": False, "error": str(error)}), flush=True)
@@ -134,15 +161,41 @@ def demo(
     picture.write_text(draw(_panels(groups, verdicts), run.begin), "utf-8")
     wrong = faults(verdicts[clients[0]], max_stall=max_stall)
     if as_json:
-        _print_json(verdicts, wrong, picture)
+        _print_json(verdicts, wrong, picture, audited)
     else:
         _print_result(verdicts, wrong, picture)
+        if audited is not None:
+            tell(audited, messages)
     if wrong:
         raise typer.Exit(1)
+    if audited is not None:
+        raise typer.Exit(audited.verdict.exit_code)
+
+
+def _audited(bootstrap_servers: str, group: Group, folder: Path) -> Audited:
+    from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - if used
+    from asyncrevoke.audit.report import write_report  # noqa: PLC0415
+
+    audited = asyncio.run(
+        audit_topic(
+            *(folder / "journal", group.topic, bootstrap_servers, group.name),
+            Settings(stall=AUDITED_STALL),
+            PATIENCE,
+            {},
+        )
+    )
+    write_report(audited, folder / "audit")
+    return audited
 
 
 def _group(
-    client: Client, bootstrap_servers: str, protocol: Literal["eager", "cooperative"], folder: Path
+    client: Client,
+    bootstrap_servers: str,
+    protocol: Literal["eager", "cooperative"],
+    folder: Path,
+    *,
+    journal: Path | None,
+    strict: bool,
 ) -> Group:
     run = uuid.uuid4().hex[:8]
     template = MemberConfig(
@@ -155,6 +208,8 @@ def _group(
         protocol=protocol,
         concurrency=CONCURRENCY,
         session_timeout=SESSION_TIMEOUT,
+        journal=None if journal is None else str(journal),
+        strict=strict,
     )
     return Group(template, folder, PARTITIONS)
 
@@ -247,14 +302,26 @@ def _panels(groups: Sequence[Group], verdicts: dict[Client, Verdict]) -> list[Pa
     ]
 
 
-def _print_json(verdicts: dict[Client, Verdict], wrong: list[str], picture: Path) -> None:
+def _print_json(
+    verdicts: dict[Client, Verdict], wrong: list[str], picture: Path, audited: Audited | None
+) -> None:
     ok = {client: not wrong if client is Client.ASYNCREVOKE else True for client in verdicts}
-    result = {
+    result: dict[str, object] = {
         "ok": not wrong,
         "faults": wrong,
         "picture": str(picture),
         **{client.value: facts(verdict, ok=ok[client]) for client, verdict in verdicts.items()},
     }
+    if audited is not None:
+        from asyncrevoke.audit.report import counts  # noqa: PLC0415 - if used
+
+        result["audit"] = {
+            "verdict": audited.verdict,
+            "read": audited.read,
+            "done": audited.done,
+            "found": counts(audited.anomalies),
+        }
+        result["ok"] = not wrong and audited.verdict.exit_code == 0
     json.dump(result, sys.stdout)
     print(flush=True)
 

@@ -30,3 +30,6 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int = 2000
     commit_interval: float = 1.0
     heartbeat_interval: float = 1.0
+    # The folder that it writes a journal to, if any; ``strict`` if it may be killed.
+    journal: str | None = None
+    strict: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -11,6 +12,9 @@ from asyncrevoke import Consumer, RebalanceListener, Record, TopicPartition
 from asyncrevoke.cli.demo.handler_log import HandlerLog
 from asyncrevoke.cli.demo.member_config import MemberConfig
 from asyncrevoke.cli.demo.workload import Order
+
+if TYPE_CHECKING:
+    from asyncrevoke.journal import Journal
 
 SAMPLE_INTERVAL = 0.1
 
@@ -44,6 +48,7 @@ async def run(config: MemberConfig, log: HandlerLog) -> None:
         session_timeout=config.session_timeout,
         heartbeat_interval=config.heartbeat_interval,
         listener=Ownership(log),
+        journal=_journal(config),
     )
 
     @consumer.handler(config.topic)
@@ -63,3 +68,11 @@ async def run(config: MemberConfig, log: HandlerLog) -> None:
         sampling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sampling
+
+
+def _journal(config: MemberConfig) -> Journal | None:
+    if config.journal is None:
+        return None
+    from asyncrevoke.journal import Journal as Folder  # noqa: PLC0415 - if used
+
+    return Folder(config.journal, strict=config.strict)

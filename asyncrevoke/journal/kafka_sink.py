@@ -1,0 +1,202 @@
+"""A journal in a topic, for members whose disks go with them: written, and brought back.
+
+A record of the topic is a piece of a session's log: an Arrow IPC stream that can be read by itself,
+with the session's name as its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from asyncrevoke.errors import ConfigError, JournalError
+from asyncrevoke.journal.arrow import RecordBatch, Schema, pa, pq
+from asyncrevoke.journal.encoding import SCHEMA
+from asyncrevoke.journal.segments import SEALED, read_blob
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+    from pathlib import Path
+    from typing import Self
+
+# Half of what a topic takes by default, for what is around it.
+_MOST_BYTES = 500_000
+_TIMEOUT = 30.0
+
+_Producer: Any = AIOKafkaProducer
+_Consumer: Any = AIOKafkaConsumer
+_Admin: Any = AIOKafkaAdminClient
+
+
+class KafkaSink:
+    """Where else a journal goes: ``Journal(path, sink=KafkaSink("billing-journal", ...))``.
+
+    What a commit covers is then also in this topic, on all replicas in sync, before that commit is
+    sent. ``options`` are those of aiokafka's producer, such as ``bootstrap_servers`` and for
+    security. What cannot be sent within 30 s ends the consumer with a JournalError, as a full disk
+    does.
+
+    The topic keeps rows for as long as its retention says; ``asyncrevoke journal collect`` makes a
+    folder of it.
+    """
+
+    def __init__(self, topic: str, **options: object) -> None:
+        if not topic:
+            raise ConfigError("KafkaSink: name the topic that takes the journal")
+        refused = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
+        if refused:
+            raise ConfigError(
+                f"KafkaSink({topic!r}): {', '.join(sorted(refused))} is not yours to choose: what "
+                "is committed has to be in the topic once, on all replicas"
+            )
+        self.topic = topic
+        self._options = options
+        self._producer: Any = None
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({self.topic!r})"
+
+    def copy(self) -> Self:
+        """One for a session of its own."""
+        return type(self)(self.topic, **self._options)
+
+    async def send(self, session: str, pieces: list[bytes]) -> None:
+        """Return when these are in the topic, in their order. Raises JournalError."""
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                if self._producer is None:
+                    producer = _Producer(acks="all", enable_idempotence=True, **self._options)
+                    await producer.start()
+                    self._producer = producer
+                key = session.encode()
+                sent = [await self._producer.send(self.topic, each, key=key) for each in pieces]
+                await asyncio.gather(*sent)
+        except TimeoutError as error:
+            raise JournalError(
+                f"topic {self.topic!r} has not taken the journal within {_TIMEOUT:g} s: does it "
+                "exist, and has it enough replicas in sync?"
+            ) from error
+        except KafkaError as error:
+            raise JournalError(
+                f"topic {self.topic!r} does not take the journal: {error}"
+            ) from error
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
+
+def pieces(schema: Schema, batches: Iterable[RecordBatch]) -> Iterator[bytes]:
+    """Streams of these batches, each small enough for a record."""
+    some: list[RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for part in _parts(batch):
+            if some and size + part.nbytes > _MOST_BYTES:
+                yield _stream(schema, some)
+                some, size = [], 0
+            some.append(part)
+            size += part.nbytes
+    if some:
+        yield _stream(schema, some)
+
+
+def _parts(batch: RecordBatch) -> Iterator[RecordBatch]:
+    if batch.nbytes <= _MOST_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts(batch.slice(0, half))
+    yield from _parts(batch.slice(half))
+
+
+def _stream(schema: Schema, batches: list[RecordBatch]) -> bytes:
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    blob: bytes = buffer.getvalue().to_pybytes()
+    return blob
+
+
+class Collected(NamedTuple):
+    """What was in a topic: sessions, rows, and records that are no piece of a journal."""
+
+    sessions: int
+    rows: int
+    strange: int
+
+
+async def collect(topic: str, folder: Path, **options: object) -> Collected:
+    """Make a journal's folder of a topic that ``KafkaSink`` has written to.
+
+    Reads it once, to where it ended when that began. ``options`` are those of aiokafka's consumer.
+    Raises ConfigError if there is no such topic, or the folder has something in it.
+    """
+    if not await asyncio.to_thread(_is_free, folder):
+        raise ConfigError(f"{folder} is not empty: name a new folder for what is collected")
+    consumer = _Consumer(
+        **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
+    )
+    writers: dict[str, Any] = {}
+    rows = strange = 0
+    try:
+        await consumer.start()
+        partitions = await _partitions(topic, options)
+        async for value in _values(consumer, partitions):
+            batches = [] if value is None else read_blob(value).batches
+            strange += not batches
+            for batch in batches:
+                name = batch.column("session_id")[0].as_py()
+                if name not in writers:
+                    (folder / name).mkdir(parents=True)
+                    path = folder / name / f"000001{SEALED}"
+                    writers[name] = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+                writers[name].write_batch(batch)
+                rows += batch.num_rows
+    except KafkaError as error:
+        raise JournalError(f"topic {topic!r} cannot be read: {error}") from error
+    finally:
+        for writer in writers.values():
+            writer.close()
+        await consumer.stop()
+    return Collected(len(writers), rows, strange)
+
+
+def _is_free(folder: Path) -> bool:
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+async def _partitions(topic: str, options: dict[str, object]) -> list[TopicPartition]:
+    admin = _Admin(**options)
+    await admin.start()
+    try:
+        (described,) = await admin.describe_topics([topic])
+    finally:
+        await admin.close()
+    numbers = sorted(each["partition"] for each in described["partitions"])
+    if not numbers:
+        raise ConfigError(f"the broker has no topic {topic!r}, or it may not be described")
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+async def _values(
+    consumer: Any,  # noqa: ANN401 - half typed
+    partitions: list[TopicPartition],
+) -> AsyncIterator[bytes | None]:
+    consumer.assign(partitions)
+    await consumer.seek_to_beginning(*partitions)
+    ends = await consumer.end_offsets(partitions)
+    left = {tp for tp in partitions if await consumer.position(tp) < ends[tp]}
+    while left:
+        for tp, records in (await consumer.getmany(*left, timeout_ms=1000)).items():
+            for record in records:
+                if record.offset < ends[tp]:
+                    yield record.value
+        left = {tp for tp in left if await consumer.position(tp) < ends[tp]}

@@ -1,0 +1,60 @@
+"""What a journal's thread has written, on its way to a topic: the event loop sends it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from asyncrevoke.journal.arrow import RecordBatch
+    from asyncrevoke.journal.log_file import LogFile
+    from asyncrevoke.journal.segments import Session
+
+
+class Sink(Protocol):
+    """Where it goes."""
+
+    async def send(self, session: str, pieces: list[bytes]) -> None:
+        """Return when these are there, in their order."""
+        ...
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class Shipping:
+    """Made on the event loop, and called by the thread that writes."""
+
+    def __init__(self, sink: Sink, session: Session) -> None:
+        self._sink = sink
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, log: LogFile, batches: Sequence[RecordBatch]) -> None:
+        """Return when they have arrived. Raises JournalError."""
+        from asyncrevoke.journal.kafka_sink import pieces  # noqa: PLC0415 - loads aiokafka
+
+        blobs = list(pieces(log.schema, batches))
+        self._do(self._sink.send(self._session.folder.name, blobs))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._do(self._sink.aclose())
+
+    def _do(self, work: Coroutine[object, object, None]) -> None:
+        try:
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError as error:
+            # The loop was closed without closing the consumer.
+            work.close()
+            raise JournalError("its event loop has ended") from error
+        try:
+            running.result()
+        except CancelledError as error:
+            raise JournalError("its event loop has ended") from error

@@ -1,0 +1,157 @@
+"""The audit on Spark: the same rules give the same verdicts as on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from unit.injected_anomalies import CASES, Injected, written
+from unit.written_journal import TOPIC, Topic, clean_run, lost_rows
+
+from asyncrevoke import ConfigError
+from asyncrevoke.audit import comparison
+from asyncrevoke.audit.engine import audit as audit_locally
+from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.segments import seal_session, sessions
+
+pytest.importorskip("pyspark", reason="needs the extra spark")
+
+from asyncrevoke.spark.audit_journal import journal_frame, overview
+from asyncrevoke.spark.audit_run import audit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.audit.catalogue import Anomaly
+    from asyncrevoke.audit.comparison import Audited
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    """Code is not compiled for a hundred rows."""
+    changed = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    before = {name: spark.conf.get(name) for name in changed}
+    for name, value in changed.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        assert value is not None
+        spark.conf.set(name, value)
+
+
+def as_frame(spark: SparkSession, topic: Topic) -> DataFrame:
+    """As Spark's source would give it, null keys and values not excepted."""
+    columns = ("topic", "partition", "offset", "timestamp", "key", "value")
+    records = [
+        {name: getattr(record, name) for name in columns}
+        for number, log in topic.logs.items()
+        for record in log.records(number)
+    ]
+    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary())
+    schema = pa.schema(list(zip(columns, types, strict=True)))
+    return spark.createDataFrame(pa.Table.from_pylist(records, schema))
+
+
+class Both:
+    """One journal with every anomaly, audited by both engines."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        topic = written(folder, *CASES)
+        self.here: Audited = asyncio.run(audit_locally(read_journal(folder), topic, TOPIC))
+        # Half of it as Parquet, as it is found in practice.
+        for session in sessions(folder)[::2]:
+            seal_session(session)
+        self.source = as_frame(spark, topic)
+        self.folder = folder
+        self.there: Audited = audit(
+            spark, journal=folder, source=self.source, topic=TOPIC, out=folder / "report"
+        )
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, quick: SparkSession) -> Both:
+    return Both(tmp_path_factory.mktemp("journal"), quick)
+
+
+def of_case(number: int, anomalies: list[Anomaly]) -> list[dict[str, Any]]:
+    """What was found in a case's partition, or of its sessions."""
+    return [
+        {**a._asdict(), "evidence": sorted(a.evidence.items(), key=str)}
+        for a in anomalies
+        if a.partition == number or (a.sessions and a.sessions[0].startswith(f"{number:02}-"))
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+def test_both_engines_find_the_same(both: Both, number: int) -> None:
+    case: Injected = CASES[number]
+    there = of_case(number, both.there.anomalies)
+    assert there == of_case(number, both.here.anomalies)
+    found = [(str(a["kind"]), a["offset_lo"], a["offset_hi"]) for a in there]
+    assert sorted(found, key=str) == sorted(case.found, key=str)
+
+
+def test_all_but_the_segments_is_told_by_both(both: Both) -> None:
+    here, there = both.here, both.there
+    assert there.verdict == here.verdict == "FAIL"
+    assert (there.attempts, there.done, there.read) == (here.attempts, here.done, here.read)
+    assert there.windows == here.windows
+    assert there.spans == here.spans
+    assert there.group == here.group == "billing"
+    told = [(s.name, s.facts, s.rows, s.began_us, s.last_us, s.ended) for s in there.sessions]
+    assert told == [
+        (s.name, s.facts, s.rows, s.began_us, s.last_us, s.ended) for s in here.sessions
+    ]
+    assert there.latency["max"] == here.latency["max"]
+
+
+def test_the_report_is_the_same_page(both: Both) -> None:
+    page = (both.folder / "report" / "report.html").read_text("utf-8")
+    assert "<span class=FAIL>FAIL</span> orders" in page
+    assert page.count("<svg") == 2
+
+
+def test_fingerprints_lead_to_the_same_findings(
+    both: Both, quick: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    result = audit(quick, journal=both.folder, source=both.source, topic=TOPIC)
+    assert result.two_tiers
+    # Those without a difference to the topic are not compared again.
+    assert 0 < len(result.exact_ranges) < len(CASES)
+    assert result.anomalies == both.there.anomalies
+
+
+def test_rows_that_are_missing_are_told(tmp_path: Path, quick: SparkSession) -> None:
+    a, b = clean_run()
+    a.write(tmp_path)
+    b.write(tmp_path)
+    lost_rows(tmp_path / "a", 5, 8)
+    known = overview(quick, journal_frame(quick, tmp_path), frozenset())
+    assert [state.missing for state in known.sessions] == [((5, 8),), ()]
+    assert known.sessions[0].gap == "rows 5 to 8 are missing"
+
+
+def test_what_is_no_journal_is_named(tmp_path: Path, quick: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="there is no folder .*as the cluster's workers know it"):
+        journal_frame(quick, tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="holds no journal: give the path"):
+        journal_frame(quick, tmp_path)
+
+
+def test_a_source_without_what_is_compared_is_named(both: Both, quick: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r'no column key: give what spark.read.format\("async'):
+        audit(quick, journal=both.folder, source=both.source.drop("key"), topic=TOPIC)
+    with pytest.raises(ConfigError, match="which topic"):
+        audit(quick, journal=both.folder, source=both.source)
