@@ -193,8 +193,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         if leave is not None:
             self._session.check_loop()
             self._session.core.leave_at_close(leave)
-        await self._session.aclose()
-        failure = self._handlers_failure()
+        try:
+            await self._session.aclose()
+        finally:
+            # Looked at in any case: what handlers failed with may be what closing fails with.
+            failure = self._handlers_failure()
         if failure is not None:
             raise failure
 

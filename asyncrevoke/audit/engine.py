@@ -63,7 +63,7 @@ async def audit(
     content, group = of_one_group(content, topic, group)
     facts = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))["facts"].to_pylist()
     orders = orders_of(facts, content.sessions)
-    database = _Database(content.table)
+    database = LocalDatabase(content.table)
     comparison = Comparison(
         database,
         topic,
@@ -77,8 +77,7 @@ async def audit(
     read = 0
     two_tiers = comparison.in_two_tiers(windows)
     if two_tiers:
-        read = await _fingerprint(database, comparison, source, windows)
-        ranges = comparison.flagged(windows)
+        read, ranges = await differing(database, comparison, source)
     found = _Chunks(database, "source")
     await source.read(comparison.compare(ranges), found.take)
     found.put()
@@ -87,9 +86,11 @@ async def audit(
     return comparison.audited(group, content.sessions, ranges, read, two_tiers=two_tiers)
 
 
-async def _fingerprint(
-    database: _Database, comparison: Comparison, source: Source, windows: Sequence[Range]
-) -> int:
+async def differing(
+    database: LocalDatabase, comparison: Comparison, source: Source
+) -> tuple[int, list[Range]]:
+    """How many records were read for fingerprints, and where those of the journal differ."""
+    windows = comparison.windows()
     found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
     await source.read(windows, found.take)
     found.put()
@@ -101,7 +102,7 @@ async def _fingerprint(
     ((read,),) = database.rows(
         "SELECT CAST(coalesce(sum(records), 0) AS BIGINT) FROM source_fingerprints"
     )
-    return int(read)
+    return int(read), comparison.flagged(windows)
 
 
 def of_one_group(
@@ -117,7 +118,7 @@ def of_one_group(
     return content._replace(table=about, sessions=of_group(content.sessions, chosen)), chosen
 
 
-class _Database:
+class LocalDatabase:
     """DuckDB, in memory."""
 
     def __init__(self, journal: Table) -> None:
@@ -159,7 +160,7 @@ class _Chunks:
 
     def __init__(
         self,
-        database: _Database,
+        database: LocalDatabase,
         name: str,
         query: str = "SELECT part, off, timestamp_us, record_hash FROM chunk",
     ) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Half of what a topic takes by default, for what is around it.
 _MOST_BYTES = 500_000
 _TIMEOUT = 30.0
+_STOP = 2.0
 
 _Producer: Any = AIOKafkaProducer
 _Consumer: Any = AIOKafkaConsumer
@@ -86,10 +87,16 @@ class KafkaSink:
             ) from error
 
     async def aclose(self) -> None:
-        """Disconnect."""
-        if self._producer is not None:
-            await self._producer.stop()
-            self._producer = None
+        """Disconnect; takes 2 seconds at most."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP):
+                await producer.stop()
+        except (TimeoutError, KafkaError):
+            # One that could not go on waits for what it has not sent.
+            await producer.client.close()
 
 
 def pieces(schema: Schema, batches: Iterable[RecordBatch]) -> Iterator[bytes]:

@@ -136,10 +136,13 @@ class ThreadWriter:
             while not self._round(log, written):
                 self._wake.wait(_PACE)
             self._seal_aside(log.close())
-            if self._shipping is not None:
-                self._shipping.close()
         except Exception as error:  # noqa: BLE001 - told to whoever waits, and to the consumer
             failure = error
+        try:
+            if self._shipping is not None:
+                self._shipping.close()
+        except Exception as error:  # noqa: BLE001 - the same
+            failure = failure or error
         for thread in self._sealing:
             thread.join()
         if failure is not None:

@@ -1,4 +1,4 @@
-"""Topics and handlers on Apache Spark: replay, a source, and handing offsets over.
+"""Topics and handlers on Apache Spark: replay, a source, handing offsets over, and the audit.
 
 Needs ``pip install 'asyncrevoke[spark]'``. Names are loaded when they are first used (PEP 562).
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncrevoke.spark.audit_journal import blobs_frame
+    from asyncrevoke.spark.audit_run import audit
     from asyncrevoke.spark.checkpoint import read_checkpoint
     from asyncrevoke.spark.errors import (
         DataLossError,
@@ -37,6 +39,8 @@ __all__ = [
     "ReplayReport",
     "SparkSetupError",
     "StalledReadError",
+    "audit",
+    "blobs_frame",
     "handover",
     "open_session",
     "plan_handover",
@@ -59,6 +63,8 @@ _MODULES = {
     "ReplayReport": "replay_report",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
+    "audit": "audit_run",
+    "blobs_frame": "audit_journal",
     "handover": "group_handover",
     "open_session": "session",
     "plan_handover": "group_handover",

@@ -32,11 +32,12 @@ from asyncrevoke.spark.session import check_spark, told_by_a_task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.comparison import Orders
+    from asyncrevoke.audit.comparison import Orders, Range
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audit_sources import Bounded
 
-_MERGED = """
+# Fingerprints, of which a bucket may have several.
+MERGED = """
     SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,
            CAST(sum(total) AS BIGINT) AS total
     FROM found GROUP BY part, bucket
@@ -135,14 +136,23 @@ def _compared(
     two_tiers = comparison.in_two_tiers(windows)
     read = 0
     if two_tiers:
-        found = source.fingerprints(spark, windows, comparison.fingerprints("records"))
-        database.add("source_fingerprints", over(spark, _MERGED, {"found": found}))
-        ((read,),) = database.rows("SELECT coalesce(sum(records), 0) FROM source_fingerprints")
-        ranges = comparison.flagged(windows)
+        read, ranges = differing(spark, database, comparison, source)
     database.add("source", source.records(spark, comparison.compare(ranges)))
     if not two_tiers:
         ((read,),) = database.rows("SELECT count(*) FROM source")
     return comparison.audited(group, states, ranges, read, two_tiers=two_tiers)
+
+
+def differing(
+    spark: SparkSession, database: SparkDatabase, comparison: Comparison, source: Bounded
+) -> tuple[int, list[Range]]:
+    """How many records were read for fingerprints, and where those of the journal differ."""
+    windows = comparison.windows()
+    found = source.fingerprints(spark, windows, comparison.fingerprints("records"))
+    database.add("source_fingerprints", over(spark, MERGED, {"found": found}))
+    ranges = comparison.flagged(windows)
+    ((read,),) = database.rows("SELECT coalesce(sum(records), 0) FROM source_fingerprints")
+    return int(read), ranges
 
 
 def _topic_of(source: DataFrame | Mapping[str, str], topic: str | None) -> str:

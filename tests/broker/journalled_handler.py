@@ -1,22 +1,24 @@
 """A program to be killed: handles records with a journal. Prints each commit point that it has.
 
-Arguments: bootstrap servers, topic (also the group), folder, "strict" or "fast".
+Arguments: bootstrap servers, topic (also the group), folder, "strict" or "fast", and the topic
+that takes the journal as well, if any.
 """
 
 import asyncio
 import sys
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.journal import Journal
+from asyncrevoke.journal import Journal, KafkaSink
 
 
-async def main(servers: str, topic: str, folder: str, mode: str) -> None:
+async def main(servers: str, topic: str, folder: str, mode: str, sink: str) -> None:
+    to_topic = KafkaSink(sink, bootstrap_servers=servers) if sink else None
     consumer = Consumer(
         bootstrap_servers=servers,
         group_id=topic,
         group_instance_id="only",
         commit_interval=0.05,
-        journal=Journal(folder, strict=mode == "strict"),
+        journal=Journal(folder, strict=mode == "strict", sink=to_topic),
     )
     handled = 0
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from asyncrevoke import Consumer, Record, TopicPartition
+from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
 from asyncrevoke.audit.comparison import Audited, Range
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.audit.topic import Topic, TopicError
-from asyncrevoke.journal import Journal
+from asyncrevoke.journal import Journal, KafkaSink
+from asyncrevoke.journal.kafka_sink import collect
 from asyncrevoke.journal.reading import read_journal
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ DEADLINE = 60.0
 
 async def produce(
     servers: str, topic: str, count: int, *, transaction: str | None = None, partitions: int = 1
-) -> None:
-    """In a transaction of this outcome, if one is given."""
+) -> int:
+    """In a transaction of this outcome, if one is given. Returns the offset after the last one."""
     more: dict[str, Any] = {} if transaction is None else {"transactional_id": topic + transaction}
     async with AIOKafkaProducer(bootstrap_servers=servers, **more) as producer:
         if transaction is not None:
@@ -43,11 +44,12 @@ async def produce(
             for number in range(count)
         ]
         # Flushing alone tells of no failure.
-        await asyncio.gather(*sent)
+        written = await asyncio.gather(*sent)
         if transaction == "commit":
             await producer.commit_transaction()
         elif transaction == "abort":
             await producer.abort_transaction()
+        return max(each.offset for each in written) + 1
 
 
 async def audited(servers: str, topic: str, folder: Path, level: str = "read_committed") -> Audited:
@@ -55,12 +57,12 @@ async def audited(servers: str, topic: str, folder: Path, level: str = "read_com
         return await audit(read_journal(folder), source, topic)
 
 
-async def killed_member(servers: str, topic: str, folder: Path, mode: str) -> None:
+async def killed_member(servers: str, topic: str, folder: Path, mode: str, sink: str = "") -> None:
     """A member in another process that is killed in the middle of its work."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(Path(__file__).with_name("journalled_handler.py")),
-        *(servers, topic, str(folder), mode),
+        *(servers, topic, str(folder), mode, sink),
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -73,11 +75,13 @@ async def killed_member(servers: str, topic: str, folder: Path, mode: str) -> No
         await process.wait()
 
 
-async def finish(servers: str, topic: str, folder: Path, count: int, **options: Any) -> None:
-    """Another member handles the rest."""
-    consumer = Consumer(
-        bootstrap_servers=servers, group_id=topic, journal=Journal(folder), **options
-    )
+async def finish(
+    servers: str, topic: str, journal: Path | Journal, count: int, **options: Any
+) -> None:
+    """Another member handles the rest, up to this offset."""
+    if isinstance(journal, Path):
+        journal = Journal(journal)
+    consumer = Consumer(bootstrap_servers=servers, group_id=topic, journal=journal, **options)
     done = asyncio.Event()
 
     @consumer.handler(topic)
@@ -175,8 +179,8 @@ async def test_aborted_transactions_are_no_loss(
     servers = kafka_broker.bootstrap_servers
     await produce(servers, kafka_topic, 20)
     await produce(servers, kafka_topic, 10, transaction="abort")  # 20 to 29, a marker at 30
-    await produce(servers, kafka_topic, 10, transaction="commit")  # 31 to 40
-    await finish(servers, kafka_topic, tmp_path, 41, isolation_level="read_committed")
+    end = await produce(servers, kafka_topic, 10, transaction="commit")  # 31 to 40
+    await finish(servers, kafka_topic, tmp_path, end, isolation_level="read_committed")
     result = await audited(servers, kafka_topic, tmp_path)
     assert (result.verdict, result.anomalies, result.read) == ("PASS", [], 30)
 
@@ -239,3 +243,52 @@ async def test_an_open_transaction_ends_the_reading_with_a_sentence(
                 await source.read([Range(0, 0, 12)], lambda _records: None)
         assert (await audited(servers, kafka_topic, tmp_path, "read_uncommitted")).verdict == "PASS"
         await producer.abort_transaction()
+
+
+async def test_a_journal_in_a_topic_is_collected_and_audited(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers, sink = kafka_broker.bootstrap_servers, f"{kafka_topic}-journal"
+    kafka_broker.create_topic(sink, 2)
+    last = await produce(servers, kafka_topic, COUNT)
+    # Two machines, neither of whose disks is looked at afterwards.
+    to_topic = KafkaSink(sink, bootstrap_servers=servers)
+    await killed_member(servers, kafka_topic, tmp_path / "one", "fast", sink)
+    await finish(
+        servers,
+        kafka_topic,
+        Journal(tmp_path / "two", sink=to_topic),
+        last,
+        group_instance_id="only",
+    )
+    collected = await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+    assert (collected.sessions, collected.strange) == (2, 0)
+    result = await audited(servers, kafka_topic, tmp_path / "all")
+    assert result.done == COUNT
+    assert result.verdict == "INCONCLUSIVE"
+    assert {a.kind for a in result.anomalies} <= {"redelivery", "journal_gap"}
+    with pytest.raises(ConfigError, match="is not empty: name a new folder"):
+        await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+    with pytest.raises(ConfigError, match="has no topic 'nothing'"):
+        await collect("nothing", tmp_path / "none", bootstrap_servers=servers)
+
+
+async def test_nothing_is_committed_that_the_topic_of_the_journal_does_not_take(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    await produce(servers, kafka_topic, 10)
+    tiny = f"{kafka_topic}-journal"
+    kafka_broker.create_topic(tiny, config={"max.message.bytes": "100"})
+    journal = Journal(tmp_path, sink=KafkaSink(tiny, bootstrap_servers=servers))
+    consumer = Consumer(bootstrap_servers=servers, group_id=kafka_topic, journal=journal)
+
+    @consumer.handler(kafka_topic)
+    async def handle(record: Record) -> None: ...
+
+    with pytest.raises(JournalError, match=f"topic '{tiny}' does not take the journal"):
+        async with asyncio.timeout(DEADLINE):
+            await consumer.run()
+    async with Consumer(bootstrap_servers=servers, group_id=kafka_topic) as looker:
+        found = await looker.committed(TopicPartition(kafka_topic, 0))
+    assert list(found.values()) == [None]

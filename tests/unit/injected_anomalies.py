@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from unit.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
@@ -10,7 +11,6 @@ from asyncrevoke.journal.entries import Attempts, Fact
 from asyncrevoke.journal.schema import Kind, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 # Kind, first and last offset.
