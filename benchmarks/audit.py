@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,7 @@ def main() -> None:
         timed("topic, one machine", lambda: asyncio.run(here(address, folder)), arguments.runs)
         for millions in filter(None, arguments.synthetic.split(",")):
             records = int(float(millions) * _MILLION)
-            timed("synthetic", lambda n=records: synthetic(spark, n), arguments.runs)
+            timed("synthetic", partial(synthetic, spark, records), arguments.runs)
     for what, value in surroundings(KAFKA_VERSION).items():
         print(f"{what}: {value}")
 

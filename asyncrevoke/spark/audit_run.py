@@ -81,10 +81,10 @@ def audit(
             spark, journal, source, topic, group, Settings(skew, stall, exact), compacted
         )
     except PySparkException as error:
-        told = told_by_a_task(error)
+        told = told_by_a_task(error, "the audit")
         if told is None:
             raise
-        raise TopicError(told) from error
+        raise TopicError(str(told)) from error
     if out is not None:
         write_report(audited, Path(out))
     return audited

@@ -215,17 +215,20 @@ class _Reading(NamedTuple):
         worker = Worker.current()
         reader = worker.do(self._open(part))
         try:
-            coming = worker.start(reader.read(_AT_ONCE))
+            coming = worker.start(reader.read())
             while records := coming.result():
                 # The next ones come while these are counted.
-                coming = worker.start(reader.read(_AT_ONCE))
+                coming = worker.start(reader.read())
                 yield records
         finally:
             worker.do(reader.__aexit__(None, None, None))
 
     async def _open(self, part: OffsetRange) -> RangeReader:
         reader = RangeReader(
-            self.options.config(), part, no_progress_timeout=self.options.no_progress_timeout
+            self.options.config(),
+            part,
+            no_progress_timeout=self.options.no_progress_timeout,
+            most=_AT_ONCE,
         )
         return await reader.__aenter__()
 

@@ -49,7 +49,7 @@ async def produce(
             await producer.commit_transaction()
         elif transaction == "abort":
             await producer.abort_transaction()
-        return max(each.offset for each in written) + 1
+        return int(max(each.offset for each in written)) + 1
 
 
 async def audited(servers: str, topic: str, folder: Path, level: str = "read_committed") -> Audited:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from benchmarks.java_clients import Told
-from benchmarks.report import Found, page, sections, spread, write_report
 
 from benchmarks.handler_work import Counting
+from benchmarks.java_clients import Told
 from benchmarks.raw_clients import Meter
+from benchmarks.report import Found, page, sections, spread, write_report
 
 if TYPE_CHECKING:
     from pathlib import Path
