@@ -34,7 +34,10 @@ pytestmark = pytest.mark.broker
 
 _T = TypeVar("_T", bound=messages.Message)
 _PREFERRED, _OTHER, _OLDEST = 0, 1, -1
-_BY_ID = {messages.OffsetCommitRequest: 10, messages.OffsetFetchRequest: 10}
+_BY_ID: dict[type[messages.Request], int] = {
+    messages.OffsetCommitRequest: 10,
+    messages.OffsetFetchRequest: 10,
+}
 
 
 class Client:

@@ -50,17 +50,5 @@ def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:
     assert loaded == {"rich"}, "which is how it prints"
 
 
-def test_what_an_entered_consumer_needs_brings_no_tools_for_tests() -> None:
-    loaded = set(loaded_by("import asyncrevoke.runtime.opening, asyncrevoke.handlers.runner"))
-    assert {"aiokafka", "kio"} <= loaded
-    assert not loaded & {"hypothesis", "pytest", "trio", "fastapi", "pydantic", "pyspark"}
-
-
-def test_those_who_use_hypothesis_have_it_whole() -> None:
-    statement = "import asyncrevoke.protocol.messages, hypothesis.strategies"
-    assert "hypothesis" in loaded_by(statement)
-    assert "hypothesis" in loaded_by(f"import hypothesis; {statement}")
-
-
 def test_the_look_at_what_is_loaded_can_fail() -> None:
     assert loaded_by("import aiokafka") == ["aiokafka"]

@@ -23,7 +23,10 @@ PLAN = Handover("billing", (Move(TopicPartition("orders", 3), 5, 9, 0, 20),), "E
 
 
 def test_a_handover_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_handover, "plan_handover", lambda *_, **__: PLAN)
+    def plan(*_given: object, **_options: object) -> Handover:
+        return PLAN
+
+    monkeypatch.setattr(group_handover, "plan_handover", plan)
     result = CliRunner().invoke(app, ["handover", "checkpoint", "--group", "billing", "--json"])
     assert result.exit_code == 0, result.output
     move = {"topic": "orders", "partition": 3, "from": 5, "to": 9, "skipped": 4, "repeated": 0}
