@@ -53,6 +53,7 @@ def _bars(section: Section) -> Figure:
         axes.text(middle + extra + most * 0.015, row, label, va="center", color="#222")
     axes.invert_yaxis()
     axes.set_xlim(0, most * 1.14)
+    axes.locator_params(axis="x", nbins=6)
     axes.set_title(f"{section.title}: {measure.title}", loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.10g}")

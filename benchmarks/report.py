@@ -122,10 +122,13 @@ def _raw(name: str, found: Found) -> Iterator[Section]:
     bulk = name == "large"
     scale = size / 1e6 if bulk else 1.0
     unit = "MB" if bulk else "records"
+    about = f"{found['records']:,} records of {size:,} bytes in 8 partitions, looked at in a loop."
+    if bulk:
+        about += " Where a client is told how many it may take at once, that is 10 MB of them."
     yield Section(
         name,
         "Large records" if bulk else "Raw iteration",
-        f"{found['records']:,} records of {size:,} bytes in 8 partitions, looked at in a loop.",
+        about,
         "asyncrevoke, async for",
         (
             Measure(f"{unit}/s", _scaled(found["records_per_second"], scale)),

@@ -7,6 +7,9 @@ import os
 import platform
 from pathlib import Path
 
+from asyncrevoke.broker.errors import BrokerMissingError
+from asyncrevoke.broker.java import find_java
+
 PACKAGES = (
     "asyncrevoke",
     "aiokafka",
@@ -24,6 +27,7 @@ def surroundings(broker: str) -> dict[str, str]:
     found = {package: _version(package) for package in PACKAGES}
     return found | {
         "Apache Kafka": broker,
+        "Java": _java(),
         "Python": platform.python_version(),
         "machine": f"{os.cpu_count()} cores, {_processor()}, {platform.system()}",
     }
@@ -39,6 +43,13 @@ def table(header: list[str], rows: list[list[str]]) -> str:
         + " |"
         for line in lines
     )
+
+
+def _java() -> str:
+    try:
+        return str(find_java().version)
+    except BrokerMissingError:
+        return "not installed"
 
 
 def _version(package: str) -> str:
