@@ -4,7 +4,8 @@
 
 Each step is a command of its own, in which the clients take turns. What it measures, in full, goes
 into ``results.json``; ``results.md`` and the pictures are drawn from that, and ``--render`` draws
-them anew. A client that is not installed, or fails, is left out with the reason.
+them anew. With ``--only`` the other steps keep what they found before. A client that is not
+installed, or fails, is left out with the reason.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ STEPS = {
     "many": Step(
         "many_partitions",
         "--rounds 3",
-        "--cold --rounds 1 --partitions 200 --records 50000 --idle 3",
+        "--cold --rounds 1 --partitions 200 --records 500000 --idle 3",
     ),
 }
 
 
-def measure(step: Step, arguments: str, broker: str) -> dict[str, object]:
-    """Run one step, whose clients' failures are in what it found."""
+def measure(step: Step, arguments: str, broker: str) -> dict[str, object] | None:
+    """Run one step, whose clients' failures are in what it found; None if it found nothing."""
     command = [sys.executable, "-m", f"benchmarks.{step.module}", "--json", *arguments.split()]
     started = time.monotonic()
     result = subprocess.run(
@@ -69,7 +70,8 @@ def measure(step: Step, arguments: str, broker: str) -> dict[str, object]:
         env=os.environ | {VARIABLE: broker},
     )
     if not result.stdout.strip():
-        raise SystemExit(f"{' '.join(command[1:])} has found nothing; see above")
+        sys.stderr.write(f"{' '.join(command[1:])} has found nothing; see above\n")
+        return None
     found = cast("dict[str, object]", json.loads(result.stdout))
     found["command"] = f"python -m benchmarks.{step.module} {arguments}"
     found["minutes"] = (time.monotonic() - started) / 60
@@ -80,23 +82,28 @@ def main() -> int:
     """Measure, and write what was found."""
     options = _options()
     file = options.folder / "results.json"
-    if options.render:
+    results: Results = {}
+    if options.render or (options.only and file.exists()):
         results = cast("Results", json.loads(file.read_text(encoding="utf-8")))
-    else:
-        results = {}
+    failed = False
+    if not options.render:
         with measured_broker() as broker:
             for name, step in STEPS.items():
                 if options.only and name not in options.only:
                     continue
                 sys.stderr.write(f"--- {name}\n")
                 arguments = step.quick if options.quick else step.full
-                results[name] = measure(step, arguments, broker.bootstrap_servers)
+                found = measure(step, arguments, broker.bootstrap_servers)
+                if found is None:
+                    failed = True
+                    continue
+                results[name] = found
                 # What there is so far can be looked at.
                 options.folder.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    write_report(results, options.folder)
+    write_report({name: results[name] for name in STEPS if name in results}, options.folder)
     print(f"see {options.folder / 'results.md'}")
-    return 0
+    return 1 if failed else 0
 
 
 class _Options(argparse.Namespace):

@@ -153,7 +153,6 @@ SCENARIOS = {
 FRACTIONS = {
     ("noop", "FastStream, default"): 10,
     ("noop", FASTSTREAM_CONCURRENT): 10,
-    ("noop", KSTREAMS): 10,
     ("noop", FAUST): 10,
     ("noop-zipf", PARALLEL_BY_KEY): 8,
     ("slow", FASTSTREAM_CONCURRENT): 5,

@@ -124,8 +124,11 @@ CLIENTS: dict[str, Client] = {"asyncrevoke": asyncrevoke, "aiokafka": aiokafka}
 def read(client: str, log: Log, seconds: float, pipe: Connection) -> None:
     """Read the log, be idle, and send what was found; blocks."""
     meter = Meter(log.total)
-    idle = asyncio.run(CLIENTS[client](log, meter, seconds))
-    pipe.send((meter.records, Found(*meter.rates(), idle)))
+    try:
+        idle = asyncio.run(CLIENTS[client](log, meter, seconds))
+        pipe.send((meter.records, Found(*meter.rates(), idle)))
+    except Exception as error:  # noqa: BLE001 - it is told in the other process
+        pipe.send((0, f"{type(error).__name__}: {error}"))
 
 
 def measure(client: str, log: Log, seconds: float) -> Found:
@@ -145,6 +148,8 @@ def measure(client: str, log: Log, seconds: float) -> Found:
     finally:
         process.join(10)
         process.kill()
+    if isinstance(found, str):
+        raise RuntimeError(f"{client}: {found}")  # noqa: TRY004 - an error of its process
     if records != log.total:
         raise RuntimeError(f"{client} read {records} records instead of {log.total}")
     return Found(*found)
@@ -155,6 +160,7 @@ def main() -> int:
     options = _options()
     clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
     topics = {BUSY: topic_name("few"), options.partitions: topic_name("many")}
+    failures: dict[tuple[str, int], str] = {}
     found: dict[tuple[str, int], list[Found]] = {(c, p): [] for c in clients for p in topics}
     with measured_broker() as broker:
         for partitions, topic in topics.items():
@@ -168,7 +174,14 @@ def main() -> int:
                     f"{topics[partitions]}-{turn}-{number}",
                     options.records,
                 )
-                result = measure(client, log, options.idle)
+                if (client, partitions) in failures:
+                    continue
+                try:
+                    result = measure(client, log, options.idle)
+                except RuntimeError as error:
+                    failures[client, partitions] = str(error)
+                    sys.stderr.write(f"{error}\n")
+                    continue
                 # The first round warms the broker and the page cache.
                 sys.stderr.write(
                     f"round {turn or 'to warm up'}, {client}, {partitions} partitions:"
@@ -184,7 +197,9 @@ def main() -> int:
             {"client": client, "partitions": partitions, **_columns(each)}
             for (client, partitions), each in found.items()
         ]
-        print(json.dumps({"surroundings": facts, "results": results}, indent=2))
+        failed = [f"{c}, {p} partitions: {why}" for (c, p), why in failures.items()]
+        found_all = {"surroundings": facts, "results": results, "failed": failed}
+        print(json.dumps(found_all, indent=2))
     else:
         header = ["medians", "partitions", "records/s", "per second of CPU", "idle, of a core"]
         rows = [
@@ -196,12 +211,13 @@ def main() -> int:
                 f"{statistics.median(f.idle for f in each):.2%}",
             ]
             for (client, partitions), each in found.items()
+            if each
         ]
         print(table(header, rows))
         print()
         print(f"records: {options.records:,} of {SIZE} bytes in {BUSY} partitions")
         print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return 0
+    return 1 if failures else 0
 
 
 def _columns(each: list[Found]) -> dict[str, list[float]]:

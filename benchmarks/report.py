@@ -39,7 +39,8 @@ class Section(NamedTuple):
 _ABOUT = (
     "Written by `python -m benchmarks`, see [benchmarks](../benchmarks.md). Medians, and lowest to"
     " highest of all rounds, of clients that took turns on one broker. Machines differ:"
-    " compare the rows."
+    " compare the rows. *Ours ÷ this* is of the first column: for rates more is better, for times"
+    " less."
 )
 
 HANDLERS: dict[str, tuple[str, str]] = {
@@ -100,8 +101,9 @@ def _table(section: Section) -> str:
     for client, rounds in section.measures[0].rounds.items():
         if rounds:
             cells = [spread(m.rounds[client], m.digits) for m in section.measures]
-            ratio = statistics.median(ours) / statistics.median(rounds) if ours else None
-            rows.append([client, *cells, "" if ratio is None else f"{ratio:.2f}"])
+            this = statistics.median(rounds)
+            ratio = f"{statistics.median(ours) / this:.2f}" if ours and this else ""
+            rows.append([client, *cells, ratio])
     return table(header, rows)
 
 
@@ -224,7 +226,7 @@ def _many(name: str, found: Found) -> Iterator[Section]:
                 2,
             ),
         ),
-        (),
+        tuple(_one_line(why) for why in found["failed"]),
     )
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 OURS, THEIRS = "asyncrevoke, async for", "aiokafka, getmany()"
 
 
+PLAIN: Found = {"surroundings": {}, "command": "", "minutes": 1.0}
+
+
 def raw(**other: object) -> dict[str, Found]:
     found: Found = {
         "surroundings": {"Python": "3.11"},
@@ -72,6 +75,7 @@ def test_each_drain_is_a_section_of_its_own() -> None:
     ]
     found: Found = {"measured": rows, "failed": []}
     none, two = sections({"stall": found})
+    assert "0.00 (0.00 to 0.00)" in page({"stall": found | PLAIN}), "there is no ratio to nothing"
     assert (none.name, none.measures[0].rounds) == ("stall-0", {"a": [0.0]})
     assert (two.name, two.measures[0].rounds) == ("stall-2", {"a": [1.0]})
 
