@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.scripted_world import NODES, metadata, topic, tp
 from unit.test_fetching import FetchWorld, asked, data
+from wire.spoiled_records import batch
 
 from asyncrevoke.core.effects import FailureKind, Send
+from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,
@@ -15,6 +19,7 @@ from asyncrevoke.protocol.messages import (
     FetchResponse,
     MetadataRequest,
 )
+from asyncrevoke.protocol.records import decode_batches
 
 MIB = 2**20
 
@@ -192,3 +197,20 @@ def test_a_new_leader_is_asked_though_a_replica_was_preferred_before() -> None:
     world.wait_out(3)
     # The replica is of the same partition: it stays, and is asked with the epoch of the leader.
     assert world.fetches()[3].partitions[0].leader_epoch == 3
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_an_older_format_are_an_error_that_says_what_to_do(magic: int) -> None:
+    world = FetchWorld(1)
+    world.fetching._answers._decode = decode_batches
+    world.assign(0)
+    old = bytearray(batch(3))
+    old[16] = magic
+    send = world.fetch_of(1)
+    answer = msgspec.structs.replace(data(0, ""), records=bytes(old))
+    world.reply(send, FetchResponse(error=ErrorCode.none, partitions=(answer,)))
+    (error,) = world.errors
+    assert isinstance(error, CorruptRecordError)
+    assert f"message format v{magic} is not supported, only v2" in str(error)
+    assert "rewrite the topic" in str(error)
+    assert "seek past it" in str(error)
