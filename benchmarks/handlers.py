@@ -155,6 +155,7 @@ FRACTIONS = {
     ("noop", FASTSTREAM_CONCURRENT): 10,
     ("noop", FAUST): 10,
     ("noop-zipf", PARALLEL_BY_KEY): 8,
+    ("slow", "FastStream, max_workers"): 5,
     ("slow", FASTSTREAM_CONCURRENT): 5,
     ("slow", FAUST_CONCURRENT): 5,
 }
