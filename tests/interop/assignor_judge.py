@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, assign
 from asyncrevoke.core.assignors.cooperative_sticky import plan
 from asyncrevoke.core.assignors.ownership import Claims
+from asyncrevoke.core.assignors.racks import Racks
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
     decode_assignment,
@@ -42,10 +43,11 @@ def differences(case: Case) -> list[str]:
 
     ``range``, ``roundrobin``, and ``cooperative-sticky`` if all have the same subscription: the
     same partitions for each member. ``cooperative-sticky`` otherwise: at least as even as Java,
-    and if just as even, then no more owned partitions moved (unless members contradict each other
-    about what they own, where Java may give a partition to somebody not subscribed to it). The
-    last holds for all but about one in 2,500 such groups: the fewest moves are not searched for
-    over cycles in which an owned partition is passed on to get another one back.
+    and if just as even, then no more owned partitions moved (unless racks matter, or members
+    contradict each other about what they own, where Java may give a partition to somebody not
+    subscribed to it). The last holds for all but about one in 2,500 such groups: the fewest moves
+    are not searched for over cycles in which an owned partition is passed on to get another one
+    back.
     """
     group = case["group"]
     found = [
@@ -62,7 +64,8 @@ def differences(case: Case) -> list[str]:
             found.append(f"ours: {_ordered(ours)}, Java's: {_ordered(java)}")
         return found
     claims = Claims(members)
-    our_plan = plan(partitions, members, claims)
+    racks = racks_of(group)
+    our_plan = plan(partitions, members, claims, racks)
     java_plan = _decoded(case.get("plan", case["assignments"]))
     if not _valid(java_plan, members):
         return found
@@ -71,10 +74,40 @@ def differences(case: Case) -> list[str]:
     elif (
         _unevenness(our_plan) == _unevenness(java_plan)
         and not _contradictory(members)
+        and not racks_matter(our_plan, members, racks)
         and _moved(our_plan, members) > _moved(java_plan, members)
     ):
         found.append(f"moves more than Java: {_ordered(our_plan)} against {_ordered(java_plan)}")
     return found
+
+
+def across_racks(case: Case) -> tuple[int, int] | None:
+    """How many partitions go to members that are not beside them, by our plan and by Java's; None
+    unless racks matter and topics differ."""
+    group = case["group"]
+    members, racks = members_of(group), racks_of(group)
+    partitions = {topic: range(count) for topic, count in group["partitions"].items()}
+    java_plan = _decoded(case.get("plan", case["assignments"]))
+    if group["assignor"] != "cooperative-sticky" or same_topics(members):
+        return None
+    our_plan = plan(partitions, members, Claims(members), racks)
+    if not _valid(java_plan, members) or not racks_matter(our_plan, members, racks):
+        return None
+    known = Racks(members, [tp for mine in our_plan.values() for tp in mine], racks)
+    ours, java = (
+        sum(not known.match(member, tp) for member, mine in found.items() for tp in mine)
+        for found in (our_plan, java_plan)
+    )
+    return ours, java
+
+
+def racks_matter(
+    assignment: Assignment,
+    members: Sequence[Member],
+    racks: Mapping[TopicPartition, frozenset[str]],
+) -> bool:
+    """Whether members and partitions have racks that tell them apart."""
+    return Racks(members, [tp for mine in assignment.values() for tp in mine], racks).useful
 
 
 def racks_of(group: Group) -> dict[TopicPartition, frozenset[str]]:

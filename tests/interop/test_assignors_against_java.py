@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from interop.assignor_cases import VECTORS, assigned_by_java, case_of, random_groups, vectors
-from interop.assignor_judge import Group, differences
+from interop.assignor_judge import Group, across_racks, differences
 
 pytestmark = [
     pytest.mark.broker,
@@ -26,6 +26,11 @@ def test_groups_never_seen_before_are_assigned_as_java_does() -> None:
     assert [case["group"]["members"] for case in cases] == [group["members"] for group in groups]
     found = [(case["group"], what) for case in cases for what in differences(case)]
     assert found == []
+    # Where topics differ, as many members read in their racks as Java would have: more or fewer
+    # in one group, but not in all together.
+    counts = [both for case in cases if (both := across_racks(case)) is not None]
+    assert len(counts) > 15
+    assert sum(ours for ours, _ in counts) <= 1.1 * sum(java for _, java in counts)
 
 
 def test_the_program_says_so_if_java_cannot_do_what_is_asked() -> None:

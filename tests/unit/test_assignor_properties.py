@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -77,6 +78,7 @@ def following(members: list[Member], assignment: Assignment) -> list[Member]:
                 topics=member.subscription.topics,
                 owned=tuple(sorted(assignment[member.member_id])),
                 generation=member.subscription.generation + 1,
+                rack=member.subscription.rack,
             )
         )
         for member in members
@@ -264,3 +266,74 @@ def _owning(member: Member, owned: set[TopicPartition]) -> Member:
             topics=old.topics, owned=tuple(sorted(owned)), generation=old.generation + 1
         )
     )
+
+
+@st.composite
+def racks_of(
+    draw: st.DrawFn, group: Group
+) -> tuple[list[Member], dict[TopicPartition, frozenset[str]]]:
+    """Members that run somewhere, and where the partitions have their replicas."""
+    partitions, members = group
+    placed = [
+        member._replace(
+            subscription=dataclasses.replace(
+                member.subscription, rack=draw(st.sampled_from(["a", "b", "c", None]))
+            )
+        )
+        for member in members
+    ]
+    racks = {
+        TopicPartition(topic, number): draw(
+            st.frozensets(st.sampled_from("abc"), min_size=1, max_size=2)
+        )
+        for topic, numbers in partitions.items()
+        for number in numbers
+    }
+    return placed, racks
+
+
+def across(
+    members: list[Member], racks: dict[TopicPartition, frozenset[str]], plan: Assignment
+) -> int:
+    rack = {member.member_id: member.subscription.rack for member in members}
+    return sum(
+        rack[member_id] is not None and rack[member_id] not in racks[tp]
+        for member_id, assigned in plan.items()
+        for tp in assigned
+    )
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_racks_cost_no_evenness_and_leave_no_partition_out(data: st.DataObject) -> None:
+    partitions, members = group = data.draw(groups())
+    members, racks = data.draw(racks_of(group))
+    claims = Claims(members)
+    with_racks, without = (
+        plan(partitions, members, claims, racks),
+        plan(partitions, members, claims),
+    )
+    assert unevenness(with_racks) == unevenness(without)
+    given_out = sorted(tp for assigned in with_racks.values() for tp in assigned)
+    assert given_out == sorted(tp for assigned in without.values() for tp in assigned)
+    for member in members:
+        assert {tp.topic for tp in with_racks[member.member_id]} <= set(member.subscription.topics)
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_with_racks_and_different_topics_a_group_comes_to_rest(data: st.DataObject) -> None:
+    partitions, members = group = data.draw(groups())
+    members, racks = data.draw(racks_of(group))
+    before = across(members, racks, plan(partitions, members, Claims(members), racks))
+    for _ in range(6):
+        planned = plan(partitions, members, Claims(members), racks)
+        members = following(members, planned)
+        again = plan(partitions, members, Claims(members), racks)
+        if {m: sorted(tps) for m, tps in again.items()} == {
+            m: sorted(tps) for m, tps in planned.items()
+        }:
+            break
+    else:
+        raise AssertionError("it moves partitions for ever")
+    assert across(members, racks, again) <= before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from asyncrevoke.core.assignors import (
@@ -15,6 +17,7 @@ from asyncrevoke.core.assignors import (
     repair,
     withheld,
 )
+from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.assignors.member_order import hash_order
 from asyncrevoke.core.assignors.ownership import encode_generation
 from asyncrevoke.errors import ConfigError
@@ -42,6 +45,10 @@ def member(
             topics=tuple(topics.split()), owned=owned, generation=generation, user_data=user_data
         ),
     )
+
+
+def in_rack(rack: str, of: Member) -> Member:
+    return of._replace(subscription=dataclasses.replace(of.subscription, rack=rack))
 
 
 def t(*numbers: int, topic: str = "t") -> list[TopicPartition]:
@@ -328,3 +335,34 @@ def test_a_result_that_withholds_is_left_as_it_is() -> None:
     members = [member("a", *t(0, 1, 2, 3)), member("b")]
     result = STICKY.assign({"t": range(5)}, members)
     assert repair(result, members) == (result, [])
+
+
+def test_members_get_partitions_in_their_racks_where_topics_differ_and_shares_stay_even() -> None:
+    racks = {
+        tp: frozenset({"a" if tp.partition % 2 else "b"})
+        for tp in (*t(0, 1, 2, 3), *t(0, 1, 2, 3, topic="u"))
+    }
+    partitions = {"t": range(4), "u": range(4)}
+
+    def group(first: list[TopicPartition], second: list[TopicPartition]) -> list[Member]:
+        return [
+            in_rack("a", member("one", *first, topics="t u")),
+            in_rack("b", member("two", *second, topics="t")),
+            in_rack("a", member("three", topics="u")),
+        ]
+
+    # What is across racks is given up if somebody is beside it, and even shares come first.
+    found = CooperativeStickyAssignor().assign_by_rack(partitions, group(t(0, 2), []), racks)
+    assert not set(found["one"]) & set(t(0, 2))
+    found = CooperativeStickyAssignor().assign_by_rack(partitions, group([], []), racks)
+    assert sorted(len(mine) for mine in found.values()) == [2, 3, 3]
+    assert set(t(0, 2)) <= set(found["two"])
+    assert set(t(1, 3)) & set(found["one"])
+    # And then nothing moves any more.
+    again = CooperativeStickyAssignor().assign_by_rack(
+        partitions, group(found["one"], found["two"]), racks
+    )
+    assert (sorted(again["one"]), sorted(again["two"])) == (
+        sorted(found["one"]),
+        sorted(found["two"]),
+    )

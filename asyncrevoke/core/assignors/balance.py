@@ -16,6 +16,10 @@ members reached from it can take part in any later one; they are settled and the
 short.
 
 At the end, partitions go back to their owners where that leaves the loads as even as they are.
+
+With racks (KIP-881), what its owner would read across racks counts as free, and what is free first
+goes to the lightest subscriber beside it. The rest is as above: even loads come before racks. See
+``rack_placing.py``.
 """
 
 from __future__ import annotations
@@ -23,32 +27,43 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.assignors.rack_placing import RackPlacing
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from asyncrevoke.core.assignors.assignor import Assignment
+    from asyncrevoke.core.assignors.racks import Racks
 
 
 def balance(
     partitions: Mapping[str, Sequence[int]],
     topics_of: Mapping[str, Collection[str]],
     owned: Assignment,
+    racks: Racks | None = None,
 ) -> Assignment:
     """Assign every partition to one of its topic's subscribers, ``topics_of`` by member id.
 
-    ``owned`` names what each member has and may keep. Each topic needs a subscriber.
+    ``owned`` names what each member has and may keep. Each topic needs a subscriber. With
+    ``racks``, members get partitions beside them as long as loads stay as even.
     """
-    loads = _Loads(partitions, topics_of, owned)
-    loads.place_free()
+    placing = None if racks is None else RackPlacing(racks, topics_of, owned)
+    loads = Loads(partitions, topics_of, owned if placing is None else placing.beside_owners)
+    if placing is None:
+        loads.place_free()
+    else:
+        placing.place_free(loads, partitions)
     loads.level(free_only=True)
     loads.level(free_only=False)
     loads.restore()
-    return loads.assignment(partitions)
+    return loads.assignment(partitions, placing)
 
 
-class _Loads:
+class Loads:
+    """How many partitions of each topic each member holds. Members and topics are numbers here,
+    their places in ``members`` and ``topics``."""
+
     def __init__(
         self,
         partitions: Mapping[str, Sequence[int]],
@@ -78,7 +93,7 @@ class _Loads:
             for topic, held in zip(self.topics, self.held, strict=True)
         ]
         self.loads = [len(owned[member_id]) for member_id in self.members]
-        # (load, member) of each topic's subscribers; entries may be out of date, see _lightest.
+        # (load, member) of each topic's subscribers; entries may be out of date, see lightest.
         self._heaps = [[(self.loads[m], m) for m in those] for those in self.subscribers]
         for heap in self._heaps:
             heapq.heapify(heap)
@@ -86,11 +101,14 @@ class _Loads:
     def place_free(self) -> None:
         """Give each free partition to the lightest subscriber of its topic."""
         for topic, free in enumerate(self.free):
-            held = self.held[topic]
             for _ in range(free):
-                member = self._lightest(topic)
-                held[member] = held.get(member, 0) + 1
-                self.loads[member] += 1
+                self.give(topic, self.lightest(topic))
+
+    def give(self, topic: int, member: int) -> None:
+        """Give one of a topic's free partitions to a member."""
+        held = self.held[topic]
+        held[member] = held.get(member, 0) + 1
+        self.loads[member] += 1
 
     def level(self, *, free_only: bool) -> None:
         """Pass partitions on from heavy members to light ones until none can be."""
@@ -145,18 +163,30 @@ class _Loads:
             self._move(source, through, target)
         return True
 
-    def assignment(self, partitions: Mapping[str, Sequence[int]]) -> Assignment:
+    def assignment(
+        self, partitions: Mapping[str, Sequence[int]], placing: RackPlacing | None
+    ) -> Assignment:
         """Name the partitions: owners keep their lowest ones, the others get what is left."""
         result: Assignment = {member_id: [] for member_id in self.members}
         for topic, name in sorted(enumerate(self.topics), key=lambda entry: entry[1]):
             held, owned = self.held[topic], self.owned[topic]
             kept = {member: mine[: held.get(member, 0)] for member, mine in sorted(owned.items())}
             taken = {number for mine in kept.values() for number in mine}
-            rest = iter([number for number in partitions[name] if number not in taken])
+            free = [number for number in partitions[name] if number not in taken]
+            missing = {
+                member: count - len(kept.get(member, ()))
+                for member in self.subscribers[topic]
+                if (count := held.get(member, 0)) > len(kept.get(member, ()))
+            }
+            if placing is not None:
+                for member, number in placing.name_free(self, topic, free, missing):
+                    kept.setdefault(member, []).append(number)
+                    missing[member] -= 1
+            rest = iter(free)
             for member in self.subscribers[topic]:
                 mine = kept.get(member, [])
-                missing = held.get(member, 0) - len(mine)
-                mine = sorted([*mine, *(next(rest) for _ in range(missing))])
+                more = missing.get(member, 0)
+                mine = sorted([*mine, *(next(rest) for _ in range(more))])
                 result[self.members[member]] += [TopicPartition(name, n) for n in mine]
         return result
 
@@ -169,7 +199,7 @@ class _Loads:
         for theirs in self.topics_of[source]:
             heapq.heappush(self._heaps[theirs], (self.loads[source], source))
 
-    def _lightest(self, topic: int) -> int:
+    def lightest(self, topic: int) -> int:
         """Of the subscribers with the smallest load, the first.
 
         A load that grew leaves an entry that is too low, corrected here; one that shrank has had
@@ -194,7 +224,7 @@ class _Loads:
             count = self.held[topic].get(giver, 0)
             if count == 0:
                 continue
-            taker = self._lightest(topic)
+            taker = self.lightest(topic)
             if self.loads[taker] > limit:
                 continue
             if count > self.own[topic].get(giver, 0):
@@ -244,7 +274,7 @@ class _Search:
     """The way from a member over topics to one with a load of at most ``limit``, or in ``ends``."""
 
     def __init__(
-        self, loads: _Loads, giver: int, limit: int, ends: frozenset[int] = frozenset()
+        self, loads: Loads, giver: int, limit: int, ends: frozenset[int] = frozenset()
     ) -> None:
         self._loads = loads
         self._limit = limit

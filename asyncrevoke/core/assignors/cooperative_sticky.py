@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 
 class CooperativeStickyAssignor:
-    """Java's CooperativeStickyAssignor (KIP-429, KIP-792), with racks (KIP-881) if all members
-    are subscribed to the same topics."""
+    """Java's CooperativeStickyAssignor (KIP-429, KIP-792), with racks (KIP-881)."""
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
@@ -90,10 +89,11 @@ def plan(
         owner = claims.owners.get(tp)
         if owner in topics_of and tp.topic in topics_of[owner]:
             owned[owner].append(tp)
+    known = Racks(members, everything, partition_racks or {})
+    racks = known if known.useful else None
     if all(len(mine) == len(topics) for mine in topics_of.values()):
-        racks = Racks(members, everything, partition_racks or {})
-        return _fill_quotas(everything, owned, racks if racks.useful else None)
-    return balance({topic: partitions[topic] for topic in topics}, topics_of, owned)
+        return _fill_quotas(everything, owned, racks)
+    return balance({topic: partitions[topic] for topic in topics}, topics_of, owned, racks)
 
 
 def _fill_quotas(

@@ -44,6 +44,14 @@ class Racks:
             found != everywhere for found in self._of_partition.values()
         )
 
+    def of_member(self, member_id: str) -> str | None:
+        """Where a member runs, None if that is not known."""
+        return self._of_member.get(member_id)
+
+    def of_partition(self, partition: TopicPartition) -> frozenset[str]:
+        """Where a partition has replicas."""
+        return self._of_partition.get(partition, _NONE)
+
     def match(self, member_id: str, partition: TopicPartition) -> bool:
         """Whether the partition has a replica beside the member, or the member has no rack."""
         rack = self._of_member.get(member_id)
