@@ -75,7 +75,7 @@ class ScriptedGroup(GroupCoordinator):
                 )
             )
         elif not self.others():
-            other.protocols = request.protocols
+            self._group.offer(other, request.protocols)
         super().join_group(client, request, reply)
 
     def _enter(self, state: GroupState) -> None:

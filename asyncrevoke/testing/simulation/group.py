@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -148,6 +149,8 @@ class GroupMembers:
         # Members that were only given an id; they hold up the join phase.
         self.pending: dict[str, Alarm] = {}
         self.leader: str | None = None
+        # How many members offer each protocol: asked for at every join.
+        self._offered: Counter[str] = Counter()
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether such a member exists and has not been replaced."""
@@ -162,6 +165,7 @@ class GroupMembers:
     def add(self, member: GroupMember) -> None:
         """Add a member; the first one leads."""
         self.by_id[member.member_id] = member
+        self._offered.update(dict(member.protocols).keys())
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         if self.leader is None:
@@ -170,6 +174,7 @@ class GroupMembers:
     def remove(self, member: GroupMember) -> None:
         """Remove a member. If it led, the first of the others does."""
         del self.by_id[member.member_id]
+        self._offered.subtract(dict(member.protocols).keys())
         if member.instance_id is not None:
             self.static.pop(member.instance_id, None)
         if self.leader == member.member_id:
@@ -178,10 +183,17 @@ class GroupMembers:
     def rename(self, member: GroupMember, member_id: str) -> None:
         """A static member has come back: it has another id from now on."""
         del self.by_id[member.member_id]
+        self._offered.subtract(dict(member.protocols).keys())
         if self.leader == member.member_id:
             self.leader = member_id
         member.member_id = member_id
         self.add(member)
+
+    def offer(self, member: GroupMember, protocols: Protocols) -> None:
+        """A member offers other protocols, or the same with other metadata."""
+        self._offered.subtract(dict(member.protocols).keys())
+        member.protocols = protocols
+        self._offered.update(dict(protocols).keys())
 
     def elect(self) -> bool:
         """Have a leader who has joined; False if nobody has."""
@@ -219,8 +231,8 @@ class GroupMembers:
         return max(votes, key=lambda name: votes[name])
 
     def _common(self) -> set[str]:
-        offered = [{name for name, _ in member.protocols} for member in self.by_id.values()]
-        return set[str].intersection(*offered) if offered else set()
+        everybody = len(self.by_id)
+        return {name for name, offers in self._offered.items() if offers == everybody > 0}
 
 
 class GroupOffsets:

@@ -158,7 +158,7 @@ class RunningGroup:
     def _update(self, member: GroupMember, request: JoinGroupRequest, reply: Reply) -> None:
         # An earlier JoinGroup of it is never answered: its connection is dead.
         member.join = reply
-        member.protocols = request.protocols
+        self._group.offer(member, request.protocols)
         member.session_timeout = request.session_timeout
         member.rebalance_timeout = request.rebalance_timeout
 
