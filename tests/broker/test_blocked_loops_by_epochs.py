@@ -4,15 +4,14 @@ a real broker."""
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 import uuid
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.blocked_member import BlockedMember, blocked_once, wait_for
-from broker.numbered_records import DEADLINE, Member, Numbers, until
+from broker.blocked_member import BlockedMember, blocked_once
+from broker.numbered_records import Member, Numbers, until
 
 from asyncrevoke.broker import KafkaBroker
 
@@ -31,7 +30,7 @@ SHORT = {
 
 
 def sleep() -> None:
-    time.sleep(1.8 * SESSION)
+    time.sleep(1.4 * SESSION)
 
 
 @pytest.fixture(scope="module")
@@ -69,28 +68,23 @@ async def test_without_the_thread_the_same_member_is_put_out_and_repeats_records
 async def test_a_member_that_comes_while_another_is_blocked_waits_and_it_costs_nothing(
     numbers: Numbers,
 ) -> None:
-    waited = threading.Event()
-    member = BlockedMember(numbers, lambda: wait_for(waited), group_protocol="consumer")
-    task = asyncio.create_task(member.run())
-    await numbers.send(20)
-    await until(lambda: member.handled.total() >= 20, "the first records are handled")
-    member.block()
-    await numbers.send(4)
-    await until(member.blocked.is_set, "its loop is blocked")
-    other = numbers.consumer(group_protocol="consumer")
-    async with Member(other) as second:
-        # The coordinator wants two partitions back, by the thread's heartbeats.
-        await asyncio.sleep(2 * SESSION)
-        assert not other.assignment()
-        waited.set()
-        await until(lambda: len(other.assignment()) == 2, "the partitions are shared")
-        await numbers.send(40)
-        await until(
-            lambda: len(member.handled) + len(second.handled) >= 64, "all records are handled"
-        )
-    member.stop()
-    async with asyncio.timeout(DEADLINE):
-        await task
+    async with BlockedMember(numbers, group_protocol="consumer") as member:
+        await numbers.send(20)
+        await until(lambda: member.handled.total() >= 20, "the first records are handled")
+        member.block()
+        await numbers.send(4)
+        await until(member.blocked.is_set, "its loop is blocked")
+        other = numbers.consumer(group_protocol="consumer")
+        async with Member(other) as second:
+            # The coordinator wants two partitions back, by the thread's heartbeats.
+            await asyncio.sleep(1.5 * SESSION)
+            assert not other.assignment()
+            member.release()
+            await until(lambda: len(other.assignment()) == 2, "the partitions are shared")
+            await numbers.send(40)
+            await until(
+                lambda: len(member.handled) + len(second.handled) >= 64, "all records are handled"
+            )
     assert not member.lost
     assert member.handled + second.handled == await numbers.written()
 
@@ -98,34 +92,30 @@ async def test_a_member_that_comes_while_another_is_blocked_waits_and_it_costs_n
 async def test_partitions_that_come_while_a_member_is_blocked_are_its_own_afterwards(
     numbers: Numbers,
 ) -> None:
-    waited = threading.Event()
-    member = BlockedMember(numbers, lambda: wait_for(waited), group_protocol="consumer")
+    member = BlockedMember(numbers, group_protocol="consumer")
     others = [numbers.consumer(group_protocol="consumer") for _ in range(3)]
     members = [Member(other) for other in others]
 
     def handled() -> int:
         return len(member.handled) + sum(len(each.handled) for each in members)
 
-    task = asyncio.create_task(member.run())
-    async with AsyncExitStack() as stack:
-        for each in members:
-            await stack.enter_async_context(each)
-        await until(lambda: all(each.running for each in members), "they have been entered")
-        await until(lambda: all(len(o.assignment()) == 1 for o in others), "they have one each")
+    async with member:
+        async with AsyncExitStack() as stack:
+            for each in members:
+                await stack.enter_async_context(each)
+            await until(lambda: all(each.running for each in members), "they have been entered")
+            await until(lambda: all(len(o.assignment()) == 1 for o in others), "one each")
+            await numbers.send(20)
+            await until(lambda: handled() == 20, "the first records are handled")
+            member.block()
+            await numbers.send(4)
+            await until(member.blocked.is_set, "its loop is blocked")
+            # Each that leaves moves the epoch on, and the blocked member is given what it had.
+            for each in members:
+                await each.stop()
+                await asyncio.sleep(0.5 * SESSION)
+        member.release()
         await numbers.send(20)
-        await until(lambda: handled() == 20, "the first records are handled")
-        member.block()
-        await numbers.send(4)
-        await until(member.blocked.is_set, "its loop is blocked")
-        # Each that leaves moves the epoch on, and the blocked member is given what it had.
-        for each in members:
-            await each.stop()
-            await asyncio.sleep(0.6 * SESSION)
-    waited.set()
-    await numbers.send(20)
-    await until(lambda: handled() == 44, "all records are handled")
-    member.stop()
-    async with asyncio.timeout(DEADLINE):
-        await task
+        await until(lambda: handled() == 44, "all records are handled")
     assert not member.lost
     assert sum((each.handled for each in members), member.handled) == await numbers.written()

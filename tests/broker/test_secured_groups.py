@@ -97,8 +97,7 @@ async def test_the_heartbeat_thread_keeps_a_membership_on_a_secured_broker(
 ) -> None:
     options = secure_broker.client_options()
     member = BlockedMember(numbers, sleep, auto_offset_reset="earliest", **options)
-    async with AIOKafkaProducer(**options) as producer:
-        task = asyncio.create_task(member.run())
+    async with AIOKafkaProducer(**options) as producer, member:
         await producer.send_and_wait("numbers", b"before", partition=0)
         await until(lambda: member.handled.total() >= 1, "a record is handled")
         member.block()
@@ -107,8 +106,6 @@ async def test_the_heartbeat_thread_keeps_a_membership_on_a_secured_broker(
         seen = member.handled.total()
         await producer.send_and_wait("numbers", b"after", partition=0)
         await until(lambda: member.handled.total() > seen, "a record is handled afterwards")
-    member.stop()
-    await task
     assert not member.lost
     assert len(member.members) == 1
     assert set(member.handled.values()) == {1}
