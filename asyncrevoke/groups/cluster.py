@@ -60,6 +60,7 @@ class Cluster:
             sasl_plain_password=config.sasl_plain_password,
             sasl_kerberos_service_name=config.sasl_kerberos_service_name,
             sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
+            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
         )
 
     async def __aenter__(self) -> Self:
@@ -76,6 +77,13 @@ class Cluster:
             ) from error
         finally:
             log.removeHandler(heard)
+        if not self.brokers():
+            # What a broker answers whose challenge to a token was not understood.
+            await self._client.close()
+            raise GroupsError(
+                f"the broker at {self._servers} tells nothing of the cluster: check the --sasl- "
+                "options, with OAUTHBEARER the token"
+            )
         return self
 
     async def __aexit__(self, *_exc: object) -> None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiokafka import errors as kafka_errors
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.conn import AIOKafkaConnection
 
 from asyncrevoke.core.effects import FailureKind
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import Decoded, MalformedResponse, UnsupportedVersion
+from asyncrevoke.runtime.bearer import BearerConnection
 from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _raw_connection(node: Node, config: ConsumerConfig) -> _RawConnection:
     provider = config.sasl_oauth_token_provider
     return cast(
         "_RawConnection",
-        AIOKafkaConnection(
+        BearerConnection(
             node.host,
             node.port,
             client_id=config.client_id,

@@ -7,13 +7,17 @@ import json
 import os
 import ssl
 import sys
+import time
+from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from broker.blocked_member import BlockedMember, sleep, threads
 from broker.numbered_records import Member, Numbers, until
 
+from asyncrevoke import AuthenticationError, Consumer
 from asyncrevoke.broker import KafkaBroker, Security
 
 if TYPE_CHECKING:
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
+SECRET = "not-to-be-seen"
 SECURITIES = [
     Security(protocol="SASL_SSL", mechanism="SCRAM-SHA-512"),
     Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN"),
@@ -33,6 +38,73 @@ def secure_broker(request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
     with KafkaBroker(security=request.param) as broker:
         broker.create_topic("numbers", partitions=4)
         yield broker
+
+
+def unsecured_token() -> str:
+    """What Kafka's own check for tests accepts: claims without a signature."""
+    claims = {"sub": "billing", "iat": time.time() - 1, "exp": time.time() + 600, "id": SECRET}
+    parts = ({"alg": "none"}, claims)
+    return ".".join(
+        [*(urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), ""]
+    )
+
+
+@pytest.fixture(scope="module")
+def bearer_broker() -> Iterator[KafkaBroker]:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    properties = {
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "listener.name.clients.oauthbearer.sasl.jaas.config": (
+            f'{module} required unsecuredLoginStringClaim_sub="broker";'
+        ),
+    }
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN")
+    with KafkaBroker(security=security, properties=properties) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("token", ["good", "refused"])
+async def test_the_groups_command_takes_a_bearer_token_and_never_shows_it(
+    bearer_broker: KafkaBroker, token: str
+) -> None:
+    given = unsecured_token() if token == "good" else f"{SECRET}.{SECRET}."
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "asyncrevoke.cli", "groups", "--json"),
+        *("--bootstrap-servers", bearer_broker.bootstrap_servers),
+        *("--security-protocol", "SASL_PLAINTEXT", "--sasl-mechanism", "OAUTHBEARER"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "ASYNCREVOKE_SASL_TOKEN": given},
+    )
+    out, err = (part.decode() for part in await process.communicate())
+    if token == "good":
+        assert (process.returncode, json.loads(out), err) == (0, [], "")
+    else:
+        assert process.returncode == 1
+        assert "--sasl-" in err
+    assert given not in out + err
+    assert SECRET not in out + err
+
+
+async def test_a_bearer_token_that_is_refused_is_an_authentication_error(
+    bearer_broker: KafkaBroker,
+) -> None:
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # half typed
+        async def token(self) -> str:
+            return f"{SECRET}.{SECRET}."
+
+    consumer = Consumer(
+        "orders",
+        group_id="bearers",
+        bootstrap_servers=bearer_broker.bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Tokens(),
+    )
+    with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as refused:
+        async with asyncio.timeout(20), consumer:
+            await anext(consumer)
+    assert SECRET not in str(refused.value)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import logging
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
 import typer
@@ -17,6 +17,9 @@ from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
+
+if TYPE_CHECKING:
+    from aiokafka.abc import AbstractTokenProvider
 
 FAILED = 1
 USAGE = 2
@@ -38,12 +41,18 @@ def groups(
         Path | None, typer.Option(help="Certificates to trust instead of the system's.")
     ] = None,
     sasl_mechanism: Annotated[
-        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
+        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER.")
     ] = "PLAIN",
     sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
     sasl_password: Annotated[
         str | None,
         typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
+    ] = None,
+    sasl_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ASYNCREVOKE_SASL_TOKEN", help="For OAUTHBEARER. Better in the environment."
+        ),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
@@ -59,6 +68,8 @@ def groups(
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
+        if sasl_mechanism == "OAUTHBEARER" and not sasl_token:
+            raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")
         config = ConsumerConfig(
             bootstrap_servers=bootstrap_servers,
             security_protocol=cast("SecurityProtocol", security_protocol),
@@ -66,6 +77,7 @@ def groups(
             sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
             sasl_plain_username=sasl_username,
             sasl_plain_password=sasl_password,
+            sasl_oauth_token_provider=_given(sasl_token) if sasl_token else None,
             request_timeout=timeout,
             client_id="asyncrevoke-groups",
         )
@@ -79,6 +91,12 @@ def groups(
         print(msgspec.json.encode(answer).decode())
     else:
         _show(answer)
+
+
+def _given(token: str) -> AbstractTokenProvider:
+    from asyncrevoke.groups.token import GivenToken  # noqa: PLC0415 - loads aiokafka
+
+    return GivenToken(token)
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
