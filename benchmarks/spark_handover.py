@@ -128,7 +128,7 @@ def _run(
             checkpoint=f"{folder}/checkpoint",
             sink=folder,
             trigger="0 seconds" if in_mid_run else "availableNow",
-            max_offsets_per_trigger=int(rate),
+            max_offsets_per_trigger=int(20 * rate),
             bootstrap_servers=address,
         )
         if in_mid_run:

@@ -49,7 +49,7 @@ def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]
     """A local Spark, and the address of a broker whose topic is full."""
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        asyncio.run(_fill(broker.bootstrap_servers, arguments.records, arguments.size))
+        asyncio.run(fill(broker.bootstrap_servers, arguments.records, arguments.size))
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         if arguments.jars:
             builder = builder.config("spark.jars", arguments.jars)
@@ -74,7 +74,8 @@ def with_connector(builder: SparkSession.Builder) -> SparkSession.Builder:
     return builder.config("spark.jars", ",".join(str(jar) for jar in jars))
 
 
-async def _fill(address: str, records: int, size: int) -> None:
+async def fill(address: str, records: int, size: int) -> None:
+    """Write so many records of 5,000 keys, to the partitions in turn."""
     producer: Any = AIOKafkaProducer(  # half typed
         bootstrap_servers=address, linger_ms=20, max_batch_size=500_000, max_request_size=2_000_000
     )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.audit_journal import blobs_frame
     from asyncrevoke.spark.audit_run import audit
     from asyncrevoke.spark.checkpoint import read_checkpoint
+    from asyncrevoke.spark.dense import dense_offsets
     from asyncrevoke.spark.errors import (
         DataLossError,
         HandoverError,
@@ -41,6 +42,7 @@ __all__ = [
     "StalledReadError",
     "audit",
     "blobs_frame",
+    "dense_offsets",
     "handover",
     "open_session",
     "plan_handover",
@@ -65,6 +67,7 @@ _MODULES = {
     "StalledReadError": "errors",
     "audit": "audit_run",
     "blobs_frame": "audit_journal",
+    "dense_offsets": "dense",
     "handover": "group_handover",
     "open_session": "session",
     "plan_handover": "group_handover",
