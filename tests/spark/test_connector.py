@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.transactions import ended_ranges
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
@@ -102,6 +103,8 @@ def fill(broker: RunningBroker, topic: str) -> None:
                     await producer.commit_transaction()
 
     asyncio.run(produce())
+    # 50 of each partition, and three markers.
+    ended_ranges(broker.bootstrap_servers, topic, 53, 53)
 
 
 def test_the_connector_brings_the_same_records_and_its_checkpoints_are_handed_over(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.transactions import ended_ranges
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.dense import check_dense, dense_offsets
@@ -45,7 +46,7 @@ def test_gaps_of_transactions_are_told(kafka_broker: RunningBroker, kafka_topic:
     fill(kafka_broker, kafka_topic, transactional_id=kafka_topic)
     address = kafka_broker.bootstrap_servers
     with pytest.raises(ConfigError, match=r"-0 has no record at offset 10, .* read the topic inst"):
-        check_dense(address, resolve_ranges(address, kafka_topic))
+        check_dense(address, ended_ranges(address, kafka_topic, 11, 11))
 
 
 @pytest.mark.kafka_topic(partitions=2, config={"cleanup.policy": "compact"})
