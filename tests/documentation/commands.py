@@ -45,7 +45,7 @@ def check_command(words: list[str], folder: Path) -> None:
         subcommand = arguments[:depth] if arguments and not arguments[0].startswith("-") else []
         _check_options(("-c", COMMAND_LINE, *subcommand), arguments)
     elif program == "spark-submit":
-        script = next(each for each in arguments if each.endswith("spark_replay.py"))
+        script = next(each for each in arguments if re.search(r"examples/\w+\.py$", each))
         assert (ROOT / script.removeprefix("local:///opt/app/")).is_file(), script
     elif program == "python" and arguments[0].endswith(".py"):
         assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"

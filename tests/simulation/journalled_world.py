@@ -1,0 +1,189 @@
+"""A simulated group whose members write journals, by the recorder that real consumers have."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
+from asyncrevoke.audit.engine import audit
+from asyncrevoke.core.effects import Emit, Failed, Notify, Replied, Send
+from asyncrevoke.journal import Journal
+from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.protocol.messages import OffsetCommitRequest
+from asyncrevoke.testing.simulation.application import Shape
+from asyncrevoke.testing.simulation.judge import Judge
+from asyncrevoke.testing.simulation.log import SimulatedBatch
+from asyncrevoke.testing.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from asyncrevoke.core.effects import Effect, Event
+    from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.testing.simulation.member import Member
+    from asyncrevoke.testing.simulation.oracles import Books
+    from asyncrevoke.testing.simulation.schedule import Schedule
+
+_EPOCH = 1_800_000_000
+
+
+class Scribe(Judge):
+    """Judges, and writes down what each member would have written."""
+
+    def __init__(self, books: Books, folder: Path) -> None:
+        super().__init__(books)
+        self._journal = Journal(folder)
+        self._recorders: dict[int, Recorder] = {}
+        self._shapes: dict[int, Shape] = {}
+        # Of the member that is about to come.
+        self.next_shape = Shape.LOOP
+        self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
+
+    def admit(self, member: Member) -> None:
+        """A member comes into the world, and its consumer is entered."""
+        super().admit(member)
+        config = member.config
+        facts = {
+            "group": config.group_id,
+            "commit_mode": config.commit_mode,
+            "isolation_level": "read_committed",
+            "order_by": None,
+            "null_keys": config.null_keys,
+            "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
+        }
+        recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.books.clock.now)
+        recorder.opened(member.core, _must_not_fail)
+        self._recorders[member.client] = recorder
+        self._shapes[member.client] = self.next_shape
+
+    def before(self, member: Member, event: Event) -> None:
+        """An event is about to enter a core."""
+        if isinstance(event, (Replied, Failed)):
+            request = self._commits.pop((member.client, event.request_id), None)
+            if request is not None:
+                self._recorders[member.client].committed(request, event)
+        super().before(member, event)
+
+    def effect(self, member: Member, effect: Effect) -> None:
+        """An effect leaves a core."""
+        recorder = self._recorders[member.client]
+        if isinstance(effect, Send) and isinstance(effect.message, OffsetCommitRequest):
+            _now(recorder.flush())
+            self._commits[member.client, effect.request_id] = effect.message
+        elif isinstance(effect, Notify):
+            recorder.notified(effect)
+        elif isinstance(effect, Emit):
+            recorder.happened(effect)
+        super().effect(member, effect)
+
+    def asked(self, member: Member) -> None:
+        """A step begins."""
+        if not self._shapes[member.client].tracked:
+            self._recorders[member.client].asked(counts=True)
+        super().asked(member)
+
+    def returned(self, member: Member, result: PollResult) -> None:
+        """A step has returned this."""
+        self._recorders[member.client].delivered(result)
+        super().returned(member, result)
+
+    def done(self, member: Member, record: Record) -> None:
+        """The application has worked on a record."""
+        if self._shapes[member.client].tracked:
+            self._recorders[member.client].completed(record)
+        super().done(member, record)
+
+    def left_uncounted(self, member: Member) -> None:
+        """It left the loop with work that does not count."""
+        self._recorders[member.client].asked(counts=False)
+        super().left_uncounted(member)
+
+    def closed(self, member: Member) -> None:
+        """The consumer has closed."""
+        _now(self._recorders[member.client].aclose())
+        super().closed(member)
+
+
+class JournalledWorld(World):
+    """Writes a journal into ``folder``."""
+
+    def __init__(self, schedule: Schedule, folder: Path) -> None:
+        super().__init__(schedule)
+        self.scribe = self.judge = Scribe(self.books, folder)
+        self.group.events = self.judge
+        self.network.processed_late = self.judge.group.processed_late
+        self._folder = folder
+
+    def join(self, shape: Shape, *more: Any, **named: Any) -> Any:
+        """Let a new member join."""
+        self.scribe.next_shape = shape
+        return super().join(shape, *more, **named)
+
+    def audited(self) -> list[Audited]:
+        """One audit for each topic that somebody has read."""
+        content = read_journal(self._folder)
+        known = set(content.table["topic"].to_pylist()) - {None}
+        return [
+            asyncio.run(audit(content, _Topic(self, name), name, settings=Settings(exact=True)))
+            for name in sorted(cast("set[str]", known))
+        ]
+
+
+class _Topic:
+    """What the simulated brokers have."""
+
+    compacted = False
+
+    def __init__(self, world: World, name: str) -> None:
+        self._name = name
+        partitions = [tp for tp in world.brokers.partitions() if tp.topic == name]
+        self._logs = {tp.partition: world.brokers.log(tp) for tp in partitions}
+        self.bounds = {
+            number: Bounds(log.start, log.end)
+            for number, log in self._logs.items()
+            if log is not None
+        }
+
+    async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+        """See :class:`asyncrevoke.audit.engine.Source`."""
+        for each in ranges:
+            log = self._logs[each.partition]
+            assert log is not None
+            records = [
+                record
+                for offset in log.offsets
+                if max(each.lo, log.start) <= offset < each.hi
+                for record in SimulatedBatch(offset, offset + 1, 1, 0).decode(
+                    self._name, each.partition, -1, offset
+                )
+            ]
+            keys, values = [r.key for r in records], [r.value for r in records]
+            hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
+            take(
+                pa.table(
+                    {
+                        "part": pa.array([each.partition] * len(records), pa.int32()),
+                        "off": pa.array([r.offset for r in records], pa.int64()),
+                        "timestamp_us": pa.array([0] * len(records), pa.int64()),
+                        "record_hash": hashes.view(pa.int64()),
+                    }
+                )
+            )
+
+
+def _must_not_fail(error: BaseException) -> None:
+    raise error
+
+
+def _now(work: Coroutine[object, object, None]) -> None:
+    """In virtual time nothing is waited for."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the journal has waited for something")
