@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from array import array
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.journal.arrow import Array, DataType, RecordBatch, Schema, pa, pc
+from asyncrevoke.journal.arrow import Array, Buffer, DataType, RecordBatch, Schema, pa, pc
 from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact
 from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.schema import COLUMNS, Kind
@@ -39,6 +39,7 @@ _LOG_SCHEMA = pa.schema(
         if field.name not in _OF_FILES
     ]
 )
+_IS_TEXT = {column.name: column.type == "string" for column in COLUMNS}
 # Rows of attempts in one batch, at least: more hold the interpreter longer.
 _ENOUGH = 2048
 _LONGEST_ERROR = 1024
@@ -142,8 +143,8 @@ def _facts(entries: list[Fact], seq: int) -> RecordBatch:
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
         "at_us": _longs(array("q", [entry.at for entry in entries])),
-        "partition": pa.array([entry.partition for entry in entries], pa.int32()),
-        "offset": pa.array([entry.offset for entry in entries], pa.int64()),
+        "partition": _numbers_or_null([entry.partition for entry in entries], "i"),
+        "offset": _numbers_or_null([entry.offset for entry in entries], "q"),
         "key_hash": _signed([None if of is None else of[0] for of in key_of]),
         "record_hash": _signed(
             [
@@ -174,25 +175,50 @@ def _longs(numbers: array[int]) -> Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _packed(kind: DataType, code: str, numbers: list[int]) -> Array:
+def _packed(kind: DataType, code: str, numbers: Sequence[int]) -> Array:
     """Faster than an array of them, which takes them one by one."""
     packed = pa.py_buffer(struct.pack(f"{len(numbers)}{code}", *numbers))
     return pa.Array.from_buffers(kind, len(numbers), [None, packed])
 
 
 def _signed(numbers: list[int | None]) -> Array:
-    return pa.array(numbers, pa.uint64()).view(pa.int64())
+    return _numbers_or_null(numbers, "Q")
 
 
-@lru_cache(64)
-def _from_zero(rows: int) -> Array:
-    return _longs(array("q", range(rows)))
+# What packs them, and the type that they are read as: unsigned ones become signed.
+_CODES: dict[str, DataType] = {"i": pa.int32(), "q": pa.int64(), "Q": pa.int64()}
+
+
+# Arrays are made of buffers everywhere here: pa.array() imports pandas, if there is one, as soon as
+# it is given a list, and so do others; that takes 0.3 s.
+
+
+def _numbers_or_null(numbers: Sequence[int | None], code: str) -> Array:
+    packed = struct.pack(f"{len(numbers)}{code}", *[number or 0 for number in numbers])
+    buffers = [_validity(numbers), pa.py_buffer(packed)]
+    return pa.Array.from_buffers(_CODES[code], len(numbers), buffers)
+
+
+def _texts(texts: Sequence[str | None]) -> Array:
+    encoded = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
+    ends = [0, *accumulate(map(len, encoded))]
+    buffers = [
+        _validity(texts),
+        pa.py_buffer(struct.pack(f"{len(ends)}i", *ends)),
+        pa.py_buffer(b"".join(encoded)),
+    ]
+    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+
+
+def _validity(values: Sequence[object]) -> Buffer | None:
+    if not any(value is None for value in values):
+        return None
+    bits = "".join("0" if value is None else "1" for value in reversed(values))
+    return pa.py_buffer(int(bits, 2).to_bytes((len(values) + 7) // 8, "little"))
 
 
 def _numbers(first: int, rows: int) -> Array:
-    if rows > _ENOUGH * 2:
-        return _longs(array("q", range(first, first + rows)))
-    return pc.add(_from_zero(_ENOUGH * 2).slice(0, rows), first)
+    return _packed(pa.int64(), "q", range(first, first + rows))
 
 
 @lru_cache(256)
@@ -211,8 +237,17 @@ def _runs(name: str, values: Iterable[object], sizes: Sequence[int]) -> Array:
         elif size:
             kept.append(value)
             ends.append(end)
-    typed = pa.array(kept, SCHEMA.field(name).type)
-    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), typed)
+    if _IS_TEXT[name]:
+        typed = _texts(cast("list[str | None]", kept))
+    else:
+        typed = _numbers_or_null(cast("list[int | None]", kept), "i")
+    return pa.RunEndEncodedArray.from_buffers(
+        _LOG_SCHEMA.field(name).type,
+        end,
+        [None],
+        null_count=0,
+        children=[_packed(pa.int32(), "i", ends), typed],
+    )
 
 
 def _topics(topics: list[str]) -> Array:
