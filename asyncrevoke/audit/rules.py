@@ -4,7 +4,8 @@ Each gives ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``; o
 inclusive, and a rule gives a row per record, which :func:`together` makes ranges of.
 
 Times of different sessions may come from different machines: they are compared with ``skew``.
-Those of one session are those of one clock, taken at the end of a turn of its event loop.
+Those of one session are those of one clock, taken at the end of a turn of its event loop. What a
+loop was given and gave up (no number of an attempt, and not done) was perhaps never worked on.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
             SELECT * FROM (
                 SELECT attempts.*, covers.at_us AS covered, covers.session AS coverer, covers.beyond
                 FROM attempts {sql.covering("attempts")}) c
-            WHERE s > covered + if(session = coverer, 0, {skew})
+            WHERE (done OR attempt IS NOT NULL) AND s > covered + if(session = coverer, 0, {skew})
               AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = c.part
                               AND resets.off <= c.off AND resets.at_us >= c.covered
                               AND resets.at_us <= c.s)
@@ -69,7 +70,8 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
             SELECT a.part, a.off, a.key_hash, a.session, b.session AS other, a.s, a.f,
                    b.s AS other_s, b.f AS other_f
             FROM repeated a JOIN repeated b ON a.part = b.part AND a.off = b.off
-            WHERE a.session < b.session AND a.s + {skew} < b.f AND b.s + {skew} < a.f
+            WHERE (a.done OR a.attempt IS NOT NULL) AND (b.done OR b.attempt IS NOT NULL)
+              AND a.session < b.session AND a.s + {skew} < b.f AND b.s + {skew} < a.f
         """,
     }
 

@@ -133,6 +133,13 @@ def killed(a: Member, _b: Member) -> None:
     a.end = []
 
 
+def given_to_a_loop_and_not_worked_on(a: Member, _b: Member) -> None:
+    for offset in range(50, 60):
+        given_up = a.attempt(offset, at(49), at(70))
+        a.more.append(given_up._replace(outcome=Outcome.GIVEN_UP, attempt=None))
+    a.end[-1] = a.end[-1]._replace(at=at(71))
+
+
 def one_batch(a: Member, _b: Member) -> None:
     for offset in range(20):
         del a.attempts[offset]
@@ -176,6 +183,7 @@ CASES = (
     Injected(gone_back_by_a_seek, (("redelivery", 49, 49),)),
     Injected(an_orphan, (("orphan", 50, 50),)),
     Injected(killed, (("journal_gap", None, None),)),
+    Injected(given_to_a_loop_and_not_worked_on, ()),
     Injected(one_batch, ()),
     Injected(a_hole_that_nobody_handled, (), Log(frozenset({30}))),
     Injected(handled_where_there_is_nothing, (("phantom", 30, 31),), Log(frozenset({30, 31}))),

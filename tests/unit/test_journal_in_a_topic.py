@@ -1,0 +1,106 @@
+"""Pieces of a journal, as they are put into a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.written_journal import START, TOPIC, record
+
+from asyncrevoke import ConfigError, JournalError
+from asyncrevoke.journal import KafkaSink
+from asyncrevoke.journal.encoding import encode, log_schema
+from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.kafka_sink import pieces
+from asyncrevoke.journal.log_file import LogFile
+from asyncrevoke.journal.schema import Kind
+from asyncrevoke.journal.segments import Session, read_blob, sessions
+from asyncrevoke.journal.shipping import Shipping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from asyncrevoke.journal.arrow import RecordBatch
+
+ROOM = 500_000 + 20_000
+
+
+def test_pieces_of_any_batch_are_small_enough_and_lose_no_row() -> None:
+    many = Attempts([record(offset) for offset in range(30_000)], START, START)
+    entries = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
+    found = list(pieces(log_schema("a", "billing"), encode(entries, 0)))
+    assert len(found) > 2
+    assert max(map(len, found)) < ROOM
+    rows = [
+        row for piece in found for batch in read_blob(piece).batches for row in batch.to_pylist()
+    ]
+    assert [row["seq"] for row in rows] == list(range(60_001))
+    assert rows[0]["kind"] == "ASSIGN"
+    assert {row["kind"] for row in rows[1:]} == {"ATTEMPT"}
+    assert [row["offset"] for row in rows[1:]] == [*range(30_000), *range(30_000)]
+    assert {(row["session_id"], row["group"], row["topic"]) for row in rows} == {
+        ("a", "billing", TOPIC)
+    }
+
+
+@pytest.mark.parametrize("option", ["acks", "enable_idempotence", "transactional_id"])
+def test_what_would_lose_rows_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} is not yours to choose"):
+        KafkaSink("billing-journal", **{option: 0})
+
+
+def test_a_sink_without_a_topic_is_refused() -> None:
+    with pytest.raises(ConfigError, match="name the topic"):
+        KafkaSink("")
+
+
+class Heard:
+    """A sink in memory."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.closed = False
+
+    async def send(self, session: str, pieces: list[bytes]) -> None:
+        assert session == "a"
+        self.pieces += pieces
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def log_of(folder: Path) -> LogFile:
+    session = Session(folder / "a")
+    session.folder.mkdir()
+    return LogFile(
+        session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
+    )
+
+
+def batches() -> Iterator[RecordBatch]:
+    return encode([Attempts([record(0)], START, START)], 0)
+
+
+async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
+    sink = Heard()
+    log = log_of(tmp_path)
+    shipping = Shipping(sink, Session(tmp_path / "a"))
+    await asyncio.to_thread(shipping.send, log, list(batches()))
+    await asyncio.to_thread(shipping.close)
+    assert len(sink.pieces) == 1
+    assert sink.closed
+    log.close()
+    assert [session.folder.name for session in sessions(tmp_path)] == ["a"]
+
+
+def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
+    async def made() -> Shipping:
+        return Shipping(Heard(), Session(tmp_path / "a"))
+
+    shipping = asyncio.run(made())
+    log = log_of(tmp_path)
+    with pytest.raises(JournalError, match="its event loop has ended"):
+        shipping.send(log, list(batches()))
+    log.close()
