@@ -15,14 +15,21 @@ from itertools import accumulate, chain, groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.journal.arrow import Array, Buffer, DataType, RecordBatch, Schema, pa, pc
-from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact
-from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
-from asyncrevoke.journal.schema import COLUMNS, Kind
+from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact, Packed
+from asyncrevoke.journal.hashing import (
+    key_hash,
+    key_hashes,
+    numbers_of,
+    plain_hashes,
+    record_hashes,
+)
+from asyncrevoke.journal.schema import COLUMNS, Kind, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from asyncrevoke.journal.entries import Queue
+    from asyncrevoke.model import Record
 
 _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}
 
@@ -57,6 +64,8 @@ def encode(entries: Sequence[Entry], seq: int) -> Iterator[RecordBatch]:
         first = batch[0]
         if isinstance(first, Attempts):
             encoded = _attempts(cast("list[Attempts]", batch), seq)
+        elif isinstance(first, Packed):
+            encoded = _packed_attempts(cast("list[Packed]", batch), seq)
         else:
             encoded = _facts(cast("list[Fact]", batch), seq)
         seq += encoded.num_rows
@@ -82,21 +91,86 @@ def encode_last(queue: Queue) -> None:
         queue.append((seq, Batches(list(encode([entry for _, entry in taken], seq)))))
 
 
+def pack(records: Sequence[Record], started: int | Sequence[int], at: int) -> Packed | None:
+    """Attempts that went well at first, taken apart; None if they are of several topics, or a key
+    or a value is null."""
+    topic = records[0].topic
+    keys = [record.key for record in records]
+    of_keys = key_hashes(keys)
+    if of_keys is None:
+        return None
+    hashes = plain_hashes([record.value for record in records], of_keys)
+    rows = len(records)
+    if hashes is None or [record.topic for record in records].count(topic) != rows:
+        return None
+    return Packed(
+        rows,
+        topic,
+        started if isinstance(started, int) else struct.pack(f"{rows}q", *started),
+        at,
+        struct.pack(f"{rows}i", *[record.partition for record in records]),
+        struct.pack(f"{rows}q", *[record.offset for record in records]),
+        struct.pack(f"{rows}Q", *of_keys),
+        hashes,
+    )
+
+
 def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    for is_attempts, group in groupby(entries, lambda entry: type(entry) is Attempts):
-        if not is_attempts:
+    for kind, group in groupby(entries, type):
+        if kind is Fact:
             yield list(group)
             continue
         batch: list[Entry] = []
         rows = 0
         for entry in group:
             batch.append(entry)
-            rows += len(cast("Attempts", entry).records)
+            rows += rows_of(entry)
             if rows >= _ENOUGH:
                 yield batch
                 batch, rows = [], 0
         if batch:
             yield batch
+
+
+def rows_of(entry: Entry) -> int:
+    """How many rows it is."""
+    if isinstance(entry, Packed):
+        return entry.rows
+    return len(entry.records) if isinstance(entry, Attempts) else 1
+
+
+def _packed_attempts(entries: list[Packed], seq: int) -> RecordBatch:
+    sizes = [entry.rows for entry in entries]
+    rows = sum(sizes)
+    at, started = array("q"), array("q")
+    for entry in entries:
+        at += array("q", [entry.at]) * entry.rows
+        began = entry.started
+        started += (
+            array("q", began) if isinstance(began, bytes) else array("q", [began]) * entry.rows
+        )
+    columns: dict[str, Array] = {
+        "seq": _numbers(seq, rows),
+        "at_us": _longs(at),
+        "started_us": _longs(started),
+        "partition": _joined(pa.int32(), [entry.partitions for entry in entries], rows),
+        "offset": _joined(pa.int64(), [entry.offsets for entry in entries], rows),
+        "key_hash": _joined(pa.int64(), [entry.key_hashes for entry in entries], rows),
+        "record_hash": _joined_digests([entry.record_hashes for entry in entries]),
+        "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
+        "topic": _runs("topic", [entry.topic for entry in entries], sizes),
+        "attempt": _runs("attempt", [1], [rows]),
+        "outcome": _runs("outcome", [Outcome.OK], [rows]),
+    }
+    return _batch(columns, rows)
+
+
+def _joined(kind: DataType, parts: list[bytes], rows: int) -> Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(b"".join(parts))])
+
+
+def _joined_digests(parts: list[bytes]) -> Array:
+    return _longs(numbers_of(b"".join(parts)))
 
 
 def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:

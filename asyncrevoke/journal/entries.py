@@ -24,6 +24,23 @@ class Attempts(NamedTuple):
     error: BaseException | None = None
 
 
+class Packed(NamedTuple):
+    """Attempts that went well at first, of one topic: a column each, as Arrow will have them.
+
+    They are taken apart while they are in the processor's cache, and the records are free again.
+    ``started`` is one time for all, or one each.
+    """
+
+    rows: int
+    topic: str
+    started: int | bytes
+    at: int
+    partitions: bytes
+    offsets: bytes
+    key_hashes: bytes
+    record_hashes: bytes
+
+
 class Fact(NamedTuple):
     """Any other row."""
 
@@ -40,7 +57,7 @@ class Fact(NamedTuple):
     record: Record | None = None
 
 
-Entry: TypeAlias = Attempts | Fact
+Entry: TypeAlias = Attempts | Packed | Fact
 
 
 class Batches(NamedTuple):

@@ -35,13 +35,23 @@ def record_hashes(
 
     A null takes no part, as in Spark.
     """
-    if of_keys is None:
+    digests = None if of_keys is None else plain_hashes(values, of_keys)
+    if digests is None:
         return array("Q", list(map(_record_hash, keys, values)))
+    return numbers_of(digests)
+
+
+def plain_hashes(values: Sequence[bytes | None], of_keys: Sequence[int]) -> bytes | None:
+    """The same as bytes, the highest first: a number each would have to be made, and taken apart
+    again. None if a value is null."""
     try:
-        # As bytes: a number each would have to be made, and taken apart again.
-        digests = b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
+        return b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
     except TypeError:  # a tombstone
-        return array("Q", list(map(_record_hash, keys, values)))
+        return None
+
+
+def numbers_of(digests: bytes) -> array[int]:
+    """Hashes that are bytes, as numbers."""
     hashes = array("Q", digests)
     if sys.byteorder == "little":
         hashes.byteswap()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.journal.encoding import encode_last
-from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.encoding import encode_last, pack, rows_of
+from asyncrevoke.journal.entries import Attempts, Fact, Packed
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
@@ -35,6 +35,8 @@ _NOTICES = {
 
 # Rows that are encoded together.
 _ENOUGH = 2048
+# Fewer are taken apart together with others, later.
+_MANY = 32
 
 
 class Recorder:
@@ -93,13 +95,20 @@ class Recorder:
         queue = self._queue
         if queue is None:
             return  # before the session, or after it
-        rows = len(entry.records) if isinstance(entry, Attempts) else 1
+        rows = rows_of(entry)
         queue.append((self._seq, entry))
         self._seq += rows
-        self._fresh += rows
+        if not isinstance(entry, Packed):
+            self._fresh += rows
         if self._fresh >= _ENOUGH:
             self._fresh = 0
             encode_last(queue)
+
+    def _put_well(self, records: list[Record], started: int | Sequence[int], at: int) -> None:
+        """These have ended well at first. Of many, what is written is taken out at once."""
+        many = len(records) >= _MANY and self._queue is not None
+        packed = pack(records, started, at) if many else None
+        self._put(packed or Attempts(records.copy(), started, at))
 
     @property
     def behind(self) -> bool:
@@ -164,7 +173,7 @@ class Recorder:
         began = self._began
         if began and began == done and not (self._open or self._next_attempt or self._is_split()):
             # Nothing was waited for: all of it began and ended in this turn.
-            self._put(Attempts(began.copy(), now, now))
+            self._put_well(began, now, now)
             began.clear()
             return
         self._settle(now)
@@ -199,7 +208,7 @@ class Recorder:
                 number = self._next_attempt.pop(record, 1)
                 self._put(Attempts([record], since, now, attempt=number))
         elif ended:
-            self._put(Attempts(ended, started, now))
+            self._put_well(ended, started, now)
 
     def ended(self, records: Sequence[Record]) -> None:
         """Records of a batch are done."""

@@ -41,13 +41,12 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
     }
-    before = {name: spark.conf.get(name) for name in changed}
-    for name, value in changed.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        assert value is not None
-        spark.conf.set(name, value)
+    before = {name: str(spark.conf.get(name)) for name in changed}
+    for settings in (changed, before):
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        if settings is changed:
+            yield spark
 
 
 def as_frame(spark: SparkSession, topic: Topic) -> DataFrame:

@@ -7,11 +7,14 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
-from unit.written_journal import clean_run
+from unit.written_journal import clean_run, record
 
 from asyncrevoke import BatchError, ConfigError, Consumer, JournalError, Record, Retry
 from asyncrevoke.journal import Journal
+from asyncrevoke.journal.encoding import decode, encode, pack
+from asyncrevoke.journal.entries import Attempts
 from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.journal.segments import Session, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
@@ -276,3 +279,19 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("importlib.util.find_spec", nowhere)
     with pytest.raises(ConfigError, match=r"pip install 'asyncrevoke\[journal\]'"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize("started", [7, list(range(100))])
+def test_rows_that_are_taken_apart_at_once_are_the_same(started: int | list[int]) -> None:
+    records = [record(offset, partition=offset % 3) for offset in range(100)]
+    packed = pack(records, started, 200)
+    assert packed is not None
+    (one,) = encode([packed, packed], 5)
+    (other,) = encode([Attempts(records, started, 200), Attempts(records, started, 200)], 5)
+    assert decode(one, None).to_pylist() == decode(other, None).to_pylist()
+
+
+@pytest.mark.parametrize("change", [{"key": None}, {"value": None}, {"topic": "bills"}])
+def test_what_is_not_plain_is_not_taken_apart(change: dict[str, Any]) -> None:
+    odd = msgspec.structs.replace(record(50), **change)
+    assert pack([*(record(offset) for offset in range(50)), odd], 7, 8) is None

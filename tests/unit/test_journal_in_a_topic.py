@@ -11,7 +11,7 @@ from unit.written_journal import START, TOPIC, record
 from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
 from asyncrevoke.journal.encoding import encode, log_schema
-from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.kafka_sink import pieces
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.schema import Kind
@@ -29,7 +29,7 @@ ROOM = 500_000 + 20_000
 
 def test_pieces_of_any_batch_are_small_enough_and_lose_no_row() -> None:
     many = Attempts([record(offset) for offset in range(30_000)], START, START)
-    entries = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
+    entries: list[Entry] = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
     found = list(pieces(log_schema("a", "billing"), encode(entries, 0)))
     assert len(found) > 2
     assert max(map(len, found)) < ROOM
