@@ -139,7 +139,7 @@ class Comparison:
             database.define(name, query)
 
         rows = database.rows(f"SELECT {', '.join(_WINDOW)} FROM windows ORDER BY part")
-        self._windows = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
+        self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
 
     def windows(self) -> list[Range]:
         """What is to be compared at all."""

@@ -24,7 +24,8 @@ def over(spark: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> Da
     words = set(re.findall(r"\w+", query))
     used = {name: frame for name, frame in tables.items() if name in words}
     named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in used)
-    return spark.sql(f"WITH {named} {query}" if used else query, **cast("dict[str, Any]", used))
+    asked: Any = spark
+    return cast("DataFrame", asked.sql(f"WITH {named} {query}" if used else query, **used))
 
 
 def small_frame(
@@ -34,7 +35,8 @@ def small_frame(
     types = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
     schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(named, schema))
+    made: Any = spark
+    return cast("DataFrame", made.createDataFrame(pa.Table.from_pylist(named, schema)))
 
 
 class SparkDatabase:

@@ -164,7 +164,7 @@ def _missing(
         tables,
     ).collect()
     found: dict[str, tuple[tuple[int, int], ...]] = {}
-    for name, first, last in rows:
+    for name, first, last in cast("list[tuple[str, int, int]]", rows):
         found[name] = (*found.get(name, ()), (first, last))
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import repeat
-from operator import xor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -81,7 +80,8 @@ class FrameSource:
             "xxhash64(key, value) AS record_hash",
         )
         found = self._records.groupBy("part").agg(F.min("off"), F.max("off") + 1).collect()
-        self.bounds = {part: Bounds(lo, hi) for part, lo, hi in found}
+        rows = cast("list[tuple[int, int, int]]", found)
+        self.bounds = {part: Bounds(lo, hi) for part, lo, hi in rows}
 
     def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
         """See :class:`Bounded`."""
@@ -89,9 +89,7 @@ class FrameSource:
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """See :class:`Bounded`."""
-        wanted = spark.createDataFrame(
-            [tuple(each) for each in ranges], "p INT, lo BIGINT, hi BIGINT"
-        )
+        wanted = small_frame(spark, {"p": "INT", "lo": "BIGINT", "hi": "BIGINT"}, ranges)
         tables = {"records": self._records, "wanted": wanted}
         return over(
             spark,
@@ -170,7 +168,7 @@ class _Reading(NamedTuple):
         """Read what the identifiers name."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                part = self.parts[number]
+                part = self.parts[int(number)]
                 yield from (self._fingerprints if self.as_fingerprints else self._records)(part)
 
     def _fingerprints(self, part: OffsetRange) -> Generator[RecordBatch]:
@@ -241,7 +239,7 @@ def _hashes(records: Sequence[Any]) -> Sequence[int]:
 def _mix(buckets: dict[int, tuple[int, int, int]], bucket: int, hashes: Sequence[int]) -> None:
     count, mixed, total = buckets.get(bucket, (0, 0, 0))
     total += sum([each & SUMMED for each in hashes])
-    buckets[bucket] = count + len(hashes), reduce(xor, hashes, mixed), total
+    buckets[bucket] = count + len(hashes), reduce(int.__xor__, hashes, mixed), total
 
 
 def _signed(number: int) -> int:

@@ -34,7 +34,8 @@ async def produce(
 ) -> int:
     """In a transaction of this outcome, if one is given. Returns the offset after the last one."""
     more: dict[str, Any] = {} if transaction is None else {"transactional_id": topic + transaction}
-    async with AIOKafkaProducer(bootstrap_servers=servers, **more) as producer:
+    made: Any = AIOKafkaProducer(bootstrap_servers=servers, **more)  # half typed
+    async with made as producer:
         if transaction is not None:
             await producer.begin_transaction()
         sent = [
