@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from simulation.journalled_world import JournalledWorld
 
-from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, draw
+from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Kind, draw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,10 @@ DISTURBANCES = (Disturbance.NONE, Disturbance.LOSS)
 
 @pytest.mark.parametrize("run", range(RUNS))
 def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int) -> None:
-    mode = MODES[run % len(MODES)]
-    world = JournalledWorld(draw(run, mode, DISTURBANCES[run // len(MODES) % 2]), tmp_path)
+    schedule = draw(run, MODES[run % len(MODES)], DISTURBANCES[run // len(MODES) % 2])
+    # A topic that is created again is another one, of which the journal says nothing.
+    incidents = tuple(each for each in schedule.incidents if each.kind is not Kind.RECREATE)
+    world = JournalledWorld(replace(schedule, incidents=incidents), tmp_path)
     world.run()
     audits = world.audited()
     assert sum(each.done for each in audits) > 0
