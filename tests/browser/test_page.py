@@ -6,16 +6,23 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+from aiokafka import AIOKafkaProducer
 from browser.serving import serving
 
-from asyncrevoke import TopicPartition
+from asyncrevoke import Consumer, TopicPartition
 from asyncrevoke.dashboard.app import Dashboard
 from asyncrevoke.dashboard.history import History, Pending, Place, Sample
+from asyncrevoke.integrations.starlette import dashboard_routes
+from asyncrevoke.runtime.observer import Observer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from playwright.async_api import Browser
+
+    from asyncrevoke.broker import RunningBroker
 
 # Notes when an element first appears, by the browser's own clock, which is the machine's.
 APPEARS = """selector => new Promise(found => {
@@ -96,6 +103,51 @@ async def test_a_revocation_is_on_the_page_within_a_third_of_a_second(browser: B
             async with asyncio.timeout(10):
                 delays.append((await appeared) / 1000 - requested)
     assert max(delays) <= 0.3, delays
+
+
+@pytest.mark.broker
+async def test_a_revocation_of_a_real_group_is_on_the_page_within_a_third_of_a_second(
+    browser: Browser, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    address, go_on, requested = kafka_broker.bootstrap_servers, asyncio.Event(), list[float]()
+    running = asyncio.Event()
+
+    class Requests(Observer):
+        def happened(self, event: str, fields: Mapping[str, object]) -> None:
+            if event == "revoke requested":
+                requested.append(time.time())
+
+    def member(client_id: str) -> Consumer:
+        consumer = Consumer(
+            bootstrap_servers=address, group_id=kafka_topic, client_id=client_id, order_by=None
+        )
+
+        @consumer.handler(kafka_topic)
+        async def bill(order: bytes) -> None:
+            running.set()
+            await go_on.wait()
+
+        return consumer
+
+    first = member("till-1")
+    first.observe(Requests())
+    async with (
+        asyncio.timeout(60),
+        serving(dashboard_routes(first)) as url,
+        first,
+        AIOKafkaProducer(bootstrap_servers=address) as producer,
+    ):
+        for number in range(4):  # so that whatever goes has something to finish first
+            await producer.send_and_wait(kafka_topic, b"order", partition=number)
+        await running.wait()
+        page = await browser.new_page()
+        await page.goto(f"{url}/dashboard")
+        await page.wait_for_selector("#lanes path", state="attached")
+        appeared = asyncio.create_task(page.evaluate(APPEARS, "#revocations [data-state]"))
+        async with member("till-2"):
+            appeared_at = (await appeared) / 1000
+            go_on.set()
+    assert appeared_at - requested[0] <= 0.3
 
 
 async def test_a_thousand_partitions_leave_the_page_responsive(
