@@ -115,7 +115,10 @@ class Dashboard:
 
 
 class _Live(Response):
-    """A stream to one viewer. One that does not read is given up: nothing else would end it."""
+    """A stream to one viewer, which ends soon after it has gone.
+
+    One that does not read is given up: nothing else would end it.
+    """
 
     def __init__(self, dashboard: Dashboard) -> None:
         super().__init__(
@@ -125,6 +128,14 @@ class _Live(Response):
         self._dashboard = dashboard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await self._send(send, gone)
+        finally:
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+
+    async def _send(self, send: Send, gone: asyncio.Task[None]) -> None:
         await send(
             {
                 "type": "http.response.start",
@@ -139,7 +150,15 @@ class _Live(Response):
                 aclosing(self._dashboard.stream()) as pictures,
             ):
                 async for picture in pictures:
+                    if gone.done():
+                        return
                     await send({**body, "body": picture})
                 await send({**body, "body": b"", "more_body": False})
         except TimeoutError:
             return
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the viewer has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -206,6 +206,17 @@ async def test_a_stream_has_a_picture_at_once_and_one_after_each_change() -> Non
     assert history.listeners == 0
 
 
+def scope_of(path: str) -> MutableMapping[str, object]:
+    return {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [],
+    }
+
+
 async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -227,15 +238,7 @@ async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_give
         await asyncio.Event().wait()
         raise AssertionError
 
-    scope: MutableMapping[str, object] = {
-        "type": "http",
-        "method": "GET",
-        "path": "/dashboard/live",
-        "raw_path": b"/dashboard/live",
-        "query_string": b"",
-        "headers": [],
-    }
-    viewer = asyncio.create_task(app(scope, receive, send))
+    viewer = asyncio.create_task(app(scope_of("/dashboard/live"), receive, send))
     await stuck.wait()
     for number in range(2000):
         history.hold(TopicPartition("orders", number), "till")
@@ -246,6 +249,27 @@ async def test_a_viewer_that_never_reads_keeps_nothing_draws_nothing_and_is_give
     async with asyncio.timeout(5):
         await viewer
     assert history.listeners == 0, "its place is free for others"
+
+
+async def test_a_viewer_that_has_gone_ends_its_stream() -> None:
+    history = History("billing")
+    app = Starlette(routes=Dashboard(history).routes())
+    reads, left = asyncio.Event(), asyncio.Event()
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        reads.set()
+
+    async def receive() -> MutableMapping[str, object]:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    scope = scope_of("/dashboard/live")
+    viewer = asyncio.create_task(app(scope, receive, send))
+    await reads.wait()
+    left.set()
+    async with asyncio.timeout(3):  # before the stream would end by itself
+        await viewer
+    assert history.listeners == 0
 
 
 async def test_more_viewers_than_can_be_served_are_told_so() -> None:
