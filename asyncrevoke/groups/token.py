@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from aiokafka.abc import AbstractTokenProvider
 
 
-class GivenToken(AbstractTokenProvider):  # type: ignore[misc]  # half typed
-    """The same token for each connection; ``repr`` does not show it."""
-
+class _GivenToken:
     def __init__(self, token: str) -> None:
         self._token = token
 
@@ -21,3 +21,11 @@ class GivenToken(AbstractTokenProvider):  # type: ignore[misc]  # half typed
 
     def __repr__(self) -> str:
         return "GivenToken()"
+
+
+AbstractTokenProvider.register(_GivenToken)  # aiokafka asks for an instance
+
+
+def given_token(token: str) -> AbstractTokenProvider:
+    """This token for each connection, which the ``repr`` does not show."""
+    return cast("AbstractTokenProvider", _GivenToken(token))

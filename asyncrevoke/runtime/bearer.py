@@ -7,9 +7,12 @@ next over the connection is then answered with nothing.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
-from aiokafka.conn import AIOKafkaConnection
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokafka.conn import AIOKafkaConnection
 
 _DUMMY = b"\x01"
 
@@ -30,9 +33,8 @@ class _Challenged:
         return await self._inner.step(challenge)
 
 
-class BearerConnection(AIOKafkaConnection):  # type: ignore[misc]  # half typed
-    """aiokafka's connection, by which a refused token is an authentication error."""
-
-    def authenticator_oauth(self) -> _Challenged:
-        """aiokafka's, and what it leaves out."""
-        return _Challenged(super().authenticator_oauth())
+def answer_challenges(connection: AIOKafkaConnection) -> None:
+    """Let a refused token be an authentication error of this connection."""
+    authenticator = cast("Callable[[], _Authenticator]", connection.authenticator_oauth)
+    # A method for type checkers.
+    setattr(connection, "authenticator_oauth", lambda: _Challenged(authenticator()))  # noqa: B010

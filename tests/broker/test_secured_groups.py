@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.abc import AbstractTokenProvider
 from broker.blocked_member import BlockedMember, sleep, threads
 from broker.numbered_records import Member, Numbers, until
 
 from asyncrevoke import AuthenticationError, Consumer
 from asyncrevoke.broker import KafkaBroker, Security
+from asyncrevoke.groups.token import given_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,17 +89,14 @@ async def test_the_groups_command_takes_a_bearer_token_and_never_shows_it(
 async def test_a_bearer_token_that_is_refused_is_an_authentication_error(
     bearer_broker: KafkaBroker,
 ) -> None:
-    class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # half typed
-        async def token(self) -> str:
-            return f"{SECRET}.{SECRET}."
-
+    tokens = given_token(f"{SECRET}.{SECRET}.")
     consumer = Consumer(
         "orders",
         group_id="bearers",
         bootstrap_servers=bearer_broker.bootstrap_servers,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=Tokens(),
+        sasl_oauth_token_provider=tokens,
     )
     with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as refused:
         async with asyncio.timeout(20), consumer:

@@ -94,9 +94,9 @@ def groups(
 
 
 def _given(token: str) -> AbstractTokenProvider:
-    from asyncrevoke.groups.token import GivenToken  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.groups.token import given_token  # noqa: PLC0415 - loads aiokafka
 
-    return GivenToken(token)
+    return given_token(token)
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
