@@ -273,3 +273,23 @@ def test_what_still_drains_keeps_its_deadline_over_a_rebalance() -> None:
     group.pulse = ErrorCode.none
     wait_until(group, lambda: group.step().lost, 10.0)
     assert 8.5 <= group.now - begun < 10.0
+
+
+def test_in_a_converted_group_each_heartbeat_leads_to_a_join_that_lists_what_drains() -> None:
+    """A coordinator that assigns asks for it as long as something has to be given up, in the same
+    generation; whoever does not join in time is put out."""
+    group, record = working(0, 1)
+    generation = group.core.group_metadata().generation
+    group.rebalance()
+    for _ in range(3):
+        assert owned(group.joining()) == orders(0, 1)
+        group.generation = generation - 1  # the next answer has the same one again
+        group.rejoin(0)
+        assert group.core.group_metadata().generation == generation
+        assert group.step().to_be_revoked == orders(1)
+        assert group.assigned == orders(0, 1)
+        group.rebalance()
+    group.generation = generation - 1
+    group.rejoin(0)
+    release(group, record)
+    assert owned(group.joining()) == orders(0)

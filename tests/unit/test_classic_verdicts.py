@@ -372,3 +372,20 @@ def test_heartbeats_follow_the_coordinator(eager: bool, error: ErrorCode) -> Non
     send = group.beat()
     assert send.node.node_id == 2
     assert group.phase() is Phase.STABLE
+
+
+def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
+    group = ScriptedGroup(session_timeout=6.0)
+    group.become_member(0)
+    for _ in range(5):
+        group.fail(group.beat(), FailureKind.TIMEOUT)
+        group.advance(2.5)
+    assert group.named(
+        "membership is suspect: no heartbeat was confirmed for longer than the session"
+    )
+    assert group.phase() is Phase.STABLE
+    assert group.assigned == orders(0)
+    assert group.receive(0), "what is delivered goes on"
+    group.answer_beat()
+    assert group.named("membership is confirmed again")
+    assert group.step().lost == frozenset()

@@ -376,3 +376,19 @@ def test_auto_leaves_a_classic_group_as_it_is_if_the_broker_does_not_convert_it(
     group.start()
     group.answer(error=ErrorCode.group_id_not_found)
     assert group.count(JoinGroupRequest) == 1
+
+
+def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
+    group = Group()
+    group.join(0)
+    for _ in range(20):
+        group.fail(group.next_beat(), FailureKind.TIMEOUT)
+        group.advance(3.0)
+    assert group.named(
+        "membership is suspect: no heartbeat was confirmed for longer than the session"
+    )
+    assert group.assigned == orders(0)
+    assert group.receive(0), "what is delivered goes on"
+    group.answer(tp(0))
+    assert group.named("membership is confirmed again")
+    assert group.step().lost == frozenset()
