@@ -6,20 +6,26 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from unit.injected_anomalies import CASES, Injected, written
 from unit.written_journal import TOPIC, Topic, clean_run, lost_rows
 
 from asyncrevoke import ConfigError
 from asyncrevoke.audit import comparison
+from asyncrevoke.audit.comparison import Range
+from asyncrevoke.audit.dialect import SparkDialect
 from asyncrevoke.audit.engine import audit as audit_locally
+from asyncrevoke.audit.views import fingerprints
 from asyncrevoke.journal.arrow import pa
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import seal_session, sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
+from asyncrevoke.spark.audit_database import over
 from asyncrevoke.spark.audit_journal import journal_frame, overview
 from asyncrevoke.spark.audit_run import audit
+from asyncrevoke.spark.audit_sources import TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.catalogue import Anomaly
     from asyncrevoke.audit.comparison import Audited
+    from asyncrevoke.broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -152,3 +159,33 @@ def test_a_source_without_what_is_compared_is_named(both: Both, quick: SparkSess
         audit(quick, journal=both.folder, source=both.source.drop("key"), topic=TOPIC)
     with pytest.raises(ConfigError, match="which topic"):
         audit(quick, journal=both.folder, source=both.source)
+
+
+@pytest.mark.broker
+def test_tasks_read_of_a_topic_what_spark_would_hash(
+    kafka_broker: RunningBroker, quick: SparkSession, kafka_topic: str
+) -> None:
+    keys, values = [b"a", None, b"b", None, b""], [b"1", b"2", None, None, b""]
+
+    async def fill() -> None:
+        servers = kafka_broker.bootstrap_servers
+        made: Any = AIOKafkaProducer(bootstrap_servers=servers)  # half typed
+        async with made as producer:
+            for key, value in zip(keys, values, strict=True):
+                await producer.send_and_wait(kafka_topic, value, key=key, partition=0)
+
+    asyncio.run(fill())
+    options = {"bootstrap_servers": kafka_broker.bootstrap_servers, "topic": kafka_topic}
+    source = TopicSource(options, compacted=None)
+    assert not source.compacted
+    assert source.bounds == {0: (0, 5)}
+    whole = [Range(0, 0, 5)]
+    read = source.records(quick, whole)
+    rows = sorted((row["off"], row["record_hash"]) for row in read.collect())
+    hashed = quick.createDataFrame(
+        pa.table({"off": range(5), "key": pa.array(keys), "value": pa.array(values)})
+    ).selectExpr("off", "xxhash64(key, value) AS record_hash")
+    assert rows == sorted((row["off"], row["record_hash"]) for row in hashed.collect())
+    query = fingerprints(SparkDialect(), "records")
+    by_spark = over(quick, query, {"records": read}).collect()
+    assert source.fingerprints(quick, whole, query).collect() == by_spark
