@@ -342,7 +342,8 @@ class GroupOracles:
 
     def _lost(self, view: View, partition: TopicPartition, holding: Holding | None) -> None:
         books, client = self._books, view.member.client
-        if holding is None and partition not in view.granted:
+        gone_now = view.gone_at.get(partition.topic) == books.clock.now
+        if holding is None and partition not in view.granted and not gone_now:
             raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")
         view.unreported[partition] += 1
         cause = self._verdicts[client][1] if client in self._verdicts else None
@@ -355,7 +356,6 @@ class GroupOracles:
             and (books.clock.now >= view.closing_since + config.close_timeout - 0.001)
         ):
             cause = "closing took longer than close_timeout"
-        gone_now = view.gone_at.get(partition.topic) == books.clock.now
         former = gone_now if holding is None else holding.former
         if cause is None and former:
             # Nobody else can have anything of it.
