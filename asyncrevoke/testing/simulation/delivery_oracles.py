@@ -157,6 +157,10 @@ class DeliveryOracles:
     ) -> None:
         if holding.ledger_id not in (None, records[0].ledger_id):
             return  # reset by the policy
+        begins = self._of(partition).skipped
+        if holding.ledger_id is None and (holding.next or 0) < begins <= records[0].offset:
+            # Reset by the policy before anything came of it: the map was for another position.
+            holding.covered = frozenset()
         for record in records:
             if record.offset in holding.covered:
                 raise Violation(

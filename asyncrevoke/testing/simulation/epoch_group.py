@@ -463,7 +463,8 @@ class EpochGroup:
         self.generation = self._target_epoch = generation
         self._target = {id_: member.assigned for id_, member in self.members.items()}
         self._assigned_at = float("-inf")
-        self._assigned_by = {}
+        topics = {topic for member in self.members.values() for topic in self._subscribed(member)}
+        self._assigned_by = {topic: self._look_up(topic) for topic in sorted(topics)}
         self._owners = {tp: m.client for m in self.members.values() for tp in sorted(m.assigned)}
         self._since = dict.fromkeys(self._owners, generation)
         for member in self.members.values():

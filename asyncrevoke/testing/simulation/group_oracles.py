@@ -206,12 +206,7 @@ class GroupOracles:
                 view.confirmed_at = sent_at
                 self._synced(view, frozenset(decode_assignment(message.assignment)[0]))
             case MetadataResponse():
-                for topic in message.topics:
-                    former = view.topic_ids.get(topic.name, topic.topic_id)
-                    if former != topic.topic_id:
-                        view.gone_at[topic.name] = self._books.clock.now
-                    if any(topic.topic_id):
-                        view.topic_ids[topic.name] = topic.topic_id
+                self._metadata_told(view, message)
             case OffsetFetchResponse(error=ErrorCode.none):
                 for fetched in message.offsets:
                     self._offset_fetched(view, fetched)
@@ -255,6 +250,21 @@ class GroupOracles:
             for holding in view.held.values():
                 if holding.revoking_since is None:
                     holding.revoking_since = self._books.clock.now
+
+    def _metadata_told(self, view: View, message: MetadataResponse) -> None:
+        changed = False
+        for topic in message.topics:
+            former = view.topic_ids.get(topic.name, topic.topic_id)
+            if former != topic.topic_id:
+                changed = True
+                view.gone_at[topic.name] = self._books.clock.now
+            if any(topic.topic_id):
+                view.topic_ids[topic.name] = topic.topic_id
+            count = len(topic.partitions)
+            changed |= view.partition_counts.get(topic.name, count) != count
+            view.partition_counts[topic.name] = count
+        if changed:
+            view.changed_at = self._books.clock.now
 
     def stood_in(self, view: View, event: StoodIn) -> None:
         """A frozen member runs again, and is about to learn what its thread was answered."""
@@ -370,7 +380,11 @@ class GroupOracles:
         books.excuse(client, cause)
 
     def _overdue(self, view: View, partition: TopicPartition, holding: Holding) -> bool:
-        if holding.revoking_since is None:
+        begun = holding.revoking_since
+        if view.eager and view.changed_at >= holding.since:
+            # It may have joined again for that, before which it gives everything up.
+            begun = view.changed_at if begun is None else min(begun, view.changed_at)
+        if begun is None:
             return False
         config = view.member.config
         slack = 1.1
@@ -378,7 +392,7 @@ class GroupOracles:
             slack = config.rebalance_timeout / 2 + 1
         elif not view.works_on(partition):
             return False
-        own = holding.revoking_since + (config.revoke_timeout or config.rebalance_timeout)
+        own = begun + (config.revoke_timeout or config.rebalance_timeout)
         since = view.confirmed_at if holding.wanted_since is None else holding.wanted_since
         group = since + config.rebalance_timeout
         now = self._books.clock.now + self._books.client_jumped.get(view.member.client, 0.0)

@@ -96,6 +96,9 @@ class View:
     topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
     # When it was told that a topic is gone, or another one has its name.
     gone_at: dict[str, float] = field(default_factory=dict[str, float])
+    partition_counts: dict[str, int] = field(default_factory=dict[str, int])
+    # When it was told last of other topics or partitions than before.
+    changed_at: float = -1.0
     # What may be sent for it while it is frozen.
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
     # It was frozen as a settled member, whose heartbeat thread has to keep the membership.
