@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import TopicIdPartitions
 
 _LEAVE_TIMER = "leave"
+_MISSING_TIMER = "unknown topics"
+# Between requests for metadata.
+_FIRST_MISSING_PAUSE = 0.1
+_LONGEST_MISSING_PAUSE = 5.0
 _LEAVE_TIMEOUT = 5.0
 _OFTEN_AFTER_JOIN = 10.0
 _OFTEN_AFTER_EPOCH = 5.0
@@ -111,6 +115,7 @@ class ConsumerGroupMembership:
         # What the newest assignment gives us: a partition of it that is released comes back.
         self._granted: frozenset[TopicPartition] = frozenset()
         self._missing = False
+        self._missing_pause = _FIRST_MISSING_PAUSE
         self._fenced_at = float("-inf")
         # The coordinator may have us as a member.
         self._known = False
@@ -190,8 +195,18 @@ class ConsumerGroupMembership:
             self._reconcile(now)
 
     def metadata_refreshed(self, now: float) -> None:
-        """See :meth:`metadata_changed`."""
+        """Topics that are assigned to us may be known now; else they are asked for less and less
+        often, and with each heartbeat."""
         self.metadata_changed(now)
+        asked = self._outbox.has_timer(_MISSING_TIMER)
+        if self._phase in _MEMBER and self._missing and not asked:
+            at = now + self._missing_pause
+            self._missing_pause = min(self._missing_pause * 2, _LONGEST_MISSING_PAUSE)
+            self._outbox.set_timer(_MISSING_TIMER, at, self._ask_for_missing)
+
+    def _ask_for_missing(self, now: float) -> None:
+        if self._missing:
+            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
@@ -368,8 +383,8 @@ class ConsumerGroupMembership:
         if reply.assignment is not None or self._phase is EpochPhase.JOINING:
             if self._target.replace(reply.assignment or ()) or self._phase is EpochPhase.JOINING:
                 self._reconcile(now, since, news=True)
-        elif self._missing:
-            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
+        else:
+            self._ask_for_missing(now)
         if moved:
             self.on_ready(now)
 
@@ -377,8 +392,9 @@ class ConsumerGroupMembership:
         """Take up what the newest assignment adds and begin to give up what it takes. ``since``:
         the coordinator cannot have wanted it back before."""
         kept, usable, self._missing = self._target.resolve()
-        if self._missing:
-            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
+        if news:
+            self._missing_pause = _FIRST_MISSING_PAUSE
+            self._ask_for_missing(now)
         if self._leaving or not self._wanted:
             return
         live = self._assignment.live()

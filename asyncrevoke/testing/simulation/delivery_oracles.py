@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.core.completion_map import decode
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 
 CONVERTED = "the group was converted while partitions were on their way"
+
+
+_NOTHING: Final[tuple[int, frozenset[int]]] = (2**63, frozenset[int]())
 
 
 class _Progress:
@@ -53,8 +56,8 @@ class DeliveryOracles:
         # A commit that arrived late, after a newer one, and was seen by no one of its sender's.
         self._rewound: dict[TopicPartition, int] = {}
         self._repeats: dict[TopicPartition, str] = {}
-        # What each client was last told to be done beyond the committed offset.
-        self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
+        # What each client was last told to be committed, and to be done beyond it.
+        self._told: dict[tuple[int, TopicPartition], tuple[int, frozenset[int]]] = {}
         # Of which topic's partition the records of a client's ledger are.
         self._ledgers: dict[tuple[int, int], _Progress] = {}
         # Commits of former owners may have rewound these behind the backs of the present ones.
@@ -158,7 +161,7 @@ class DeliveryOracles:
         if holding.ledger_id not in (None, records[0].ledger_id):
             return  # reset by the policy
         begins = self._of(partition).skipped
-        if holding.ledger_id is None and (holding.next or 0) < begins <= records[0].offset:
+        if holding.ledger_id is None and holding.committed < begins <= records[0].offset:
             # Reset by the policy before anything came of it: the map was for another position.
             holding.covered = frozenset()
         for record in records:
@@ -314,8 +317,9 @@ class DeliveryOracles:
         """The coordinator has read committed offsets to a client."""
         for partition in partitions:
             stored = self._books.brokers.group.offsets.get(partition)
-            told = frozenset[int]() if stored is None else self._covered(partition, stored)
-            self._told[client, partition] = told
+            self._told[client, partition] = (
+                _NOTHING if stored is None else (stored.offset, self._covered(partition, stored))
+            )
             sender = self._rewound.get(partition)
             if sender == client and partition in self._books.views[client].held:
                 # It can see what happened before it lets go, and has to repair it.
@@ -327,7 +331,8 @@ class DeliveryOracles:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
-            holding.covered = self._told.get((view.member.client, partition), frozenset())
+            told = self._told.get((view.member.client, partition), _NOTHING)
+            holding.committed, holding.covered = told
             self._books.counts["skipped"] += len(holding.covered)
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
