@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from asyncrevoke.cli.connection_options import (
+    CaFile,
+    Mechanism,
+    Password,
+    Security,
+    Username,
+    client_options,
+)
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -47,20 +54,11 @@ def audit(
     patience: Annotated[
         float, typer.Option(help="Seconds without progress after which reading is given up.")
     ] = 30.0,
-    security_protocol: Annotated[
-        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-    ] = "PLAINTEXT",
-    ca_file: Annotated[
-        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
-    ] = None,
-    sasl_mechanism: Annotated[
-        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
-    ] = "PLAIN",
-    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
-    sasl_password: Annotated[
-        str | None,
-        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
-    ] = None,
+    security_protocol: Security = "PLAINTEXT",
+    ca_file: CaFile = None,
+    sasl_mechanism: Mechanism = "PLAIN",
+    sasl_username: Username = None,
+    sasl_password: Password = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for report.html and report.json.")
     ] = None,
@@ -78,16 +76,9 @@ def audit(
         raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
     from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - needs the extra
 
-    options: dict[str, Any] = {"security_protocol": security_protocol}
-    if security_protocol.endswith("SSL"):
-        cafile = None if ca_file is None else str(ca_file)
-        options["ssl_context"] = ssl.create_default_context(cafile=cafile)
-    if security_protocol.startswith("SASL"):
-        options |= {
-            "sasl_mechanism": sasl_mechanism,
-            "sasl_plain_username": sasl_username,
-            "sasl_plain_password": sasl_password,
-        }
+    options = client_options(
+        security_protocol, ca_file, sasl_mechanism, sasl_username, sasl_password
+    )
     settings = Settings(skew_ms / 1000, stall_seconds, exact)
     try:
         audited = asyncio.run(

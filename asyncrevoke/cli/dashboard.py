@@ -7,12 +7,12 @@ import logging
 import signal
 import ssl
 import webbrowser
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 
+from asyncrevoke.cli.connection_options import CaFile, Mechanism, Password, Security, Username
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
 
@@ -30,20 +30,11 @@ def dashboard(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any that is free.")] = DEFAULT_PORT,
     open_page: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
-    security_protocol: Annotated[
-        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-    ] = "PLAINTEXT",
-    ca_file: Annotated[
-        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
-    ] = None,
-    sasl_mechanism: Annotated[
-        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
-    ] = "PLAIN",
-    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
-    sasl_password: Annotated[
-        str | None,
-        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
-    ] = None,
+    security_protocol: Security = "PLAINTEXT",
+    ca_file: CaFile = None,
+    sasl_mechanism: Mechanism = "PLAIN",
+    sasl_username: Username = None,
+    sasl_password: Password = None,
 ) -> None:
     """Show a consumer group on a live page: who has which partition, and lag, until Ctrl-C.
 

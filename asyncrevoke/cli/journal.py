@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from asyncrevoke.cli.connection_options import CaFile, Mechanism, Password, Security, Username
+from asyncrevoke.cli.connection_options import (
+    CaFile,
+    Mechanism,
+    Password,
+    Security,
+    Username,
+    client_options,
+)
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 FAILED = 1
@@ -144,21 +150,13 @@ def collect(
     """
     sink = _load("asyncrevoke.journal.kafka_sink")
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    options: dict[str, object] = {
-        "bootstrap_servers": bootstrap_servers,
-        "security_protocol": security_protocol,
-    }
-    if security_protocol.endswith("SSL"):
-        cafile = None if ca_file is None else str(ca_file)
-        options["ssl_context"] = ssl.create_default_context(cafile=cafile)
-    if security_protocol.startswith("SASL"):
-        options |= {
-            "sasl_mechanism": sasl_mechanism,
-            "sasl_plain_username": sasl_username,
-            "sasl_plain_password": sasl_password,
-        }
+    options = client_options(
+        security_protocol, ca_file, sasl_mechanism, sasl_username, sasl_password
+    )
     try:
-        found = asyncio.run(sink.collect(topic, path, **options))
+        found = asyncio.run(
+            sink.collect(topic, path, bootstrap_servers=bootstrap_servers, **options)
+        )
     except ConfigError as error:
         raise _end(str(error), USAGE) from error
     except AsyncRevokeError as error:

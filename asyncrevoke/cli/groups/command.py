@@ -6,13 +6,13 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
 import typer
 from rich.console import Console
 
+from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
@@ -34,20 +34,13 @@ def groups(
     bootstrap_servers: Annotated[
         str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
     ] = "localhost:9092",
-    security_protocol: Annotated[
-        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-    ] = "PLAINTEXT",
-    ca_file: Annotated[
-        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
-    ] = None,
+    security_protocol: Security = "PLAINTEXT",
+    ca_file: CaFile = None,
     sasl_mechanism: Annotated[
         str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER.")
     ] = "PLAIN",
-    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None,
-    sasl_password: Annotated[
-        str | None,
-        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
-    ] = None,
+    sasl_username: Username = None,
+    sasl_password: Password = None,
     sasl_token: Annotated[
         str | None,
         typer.Option(
