@@ -7,7 +7,6 @@ of the caller, so that cancelling a waiting poll loses nothing.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignment import Assignment
@@ -29,6 +28,8 @@ from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.core.standing import Standing, standings
+from asyncrevoke.core.subscribing import Subscribing
+from asyncrevoke.core.topic_ids import TopicIds
 from asyncrevoke.core.tracking import Tracking
 from asyncrevoke.errors import (
     ConsumerClosedError,
@@ -36,7 +37,6 @@ from asyncrevoke.errors import (
 )
 from asyncrevoke.model import (
     BlockingRecord,
-    BrokerPattern,
     GroupMetadata,
     Health,
     OffsetAndMetadata,
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.subscribing import Membership
+    from asyncrevoke.model import BrokerPattern
     from asyncrevoke.protocol.records import RecordDecoder
 
 
@@ -130,20 +132,18 @@ class ConsumerCore:
                 self._revocation,
                 member_id,
             )
-        # The one that subscribing leads to; manual assignment may stand in its place.
-        self._by_group = self._modern or self._classic or self._manual
-        self._membership: ConsumerGroupMembership | ClassicMembership | ManualMembership = (
-            self._by_group
+        self._subscribing = Subscribing(
+            outbox,
+            config,
+            self._cluster,
+            self._assignment,
+            self._manual,
+            self._classic,
+            self._modern,
         )
+        self._topic_ids = TopicIds(self._cluster)
         self._connect()
-        self._pattern: re.Pattern[str] | None = None
-        self._broker_pattern: str | None = None
-        self._topics: frozenset[str] = frozenset()
-        self._group_topics: frozenset[str] = frozenset()
-        self._topic_ids: dict[str, bytes | None] = {}
-        self._next: Callable[[float], None] | None = None
         self._tickets = 0
-        self._started = False
         self._stopped_at: float | None = None
 
     def _connect(self) -> None:
@@ -153,6 +153,8 @@ class ConsumerCore:
         self._revocation.flush = self._commits.flush
         self._revocation.on_released = self._released
         self._commits.membership = self._membership
+        self._subscribing.on_membership = self._stands
+        self._subscribing.is_leaving = lambda: self._leaving.under_way
         self._commits.on_acknowledged = self._acknowledged
         self._commits.on_refused = self._revocation.refuse
         self._commits.topic_ids = self._cluster.topic_ids
@@ -180,11 +182,18 @@ class ConsumerCore:
                 membership.on_fatal = self._failed
         if self._classic is not None:
             self._classic.on_ready = self._commits.kick
-            self._classic.on_group_topics = self._group_topics_known
+            self._classic.on_group_topics = self._subscribing.group_topics_known
         if self._modern is not None:
             self._modern.on_ready = self._epoch_moved
             if self._classic is not None:
-                self._modern.on_unsupported = self._fall_back
+                self._modern.on_unsupported = self._subscribing.fall_back
+
+    @property
+    def _membership(self) -> Membership:
+        return self._subscribing.membership
+
+    def _stands(self, membership: Membership) -> None:
+        self._commits.membership = membership
 
     def _topic_doubted(self, now: float) -> None:
         self._cluster.refresh(now, "the coordinator does not know a topic")
@@ -199,30 +208,12 @@ class ConsumerCore:
         self._commits.kick(now)
         self._positions.membership_known(now)
 
-    def _fall_back(self, now: float, why: str) -> None:
-        """The brokers do not speak KIP-848 for this group."""
-        self._outbox.emit(
-            "info", "using the classic group protocol", group=self._config.group_id, reason=why
-        )
-        self._by_group = self._classic or self._manual
-        self._membership = self._commits.membership = self._by_group
-        self._subscribe_membership(now)
-
-    def _subscribe_membership(self, now: float) -> None:
-        membership = self._membership
-        if self._broker_pattern is not None and isinstance(membership, ConsumerGroupMembership):
-            membership.subscribe(now, frozenset(), self._broker_pattern)
-        else:
-            membership.subscribe(now, self._effective_topics())
-
     # --- the world -------------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
         """Send the first requests."""
-        self._started = True
         self._cluster.start(now)
-        self._want_topics(now)
-        self._subscribe_membership(now)
+        self._subscribing.start(now)
         self._after(now)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
@@ -361,36 +352,12 @@ class ConsumerCore:
         pattern: str | BrokerPattern | None = None,
     ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
-        self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
-        self._pattern = re.compile(pattern) if isinstance(pattern, str) else None
-        self._topics = frozenset(topics)
-        if self._started:
-            self._begin(now, self._subscribe)
-        else:
-            self._membership = self._commits.membership = self._by_group
-
-    def _subscribe(self, now: float) -> None:
-        self._membership = self._commits.membership = self._by_group
-        self._subscribe_membership(now)
+        self._subscribing.subscribe(now, topics, pattern)
+        self._after(now)
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        self._topics = frozenset(tp.topic for tp in wanted)
-        self._pattern = self._broker_pattern = None
-        self._begin(now, lambda later: self._assign(later, wanted))
-
-    def _assign(self, now: float, wanted: list[TopicPartition]) -> None:
-        self._membership = self._commits.membership = self._manual
-        self._manual.assign(now, wanted)
-
-    def _begin(self, now: float, choose: Callable[[float], None]) -> None:
-        """Read something else: now, or when unsubscribing has come to its end."""
-        self._want_topics(now)
-        if self._leaving.under_way:
-            self._next = choose
-        else:
-            choose(now)
+        self._subscribing.assign(now, partitions)
         self._after(now)
 
     def delay(self, delays: Mapping[str, Delay]) -> None:
@@ -406,55 +373,26 @@ class ConsumerCore:
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Answers a ticket."""
         ticket = self._ticket()
-        self._next = None
+        self._subscribing.forget_next()
         self._leaving.unsubscribe(now, ticket)
         return ticket
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; for a pattern those that match now, and for one that
-        the broker resolves those of which we have partitions."""
-        if self._broker_pattern is not None:
-            return frozenset(tp.topic for tp in self._assignment.partitions())
-        return self._effective_topics()
+        """See :meth:`Subscribing.subscription`."""
+        return self._subscribing.subscription()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours, those being given up included."""
         return self._assignment.partitions()
 
-    def _effective_topics(self) -> frozenset[str]:
-        if self._pattern is None:
-            return self._topics
-        match = self._pattern.fullmatch
-        return frozenset(topic for topic in self._cluster.topics() if match(topic))
-
-    def _want_topics(self, now: float) -> None:
-        by_pattern = self._pattern is not None or self._broker_pattern is not None
-        self._cluster.want(now, None if by_pattern else self._topics | self._group_topics)
-
-    def _group_topics_known(self, now: float, topics: frozenset[str]) -> None:
-        self._group_topics = topics
-        self._want_topics(now)
-
     def _cluster_changed(self, now: float) -> None:
-        gone = [i for i in self._assignment.live() if not self._exists(i.partition)]
-        # Those that have gone are forgotten: a new one must not be taken for the old one.
-        self._topic_ids = {topic: self._cluster.topic_id(topic) for topic in self._cluster.topics()}
+        gone = [i for i in self._assignment.live() if not self._topic_ids.exists(i.partition)]
+        self._topic_ids.learn()
         if gone:
             self._revocation.lose(now, gone, "the partition does not exist any more")
             self._membership.rejoin(now, "partitions have gone")
-        if self._pattern is not None:
-            self._subscribe_membership(now)
+        self._subscribing.cluster_changed(now)
         self._membership.metadata_changed(now)
-
-    def _exists(self, partition: TopicPartition) -> bool:
-        """Whether it is still the partition that it was; one of a topic that was deleted and
-        created again (KIP-516) is another."""
-        numbers = self._cluster.partitions(partition.topic)
-        if numbers is None:
-            return partition.topic not in self._topic_ids
-        topic_id = self._cluster.topic_id(partition.topic)
-        known_id = self._topic_ids.get(partition.topic, topic_id)
-        return partition.partition in numbers and known_id in (topic_id, None)
 
     def _leaders_known(self, now: float) -> None:
         self._seeking.leaders_known(now)
@@ -573,7 +511,7 @@ class ConsumerCore:
         stop the waiting.
         """
         ticket = self._ticket()
-        joined = self._started and self._poller.fatal is None
+        joined = self._subscribing.started and self._poller.fatal is None
         self._poller.end()
         if joined and not self._leaving.closing:
             self._leaving.sessions_end = self._fetching.end(self._leaving.sessions_ended)
@@ -586,16 +524,9 @@ class ConsumerCore:
         self._after(now)
 
     def _left(self, now: float) -> None:
-        begin, self._next = self._next, None
-        if begin is None:
-            self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
-        self._group_topics = frozenset()
-        if not self._leaving.closing:
-            self._membership.subscribe(now, frozenset())
+        self._subscribing.left(now, closing=self._leaving.closing)
         self._leaving.left()
-        if begin is not None and not self._leaving.closing:
-            self._want_topics(now)
-            begin(now)
+        self._subscribing.go_on(now)
 
     def _give_up_closing(self, now: float) -> None:
         self._membership.abandon()

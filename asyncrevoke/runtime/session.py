@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, TypeVar
 from weakref import WeakSet
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
@@ -16,9 +16,10 @@ from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.running_calls import Calling, RunningCalls
+from asyncrevoke.runtime.workers import Naming, Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
@@ -33,76 +34,16 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
+    from asyncrevoke.runtime.letters import LetterWriter
     from asyncrevoke.runtime.listener import ListenerCalls
     from asyncrevoke.runtime.observers import Observers
     from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.workers import Workers
 
 T = TypeVar("T")
 
 # A loop body that never waits would keep heartbeats from being sent: a step gives way so often.
 _TURN = 0.005
-
-
-class Workers(Protocol):
-    """Who runs tasks on records, and is told early that their partitions are gone."""
-
-    def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing of these is to run any more."""
-        ...
-
-
-@runtime_checkable
-class Observer(Workers, Protocol):
-    """Who also sees what each step returns, before the user does."""
-
-    def observe(self, batch: PollResult) -> None:
-        """A step is about to return this."""
-        ...
-
-
-@runtime_checkable
-class Naming(Protocol):
-    """Who knows what has a record."""
-
-    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
-        """The handler or function that has it, None if it is not known."""
-        ...
-
-
-class Letter(Protocol):
-    """What is written to a dead letter topic."""
-
-    @property
-    def key(self) -> bytes | None:
-        """The record's own key."""
-        ...
-
-    @property
-    def value(self) -> bytes | None:
-        """The record's own value."""
-        ...
-
-    @property
-    def timestamp(self) -> int:
-        """The record's own timestamp."""
-        ...
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """The record's own headers, and those that say why it is here."""
-        ...
-
-
-class LetterWriter(Protocol):
-    """Who writes dead letters in a world without brokers."""
-
-    async def send(self, topic: str, letter: Letter) -> None:
-        """Write one to a topic."""
-        ...
-
-    async def aclose(self) -> None:
-        """Nothing more is to be written."""
-        ...
 
 
 class Session:

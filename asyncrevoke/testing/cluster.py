@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.effects import Channel, Node, Send
     from asyncrevoke.protocol.messages import FetchedPartition, OffsetQuery, Response
     from asyncrevoke.protocol.records import RecordBatch
-    from asyncrevoke.runtime.session import Letter
+    from asyncrevoke.runtime.letters import Letter
     from asyncrevoke.testing.simulation.clock import Clock
 
 Headers = tuple[tuple[str, bytes | None], ...]
