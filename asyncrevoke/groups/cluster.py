@@ -10,6 +10,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.client import AIOKafkaClient
 from kio.schema.errors import ErrorCode
 
+from asyncrevoke.config.security import security_options
 from asyncrevoke.groups.errors import GroupsError, UnsettledError
 
 if TYPE_CHECKING:
@@ -53,14 +54,7 @@ class Cluster:
             bootstrap_servers=",".join(config.bootstrap_servers),
             client_id=config.client_id,
             request_timeout_ms=int(config.request_timeout * 1000),
-            security_protocol=config.security_protocol,
-            ssl_context=config.ssl_context,
-            sasl_mechanism=config.sasl_mechanism,
-            sasl_plain_username=config.sasl_plain_username,
-            sasl_plain_password=config.sasl_plain_password,
-            sasl_kerberos_service_name=config.sasl_kerberos_service_name,
-            sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+            **security_options(config),
         )
 
     async def __aenter__(self) -> Self:

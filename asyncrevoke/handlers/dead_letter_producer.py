@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
+from asyncrevoke.config.security import security_options
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
@@ -141,14 +143,7 @@ class DeadLetterProducer:
                 max_request_size=_MOST_BYTES,
                 metadata_max_age_ms=int(config.metadata_max_age * 1000),
                 request_timeout_ms=max(1, int(config.request_timeout * 1000)),
-                security_protocol=config.security_protocol,
-                ssl_context=config.ssl_context,
-                sasl_mechanism=config.sasl_mechanism,
-                sasl_plain_username=config.sasl_plain_username,
-                sasl_plain_password=config.sasl_plain_password,
-                sasl_kerberos_service_name=config.sasl_kerberos_service_name,
-                sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-                sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+                **security_options(config),
             ),
         )
 

@@ -17,6 +17,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection
 
+from asyncrevoke.config.security import security_options
 from asyncrevoke.core.effects import FailureKind
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import Decoded, MalformedResponse, UnsupportedVersion
@@ -295,21 +296,16 @@ class Connection:
 
 def _raw_connection(node: Node, config: ConsumerConfig) -> _RawConnection:
     keep_credentials_out_of_logs()
-    provider = config.sasl_oauth_token_provider
+    security = security_options(config)
+    if config.sasl_oauth_token_provider is not None:
+        security["sasl_oauth_token_provider"] = _TokenProvider(config.sasl_oauth_token_provider)
     connection = AIOKafkaConnection(
         node.host,
         node.port,
         client_id=config.client_id,
         request_timeout_ms=_NEVER_MS,
-        ssl_context=config.ssl_context,
-        security_protocol=config.security_protocol,
         max_idle_ms=_IDLE_SECONDS * 1000,
-        sasl_mechanism=config.sasl_mechanism,
-        sasl_plain_username=config.sasl_plain_username,
-        sasl_plain_password=config.sasl_plain_password,
-        sasl_kerberos_service_name=config.sasl_kerberos_service_name,
-        sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-        sasl_oauth_token_provider=None if provider is None else _TokenProvider(provider),
+        **security,
     )
     answer_challenges(connection)
     return cast("_RawConnection", connection)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.topic import is_compacted
 from asyncrevoke.audit.views import SUMMED
+from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.hashing import key_hashes, record_hashes
 from asyncrevoke.journal.schema import BUCKET
@@ -141,13 +142,11 @@ class TopicSource:
 
 
 def _connection(config: ConsumerConfig) -> dict[str, Any]:
-    names = (
-        *("client_id", "security_protocol", "ssl_context", "sasl_mechanism"),
-        *("sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name"),
-        *("sasl_kerberos_domain_name", "sasl_oauth_token_provider"),
-    )
-    servers = ",".join(config.bootstrap_servers)
-    return {"bootstrap_servers": servers} | {name: getattr(config, name) for name in names}
+    return {
+        "bootstrap_servers": ",".join(config.bootstrap_servers),
+        "client_id": config.client_id,
+        **security_options(config),
+    }
 
 
 # Reading begins anew for each range, so that many of them are done one after another by a task.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.offsets import configured, run_blocking
 from asyncrevoke.spark.range_reader import RangeReader
@@ -95,14 +96,7 @@ async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
     admin: Any = AIOKafkaAdminClient(  # half typed
         bootstrap_servers=",".join(config.bootstrap_servers),
         client_id=config.client_id,
-        security_protocol=config.security_protocol,
-        ssl_context=config.ssl_context,
-        sasl_mechanism=config.sasl_mechanism,
-        sasl_plain_username=config.sasl_plain_username,
-        sasl_plain_password=config.sasl_plain_password,
-        sasl_kerberos_service_name=config.sasl_kerberos_service_name,
-        sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-        sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+        **security_options(config),
     )
     await admin.start()
     try:

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.event_log import EventLog
@@ -105,14 +106,7 @@ def configured(
         client_id=given.client_id,
         isolation_level=isolation_level,
         request_timeout=given.request_timeout,
-        security_protocol=given.security_protocol,
-        ssl_context=given.ssl_context,
-        sasl_mechanism=given.sasl_mechanism,
-        sasl_plain_username=given.sasl_plain_username,
-        sasl_plain_password=given.sasl_plain_password,
-        sasl_kerberos_service_name=given.sasl_kerberos_service_name,
-        sasl_kerberos_domain_name=given.sasl_kerberos_domain_name,
-        sasl_oauth_token_provider=given.sasl_oauth_token_provider,
+        **security_options(given),
     )
 
 

@@ -1,0 +1,24 @@
+"""How a client proves who it is, and who it talks to: what clients of aiokafka are told as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncrevoke.config.consumer_config import ConsumerConfig
+
+SECURITY_OPTIONS = (
+    "security_protocol",
+    "ssl_context",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+    "sasl_oauth_token_provider",
+)
+
+
+def security_options(config: ConsumerConfig) -> dict[str, Any]:
+    """The options of that kind, which aiokafka's clients know by the same names."""
+    return {name: getattr(config, name) for name in SECURITY_OPTIONS}
