@@ -63,7 +63,7 @@ class Poller:
         """See :meth:`ConsumerCore.poll`."""
         if self._polling:
             self.idle_since = None
-            self._revocation.polling = True
+            self._revocation.resume_poll(now)
         elif not self.ended:
             self._begin(now)
         if self.ended:
@@ -170,8 +170,7 @@ class Poller:
         self._inside += 1 if inside else -1
         if inside:
             self.idle_since = None
-            self._revocation.polling = True
-            self._revocation.progress(now)
+            self._revocation.resume_poll(now)
         elif not self._inside and not self._polling:
             self._revocation.polling = False
             self._idle_from(now)

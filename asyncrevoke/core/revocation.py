@@ -133,6 +133,12 @@ class Revocation:
                 else:
                     self._complete(now, instance)
 
+    def resume_poll(self, now: float) -> None:
+        """A poll is parked (again): what has drained while none was may go."""
+        if not self.polling:
+            self.polling = True
+            self.progress(now)
+
     @property
     def has_news(self) -> bool:
         """Whether a revoke was requested that no poll result has announced yet."""
@@ -203,11 +209,15 @@ class Revocation:
             if instance.state is State.RV_FLUSH:
                 if self.is_acknowledged(instance):
                     self._end(now, instance, Step.RELEASE)
+            elif self._may_complete(instance) and not self._holds(instance):
+                # Even if it is overdue: its last commit may just have covered all of it.
+                self._complete(now, instance)
             elif instance in self._overdue:
                 if self.is_acknowledged(instance):
                     self._miss(now, instance)
-            elif self._may_complete(instance) and not self._holds(instance):
-                self._complete(now, instance)
+                else:
+                    # More of it is done than the last commit says.
+                    self.flush(now)
 
     def refuse(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """Its final commit was refused for good: nobody can release it properly any more."""

@@ -140,6 +140,21 @@ def test_a_cancelled_step_is_no_step_of_its_own() -> None:
     assert group.step().to_be_revoked == orders(1)
 
 
+def test_what_drains_while_a_step_is_cancelled_is_released_when_the_step_goes_on() -> None:
+    group = member(0, 1, commit_mode="ack")
+    (record,) = group.receive(1)
+    take_away(group, 0)
+    assert group.step().to_be_revoked == orders(1)
+    assert group.poll() is None
+    group.core.interrupt(group.now)
+    group.complete(record)
+    group.advance(5.0)
+    group.answer_commit()
+    assert group.assigned == orders(0, 1)
+    assert group.poll() is None
+    assert group.assigned == orders(0)
+
+
 def test_a_loop_that_was_cancelled_while_it_waited_is_idle_all_the_same() -> None:
     group = member(max_poll_interval=30.0)
     assert group.poll() is None

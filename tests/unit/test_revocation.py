@@ -218,6 +218,52 @@ def test_an_overdue_partition_is_lost_alone_after_a_last_commit() -> None:
     assert list(round_.assignment.lost) == [A]
 
 
+def test_an_overdue_partition_is_released_if_its_last_commit_covers_all_of_it() -> None:
+    round_ = Round()
+    (record,) = round_.deliver(round_.a)
+    round_.owed.add(round_.a)
+    round_.request(round_.a, deadline=10.0)
+    round_.poll()
+    round_.revocation.begin_poll(1.0)
+    round_.revocation._deadline_near(9.0)
+    round_.complete(round_.a, record.offset)
+    assert round_.state(round_.a) is State.RV_FLUSH
+    assert round_.flushes == 2, "the first one was sent before it was done"
+    round_.owed.clear()
+    round_.revocation.progress(9.4)
+    assert round_.state(round_.a) is State.RELEASED
+    assert not round_.assignment.lost
+
+
+def test_what_is_done_of_an_overdue_partition_is_committed_until_it_is_lost() -> None:
+    round_ = Round()
+    first, _ = round_.deliver(round_.a, 2)
+    round_.owed.add(round_.a)
+    round_.request(round_.a, deadline=10.0)
+    round_.poll()
+    round_.revocation.begin_poll(1.0)
+    round_.revocation._deadline_near(9.0)
+    round_.complete(round_.a, first.offset)
+    assert round_.flushes == 2
+    assert round_.state(round_.a) is State.RV_NEXT
+    round_.owed.clear()
+    round_.revocation.progress(9.2)
+    assert round_.state(round_.a) is State.LOST
+
+
+def test_an_overdue_partition_that_has_drained_in_the_loop_body_is_not_released() -> None:
+    round_ = Round()
+    (record,) = round_.deliver(round_.a)
+    round_.owed.add(round_.a)
+    round_.request(round_.a, deadline=10.0)
+    round_.poll()
+    round_.revocation._deadline_near(9.0)
+    round_.complete(round_.a, record.offset)
+    round_.owed.clear()
+    round_.revocation.progress(9.2)
+    assert round_.state(round_.a) is State.LOST
+
+
 def test_the_barrier_waits_for_the_last_of_overlapping_rounds() -> None:
     round_ = Round()
     round_.request(round_.a)
