@@ -22,7 +22,17 @@ class Ask(enum.Enum):
 class PositionSearch:
     """The search for the position of one instance."""
 
-    __slots__ = ("ask", "asked", "backoff", "complained", "due", "end", "ledger", "timestamp")
+    __slots__ = (
+        "ask",
+        "asked",
+        "backoff",
+        "complained",
+        "due",
+        "end",
+        "ledger",
+        "timestamp",
+        "topic_unknown",
+    )
 
     def __init__(self, now: float, ledger: Ledger | None, ask: Ask, timestamp: int) -> None:
         self.ledger = ledger
@@ -35,3 +45,4 @@ class PositionSearch:
         self.due = now
         self.backoff = FIRST_BACKOFF
         self.complained = False
+        self.topic_unknown = False

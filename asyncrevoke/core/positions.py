@@ -139,9 +139,9 @@ class Positions:
         self._run(now)
 
     def leaders_known(self, now: float) -> None:
-        """The metadata is fresh: ask those again that waited for a leader."""
+        """The metadata is fresh: ask those again that waited for their topic or its leader."""
         for search in self._searches.values():
-            if search.ask is not Ask.COMMITTED and not search.complained:
+            if (search.ask is not Ask.COMMITTED or search.topic_unknown) and not search.complained:
                 search.due = min(search.due, now)
         self._run(now)
 
@@ -160,7 +160,13 @@ class Positions:
             elif instance.revoking:
                 search.due = now + 1.0
             elif search.ask is Ask.COMMITTED:
-                committed.append(instance)
+                search.topic_unknown = not self._knows_topic(instance)
+                if search.topic_unknown:
+                    # By its name alone we could be told of another topic than the one we then read.
+                    self._cluster.refresh(now, f"the topic of {_name(instance)} is unknown")
+                    self._again(now, instance, search, "its topic is unknown")
+                else:
+                    committed.append(instance)
             elif (leader := self._cluster.leader(instance.partition)) is None:
                 self._cluster.refresh(now, f"no leader for {_name(instance)}")
                 self._again(now, instance, search, "its leader is unknown")
@@ -200,6 +206,9 @@ class Positions:
     def _is_current(instance: PartitionInstance, search: PositionSearch) -> bool:
         return not instance.terminal and instance.ledger is search.ledger
 
+    def _knows_topic(self, instance: PartitionInstance) -> bool:
+        return self._cluster.partitions(instance.partition.topic) is not None
+
     def _again(
         self,
         now: float,
@@ -230,6 +239,7 @@ class Positions:
             and search.due <= now
             and not instance.revoking
             and self._is_current(instance, search)
+            and self._knows_topic(instance)
         }
         if not asked or node is None or self._fetching_offsets:
             return

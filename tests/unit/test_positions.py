@@ -320,6 +320,24 @@ def test_a_leader_that_moved_is_looked_up_and_asked(error: ErrorCode) -> None:
     assert world.errors == []
 
 
+def test_the_committed_offset_of_an_unknown_topic_is_asked_for_when_its_id_is_known() -> None:
+    """By its name the answer could be of a topic that is another one by then."""
+    world = PositionWorld(1)
+    payments = PartitionInstance(tp(0, "payments"), 7)
+    world.cluster.want(world.now, frozenset({"orders", "payments"}))
+    orders = topic("orders", {0: 1}, topic_id=b"o" * 16)
+    gone = topic("payments", {}, error=ErrorCode.unknown_topic_or_partition)
+    world.answer_metadata(orders, gone)
+    world.positions.find(world.now, [payments])
+    world.advance(0.2)
+    assert world.sends(OffsetFetchRequest) == []
+    world.answer_metadata(orders, topic("payments", {0: 1}, topic_id=b"p" * 16))
+    _, request = world.only(OffsetFetchRequest)
+    assert request.topic_ids == {"payments": b"p" * 16}
+    world.commits_are(FetchedOffset(partition=tp(0, "payments"), error=NONE, offset=3))
+    assert world.found == {payments: (3, -1, False)}
+
+
 def test_while_the_leader_is_unknown_it_waits_and_says_so() -> None:
     world = PositionWorld(1)
     world.cluster.refresh(world.now, "test")
