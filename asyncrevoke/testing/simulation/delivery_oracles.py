@@ -53,8 +53,9 @@ class DeliveryOracles:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._progress: dict[TopicPartition, _Progress] = {}
-        # A commit that arrived late, after a newer one, and was seen by no one of its sender's.
-        self._rewound: dict[TopicPartition, int] = {}
+        # Commits that arrived late, after a newer one, and were seen by no one of their sender's:
+        # the sender, and what had been committed before.
+        self._rewound: dict[TopicPartition, tuple[int, int]] = {}
         self._repeats: dict[TopicPartition, str] = {}
         # What each client was last told to be committed, and to be done beyond it.
         self._told: dict[tuple[int, TopicPartition], tuple[int, frozenset[int]]] = {}
@@ -302,9 +303,11 @@ class DeliveryOracles:
                     "I4",
                     f"client {client} has rewound {name(partition)} from {old} to {new.offset}",
                 )
-            self._rewound[partition] = client
+            # One late commit may follow upon another, and rewind less.
+            _, before = self._rewound.get(partition, (client, old))
+            self._rewound[partition] = client, max(before, old)
             books.counts["late commits"] += 1
-        else:
+        elif new.offset >= self._rewound.get(partition, (client, 0))[1]:
             self._rewound.pop(partition, None)
 
     def position_found(self, partition: TopicPartition, offset: int) -> None:
@@ -320,7 +323,7 @@ class DeliveryOracles:
             self._told[client, partition] = (
                 _NOTHING if stored is None else (stored.offset, self._covered(partition, stored))
             )
-            sender = self._rewound.get(partition)
+            sender, _ = self._rewound.get(partition, (None, 0))
             if sender == client and partition in self._books.views[client].held:
                 # It can see what happened before it lets go, and has to repair it.
                 del self._rewound[partition]

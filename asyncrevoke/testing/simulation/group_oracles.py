@@ -291,8 +291,11 @@ class GroupOracles:
         if answer.assignment is None:
             return
         view.granted = self._books.brokers.by_name(answer.assignment)
+        # One of a former topic stays granted until the coordinator has noticed.
+        granted = {(topic, number) for topic, numbers in answer.assignment for number in numbers}
         for partition, holding in view.held.items():
-            if partition not in view.granted and holding.revoking_since is None:
+            wanted = (holding.topic_id, partition.partition) not in granted
+            if wanted and holding.revoking_since is None:
                 holding.revoking_since = self._books.clock.now
                 holding.wanted_since = before
 
@@ -324,7 +327,8 @@ class GroupOracles:
                 found = view.held[partition] = Holding(books.clock.now, partition in view.unset)
                 # Of the topic that it knows of, which may be another one by now.
                 current = self._id(partition.topic)
-                found.former = view.topic_ids.get(partition.topic, current) != current
+                found.topic_id = view.topic_ids.get(partition.topic, current)
+                found.former = found.topic_id != current
                 books.holders.setdefault(partition, []).append(view)
                 self._deliveries.assigned(view, partition, found)
             elif notice.kind is NotifyKind.REVOKED:

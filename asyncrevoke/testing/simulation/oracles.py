@@ -65,7 +65,9 @@ class Holding:
     wanted_since: float | None = None
     announced: bool = False
     may_jump_to: int | None = None
-    # Its topic was deleted; one of that name may be there again.
+    # The topic that its member knows by that name, and whether that was deleted: another one of
+    # its name may be there.
+    topic_id: bytes = b""
     former: bool = False
     # The coordinator took it for free when it converted the group, and may have given it away.
     overlooked: bool = False
