@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from simulation.found import FOUND
+from simulation.found_in_ten_thousand import FOUND_IN_TEN_THOUSAND
 
 from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw
@@ -45,7 +46,10 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
         }
 
 
-@pytest.mark.parametrize("schedule", [s for _, s in FOUND], ids=[why for why, _ in FOUND])
+_ALL_FOUND = [*FOUND, *FOUND_IN_TEN_THOUSAND]
+
+
+@pytest.mark.parametrize("schedule", [s for _, s in _ALL_FOUND], ids=[why for why, _ in _ALL_FOUND])
 def test_a_schedule_that_once_failed_passes(schedule: Schedule) -> None:
     outcome = run(schedule)
     assert outcome.failure is None, outcome.failure
