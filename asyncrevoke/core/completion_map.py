@@ -64,6 +64,11 @@ class CompletionMap(NamedTuple):
         """The offset after the last finished one."""
         return self.runs[-1][1]
 
+    def beyond(self, offset: int) -> CompletionMap | None:
+        """What of it is at ``offset`` and after it, None if nothing is."""
+        runs = tuple((max(first, offset), end) for first, end in self.runs if end > offset)
+        return CompletionMap(runs, self.leader_epoch) if runs else None
+
 
 class Encoded(NamedTuple):
     """``metadata`` is empty if there is nothing to say or no room for it. What is finished from

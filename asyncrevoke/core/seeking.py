@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.commits import Commits
+    from asyncrevoke.core.completion_map import CompletionMap
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.ledger import Ledger
@@ -52,6 +53,8 @@ class Seeking:
         # Instances whose position is outside the log, as long as it may be another topic's log;
         # and the metadata request whose answer tells.
         self._doubted: dict[PartitionInstance, tuple[Ledger | None, int]] = {}
+        # Instances that are reset because their position is outside the log.
+        self._outdated: dict[PartitionInstance, Ledger | None] = {}
 
     def live(self, partition: TopicPartition) -> PartitionInstance:
         """The instance of an assigned partition; raises IllegalStateError for another one."""
@@ -107,6 +110,7 @@ class Seeking:
         for instance in instances:
             self._settle_ticket(instance)
             self._tickets[instance] = ticket
+            self._outdated.pop(instance, None)
             self._positions.reset(now, instance, timestamp)
         if not instances:
             self._outbox.put(Complete(ticket))
@@ -154,7 +158,8 @@ class Seeking:
         """A position was looked up."""
         if not (instance.terminal or instance.revoking):
             if from_reset:
-                self._place(now, instance, found.offset, found.leader_epoch)
+                finished = self._left_of_map(instance, found.offset)
+                self._place(now, instance, found.offset, found.leader_epoch, finished)
             else:
                 finished = self._maps.read(found.offset, found.metadata)
                 self._assignment.place(instance, found.offset, found.leader_epoch, finished)
@@ -197,7 +202,16 @@ class Seeking:
         if self._positions.policy(instance) == "error":
             self.on_error(now, OffsetOutOfRangeError([instance.partition]))
         else:
+            self._outdated[instance] = instance.ledger
             self._positions.reset(now, instance, None)
+
+    def _left_of_map(self, instance: PartitionInstance, offset: int) -> CompletionMap | None:
+        """What is finished beyond ``offset``, if that is where the log begins since what lay
+        before it was deleted. Of a log that ends before our position nothing is known."""
+        outdated, ledger = self._outdated.pop(instance, None), instance.ledger
+        if ledger is None or outdated is not ledger or offset < ledger.position:
+            return None
+        return None if ledger.finished is None else ledger.finished.beyond(offset)
 
     def truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
@@ -214,6 +228,7 @@ class Seeking:
         if self._positions.policy(instance) == "error":
             self.on_error(now, LogTruncationError(instance.partition, position, offset))
         elif offset is None:
+            self._outdated.pop(instance, None)
             self._positions.reset(now, instance, None)
         else:
             self._place(now, instance, offset, leader_epoch)
@@ -227,14 +242,22 @@ class Seeking:
         """It was released or lost."""
         self._fetching.remove(instance)
         self._doubted.pop(instance, None)
+        self._outdated.pop(instance, None)
         self._settle_ticket(instance)
 
     def _place(
-        self, now: float, instance: PartitionInstance, offset: int, leader_epoch: int
+        self,
+        now: float,
+        instance: PartitionInstance,
+        offset: int,
+        leader_epoch: int,
+        finished: CompletionMap | None = None,
     ) -> None:
         """A position that no commit stands for yet. The next owner would otherwise start from
         another one, and with "latest" skip what came between."""
-        self._assignment.place(instance, offset, leader_epoch)
+        unchecked = instance.unchecked and finished is not None
+        self._assignment.place(instance, offset, leader_epoch, finished)
+        instance.unchecked = unchecked
         name = f"{instance.partition.topic}-{instance.partition.partition}"
         self._outbox.emit("debug", "position is set", partition=name, offset=offset)
         if self._commits_by_itself:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
-from simulation.mutants import Mutant, release_before_acknowledged
+from simulation.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
 
 from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.known_topic import KnownTopic
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.heartbeat import Heartbeat
+from asyncrevoke.core.revocation import Revocation
+from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
@@ -28,6 +30,7 @@ from asyncrevoke.testing.simulation.schedule import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
 
@@ -87,6 +90,36 @@ def switches_amid_slow_tasks(schedule: Schedule) -> Schedule:
     )
 
 
+def crashes_amid_slow_tasks_and_retention(schedule: Schedule) -> Schedule:
+    """What had not been committed is not there any more when the next one takes over."""
+    amid = crashes_amid_slow_tasks(schedule)
+    deleted = tuple(Incident(4.2 + 0.1 * n, Kind.RETENTION, n, 0.1) for n in range(8))
+    return dataclasses.replace(amid, incidents=(*amid.incidents, *deleted), session_timeout=6.0)
+
+
+def cancelled_steps_amid_slow_tasks(schedule: Schedule) -> Schedule:
+    """Waiting steps are cancelled while partitions drain that others wait for."""
+    members = tuple(MemberPlan(0.1 + 2 * n, Shape.TASKS, Pace(0.03, 2.5, 0.2)) for n in range(3))
+    cancelled = tuple(Incident(2.2 + 0.3 * n, Kind.CANCEL, n, 0.28) for n in range(20))
+    return dataclasses.replace(
+        schedule, members=members, incidents=cancelled, topics=(6,), duration=9.0
+    )
+
+
+def drops_the_map_where_the_log_begins_later(patch: pytest.MonkeyPatch) -> None:
+    def left_of_map(_self: Seeking, _instance: PartitionInstance, _offset: int) -> None:
+        return None
+
+    patch.setattr(Seeking, "_left_of_map", left_of_map)
+
+
+def does_not_look_when_a_step_goes_on(patch: pytest.MonkeyPatch) -> None:
+    def resume_poll(self: Revocation, _now: float) -> None:
+        self.polling = True
+
+    patch.setattr(Revocation, "resume_poll", resume_poll)
+
+
 def commits_by_names(patch: pytest.MonkeyPatch) -> None:
     def topic_ids(_self: Cluster, _partitions: Iterable[TopicPartition]) -> None:
         return None
@@ -133,6 +166,20 @@ def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
+    Mutant(
+        "a map that is dropped where the log begins later",
+        drops_the_map_where_the_log_begins_later,
+        ("I19",),
+        disturbance=Disturbance.FAULTS,
+        tweak=crashes_amid_slow_tasks_and_retention,
+    ),
+    Mutant(
+        "a step that goes on without a look at what has drained",
+        does_not_look_when_a_step_goes_on,
+        ("undue loss",),
+        GroupMode.EAGER,
+        tweak=cancelled_steps_amid_slow_tasks,
+    ),
     Mutant("commits by names", commits_by_names, ("I20",), tweak=topics_again_and_again),
     Mutant(
         "commits by names, by epochs",

@@ -200,9 +200,10 @@ class ScriptedBrokers:
                         ListedOffset(
                             partition=query.partition,
                             error=ErrorCode.none,
-                            offset=0 if query.timestamp == -2 else self._log(query.partition).end,
+                            offset=log.start if query.timestamp == -2 else log.end,
                         )
                         for query in queries
+                        for log in [self._log(query.partition)]
                     )
                 )
             case FetchRequest():
@@ -258,10 +259,10 @@ class ScriptedBrokers:
                 error=ErrorCode.none,
                 high_watermark=log.end,
                 last_stable_offset=log.end,
-                log_start_offset=0,
+                log_start_offset=log.start,
                 records=log.read(wanted.offset, wanted.max_bytes),
             )
-            if wanted.offset <= log.end
+            if log.start <= wanted.offset <= log.end
             else FetchedPartition(partition=wanted.partition, error=ErrorCode.offset_out_of_range)
             for wanted in request.partitions
             for log in [self._log(wanted.partition)]

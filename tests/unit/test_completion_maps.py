@@ -11,7 +11,7 @@ from unit.scripted_group import ScriptedGroup, orders
 from asyncrevoke.core import completion_maps
 from asyncrevoke.core.completion_map import decode, encode
 from asyncrevoke.model import OffsetAndMetadata
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -251,6 +251,56 @@ def test_a_map_beyond_the_end_of_the_log_is_ignored_and_overwritten() -> None:
     assert (line["up_to"], line["log_end"]) == (11, 10)
     group.advance(1)
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (2, "")
+
+
+def heir_of_a_log_that_begins_at(
+    start: int, *runs: Run, **options: Unpack[ConsumerOptions]
+) -> Group:
+    """Offset 2 is committed, and what lies before ``start`` of its ten records was deleted."""
+    options.setdefault("commit_mode", "ack")
+    group = Group(auto_offset_reset="earliest", **options)
+    group.committed[tp(0)] = 2
+    group.metadata[tp(0)] = encode(2, runs, 0, 512).metadata
+    group.produce(0, 10)
+    group.logs[tp(0)].delete_before(start)
+    group.become_member(0)
+    group.pulse = ErrorCode.none
+    return group
+
+
+def test_what_was_finished_is_not_repeated_when_the_log_begins_behind_the_committed_offset() -> (
+    None
+):
+    group = heir_of_a_log_that_begins_at(4, (3, 6), (7, 9))
+    assert [record.offset for record in group.take(2)] == [6, 9]
+    group.advance(1)
+    assert group.committing_entry().offset == 6
+    assert group.committed_map() == [(7, 9)]
+
+
+def test_what_was_finished_is_delivered_again_when_the_user_seeks_before_it() -> None:
+    group = heir_of_a_log_that_begins_at(4, (3, 6))
+    group.take(1)
+    group.core.seek_to(group.now, [tp(0)], EARLIEST_TIMESTAMP)
+    assert [record.offset for record in group.take(6)] == [4, 5, 6, 7, 8, 9]
+
+
+def test_what_was_finished_of_a_log_that_was_cut_is_delivered_again() -> None:
+    group = Group(commit_mode="ack", auto_offset_reset="earliest")
+    group.committed[tp(0)] = 12
+    group.metadata[tp(0)] = encode(12, [(13, 15)], 0, 512).metadata
+    group.produce(0, 3)
+    group.become_member(0)
+    group.pulse = ErrorCode.none
+    assert len(group.take(3)) == 3
+    group.produce(0, 17)
+    assert [record.offset for record in group.take(17)] == list(range(3, 20))
+
+
+def test_a_map_is_compared_with_a_log_that_begins_behind_the_committed_offset_too() -> None:
+    group = heir_of_a_log_that_begins_at(4, (3, 6), (7, 11))
+    assert [record.offset for record in group.take(6)] == [4, 5, 6, 7, 8, 9]
+    assert len(group.told("is ignored")) == 1
 
 
 def test_records_of_a_later_leader_are_delivered_whatever_the_map_says() -> None:

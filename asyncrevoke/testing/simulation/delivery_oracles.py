@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONVERTED = "the group was converted while partitions were on their way"
 
 
-_NOTHING: Final[tuple[int, frozenset[int]]] = (2**63, frozenset[int]())
+_NOTHING: Final = frozenset[int]()
 
 
 class _Progress:
@@ -57,8 +57,8 @@ class DeliveryOracles:
         # the sender, and what had been committed before.
         self._rewound: dict[TopicPartition, tuple[int, int]] = {}
         self._repeats: dict[TopicPartition, str] = {}
-        # What each client was last told to be committed, and to be done beyond it.
-        self._told: dict[tuple[int, TopicPartition], tuple[int, frozenset[int]]] = {}
+        # What each client was last told to be done beyond what is committed.
+        self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's ledger are.
         self._ledgers: dict[tuple[int, int], _Progress] = {}
         # Commits of former owners may have rewound these behind the backs of the present ones.
@@ -130,7 +130,13 @@ class DeliveryOracles:
     ) -> None:
         log = self._books.brokers.log(partition)
         assert log is not None
-        self._check_covered(client, partition, holding, records)
+        for record in records:
+            if record.offset in holding.covered:
+                raise Violation(
+                    "I19",
+                    f"client {client} gets {name(partition)} offset {record.offset}, which the "
+                    "map that it has read says is done",
+                )
         first = records[0].offset
         expected = first if holding.next is None else log.first_record_at_or_after(holding.next)
         start = bisect_left(log.offsets, expected)
@@ -142,9 +148,9 @@ class DeliveryOracles:
         if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:
             holding.may_jump_to = None
             if records[0].ledger_id != holding.ledger_id:
-                # Reset by the policy: from here on as if it had begun here.
+                # Reset by the policy: from here on as if it had begun here, but for what its map
+                # says of the rest.
                 holding.ledger_id = None
-                holding.covered = frozenset()
                 wanted = got
         if got != wanted:
             raise Violation(
@@ -155,23 +161,6 @@ class DeliveryOracles:
         if any(record.ledger_id != holding.ledger_id for record in records):
             raise Violation("I6", f"client {client}, {name(partition)}: its ledger has changed")
         holding.next = got[-1] + 1
-
-    def _check_covered(
-        self, client: int, partition: TopicPartition, holding: Holding, records: Sequence[Record]
-    ) -> None:
-        if holding.ledger_id not in (None, records[0].ledger_id):
-            return  # reset by the policy
-        begins = self._of(partition).skipped
-        if holding.ledger_id is None and holding.committed < begins <= records[0].offset:
-            # Reset by the policy before anything came of it: the map was for another position.
-            holding.covered = frozenset()
-        for record in records:
-            if record.offset in holding.covered:
-                raise Violation(
-                    "I19",
-                    f"client {client} gets {name(partition)} offset {record.offset}, which the "
-                    "map that it has read says is done",
-                )
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
         others = self._books.holders.get(partition, ())
@@ -321,7 +310,7 @@ class DeliveryOracles:
         for partition in partitions:
             stored = self._books.brokers.group.offsets.get(partition)
             self._told[client, partition] = (
-                _NOTHING if stored is None else (stored.offset, self._covered(partition, stored))
+                _NOTHING if stored is None else self._covered(partition, stored)
             )
             sender, _ = self._rewound.get(partition, (None, 0))
             if sender == client and partition in self._books.views[client].held:
@@ -334,8 +323,7 @@ class DeliveryOracles:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
-            told = self._told.get((view.member.client, partition), _NOTHING)
-            holding.committed, holding.covered = told
+            holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._books.counts["skipped"] += len(holding.covered)
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:

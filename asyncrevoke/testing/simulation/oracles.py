@@ -72,8 +72,6 @@ class Holding:
     # The coordinator took it for free when it converted the group, and may have given it away.
     overlooked: bool = False
     covered: frozenset[int] = frozenset()
-    # Where it begins by that; without it, beyond everything.
-    committed: int = 2**63
 
 
 @dataclass(slots=True, eq=False)
