@@ -501,16 +501,16 @@ class Commits:
             found = held.get(instance.partition)
             if instance.terminal or found is None:
                 continue
-            if found.offset == instance.acked:
+            if (found.offset, found.metadata) == (instance.acked, instance.acked_map):
                 self._uncertain.pop(instance, None)
                 certain.append(instance)
             else:
-                instance.acked = found.offset
+                instance.acked, instance.acked_map = found.offset, found.metadata
                 if self._manual and instance in self._last:
                     self._wanted.setdefault(instance, self._last[instance])
                 self._outbox.emit(
                     "warning",
-                    "a late commit has rewound the offset; committing again",
+                    "a late commit has rewound what was committed; committing again",
                     partition=str(instance),
                     found=found.offset,
                 )

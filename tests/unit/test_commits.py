@@ -249,6 +249,25 @@ def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
     assert group.commit()[1] == {A: 10}
 
 
+def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.event(Failed(send.request_id, FailureKind.TIMEOUT))
+    group.retry()
+    group.a.step(Step.REVOKE)
+    group.answer(group.commit()[0])
+    (verify,) = group.sent()
+    older = FetchedOffset(partition=A, error=ErrorCode.none, offset=5, metadata="another map")
+    group.event(
+        Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=(older,)))
+    )
+    assert not group.commits.is_acknowledged(group.a)
+    group.retry()
+    assert group.commit()[1] == {A: 5}
+
+
 def test_a_request_that_never_left_needs_no_verification() -> None:
     group = Group()
     group.done(group.a, 5)

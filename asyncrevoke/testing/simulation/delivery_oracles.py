@@ -54,9 +54,12 @@ class DeliveryOracles:
         self._books = books
         self._progress: dict[TopicPartition, _Progress] = {}
         # Commits that arrived late, after a newer one, and were seen by no one of their sender's:
-        # the sender, and what had been committed before.
+        # the sender, and the end of what was committed before, its map included.
         self._rewound: dict[TopicPartition, tuple[int, int]] = {}
-        self._repeats: dict[TopicPartition, str] = {}
+        # Where what is stored ends, its map included.
+        self._stored: dict[TopicPartition, int] = {}
+        # Why records before an offset may be worked on again.
+        self._repeats: dict[TopicPartition, tuple[str, int]] = {}
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's ledger are.
@@ -222,6 +225,7 @@ class DeliveryOracles:
             del self._progress[partition]
             self._rewound.pop(partition, None)
             self._repeats.pop(partition, None)
+            self._stored.pop(partition, None)
             self._contested.discard(partition)
         for key in [key for key in self._told if key[1].topic == topic]:
             del self._told[key]
@@ -229,7 +233,7 @@ class DeliveryOracles:
     def contested(self, partition: TopicPartition) -> None:
         """Two members have it, and neither can know of the other: both may commit."""
         self._contested.add(partition)
-        self._repeats[partition] = CONVERTED
+        self._repeats[partition] = CONVERTED, 2**63
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -243,7 +247,9 @@ class DeliveryOracles:
             progress.done[record.offset] = client
             books.counts["done"] += 1
             return
-        cause = self._repeats.get(partition)
+        cause, end = self._repeats.get(partition, (None, 0))
+        if record.offset >= end:
+            cause = None
         for former in progress.deliveries.get(record.offset, ()):
             cause = cause or books.excuses.get(former)
         if cause is None:
@@ -277,7 +283,10 @@ class DeliveryOracles:
                 f"client {client} has committed {new.offset} of {name(partition)}, "
                 f"and {missing} is not done",
             )
-        for offset in self._covered(partition, new):
+        covered = self._covered(partition, new)
+        ended = self._stored.get(partition, 0)
+        self._stored[partition] = max(new.offset, max(covered, default=-1) + 1)
+        for offset in covered:
             if offset not in progress.done and offset >= progress.skipped:
                 raise Violation(
                     "I18",
@@ -293,8 +302,8 @@ class DeliveryOracles:
                     f"client {client} has rewound {name(partition)} from {old} to {new.offset}",
                 )
             # One late commit may follow upon another, and rewind less.
-            _, before = self._rewound.get(partition, (client, old))
-            self._rewound[partition] = client, max(before, old)
+            _, before = self._rewound.get(partition, (client, ended))
+            self._rewound[partition] = client, max(before, ended)
             books.counts["late commits"] += 1
         elif new.offset >= self._rewound.get(partition, (client, 0))[1]:
             self._rewound.pop(partition, None)
@@ -312,12 +321,12 @@ class DeliveryOracles:
             self._told[client, partition] = (
                 _NOTHING if stored is None else self._covered(partition, stored)
             )
-            sender, _ = self._rewound.get(partition, (None, 0))
+            sender, end = self._rewound.get(partition, (None, 0))
             if sender == client and partition in self._books.views[client].held:
                 # It can see what happened before it lets go, and has to repair it.
                 del self._rewound[partition]
             elif sender is not None:
-                self._repeats[partition] = "a commit arrived after its sender had given up"
+                self._repeats[partition] = "a commit arrived after its sender had given up", end
 
     def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
