@@ -293,10 +293,11 @@ class DeliveryOracles:
                     f"client {client} has committed {new.offset} of {name(partition)} with a map "
                     f"in which {offset} is done, and it is not",
                 )
-        if old is not None and new.offset < old:
+        late = books.network.processing_ghost
+        if old is not None and (new.offset < old or (late and self._stored[partition] < ended)):
             if partition in self._contested:
                 return
-            if not books.network.processing_ghost:
+            if not late:
                 raise Violation(
                     "I4",
                     f"client {client} has rewound {name(partition)} from {old} to {new.offset}",
