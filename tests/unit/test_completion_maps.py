@@ -258,7 +258,8 @@ def heir_of_a_log_that_begins_at(
 ) -> Group:
     """Offset 2 is committed, and what lies before ``start`` of its ten records was deleted."""
     options.setdefault("commit_mode", "ack")
-    group = Group(auto_offset_reset="earliest", **options)
+    options.setdefault("auto_offset_reset", "earliest")
+    group = Group(**options)
     group.committed[tp(0)] = 2
     group.metadata[tp(0)] = encode(2, runs, 0, 512).metadata
     group.produce(0, 10)
