@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CommitMode: TypeAlias = Literal["processed", "ack", "manual"]
 OrderBy: TypeAlias = Literal["key", "partition"] | Callable[[Record], Hashable]
 NullKeys: TypeAlias = Literal["ordered", "unordered"]
+OnSuspect: TypeAlias = Literal["continue", "pause"]
 OffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -74,6 +75,7 @@ class ConsumerOptions(TypedDict, total=False):
     buffer_memory: int
     session_timeout: float
     heartbeat_interval: float
+    on_suspect: OnSuspect
     rebalance_timeout: float
     max_poll_interval: float
     revoke_timeout: float | None
@@ -221,6 +223,14 @@ class ConsumerConfig:
     """Seconds between heartbeats; members learn of a rebalance by them, so joins are as slow as
     they are. At most half of ``session_timeout``."""
 
+    on_suspect: OnSuspect = "continue"
+    """What to do while no heartbeat was confirmed for ``session_timeout``, because the coordinator
+    cannot be reached or the event loop was blocked: ``"continue"`` to hand out what was fetched, or
+    ``"pause"`` until the membership is confirmed. It is no verdict: a coordinator that has moved
+    grants a new session. Hazard of ``"continue"``: others may have the partitions by then, and work
+    on the same records. Hazard of ``"pause"``: an outage of the coordinator alone stops the work.
+    With KIP-848 the session is the broker's; 45 s, Kafka's default, are taken for it."""
+
     rebalance_timeout: float = 300.0
     """Seconds that the group waits for this member to rejoin, hence the most that giving
     partitions up may take with an eager assignor. Hazard: while an eager member drains, the whole
@@ -247,7 +257,8 @@ class ConsumerConfig:
     30 s)."""
 
     request_timeout: float = 40.0
-    """Seconds that a broker has to answer. A JoinGroup has ``rebalance_timeout`` more."""
+    """Seconds that a broker has to answer. A JoinGroup, which waits for other members, has three
+    quarters of ``rebalance_timeout``, 65 s at most, before it is sent again."""
 
     heartbeat_thread: bool = True
     """While the event loop is blocked, a thread sends the heartbeats, over a connection of its own
@@ -421,6 +432,7 @@ _CHECKS: dict[str, checks.Check] = {
     "buffer_memory": checks.count(most=1 << 60),
     "session_timeout": checks.seconds(),
     "heartbeat_interval": checks.seconds(),
+    "on_suspect": checks.choice("continue", "pause"),
     "rebalance_timeout": checks.seconds(),
     "max_poll_interval": checks.seconds(),
     "revoke_timeout": checks.optional(checks.seconds()),

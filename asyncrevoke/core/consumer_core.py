@@ -29,6 +29,7 @@ from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.core.standing import Standing, standings
 from asyncrevoke.core.subscribing import Subscribing
+from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.core.topic_ids import TopicIds
 from asyncrevoke.core.tracking import Tracking
 from asyncrevoke.errors import (
@@ -142,6 +143,9 @@ class ConsumerCore:
             self._modern,
         )
         self._topic_ids = TopicIds(self._cluster)
+        self._suspicion = Suspicion(outbox, config, lambda: self._membership.confirmed_at)
+        if self._suspicion.pauses:
+            self._poller.holds = self._suspicion.holds
         self._connect()
         self._tickets = 0
         self._stopped_at: float | None = None
@@ -237,6 +241,8 @@ class ConsumerCore:
             if self._revocation.at_barrier:
                 self._membership.barrier(now)
         self._revocation.slowest_commit = self._commits.slowest
+        if self._poller.holds is not None:
+            self._suspicion.lift(now)
         if not self._leaving.closing:
             self._fetching.plan(now)
         self._assignment.flush_notices()

@@ -48,6 +48,8 @@ class Poller:
         self._revocation = revocation
         self._tracking = tracking
         self._fetching = fetching
+        # Whether no record may be handed out now; None: never.
+        self.holds: Callable[[float], bool] | None = None
         self.on_begin: Callable[[float], None] = lambda _now: None
         self.on_idle: Callable[[float], None] = lambda _now: None
         self._errors: list[Exception] = []
@@ -105,6 +107,8 @@ class Poller:
         self._fetching.polled()
         limit = self._tracking.room(now, max_records or self._config.max_poll_records)
         if limit <= 0 or not self._fetching.has_deliverable:
+            return {}
+        if self.holds is not None and self.holds(now):
             return {}
         return self._fetching.drain(now, limit)
 

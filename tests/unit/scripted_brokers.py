@@ -29,6 +29,7 @@ from asyncrevoke.core.effects import (
     SetTimer,
     Standby,
     TimerFired,
+    WakePoller,
 )
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -107,6 +108,7 @@ class ScriptedBrokers:
         self._parked: dict[int, float] = {}
         self._answers: deque[Event] = deque()
         self.timers: dict[str, float] = {}
+        self.woken = 0
         # What may be sent while the event loop is blocked.
         self.standby: Standby | None = None
         self.notices: list[Notify] = []
@@ -146,6 +148,8 @@ class ScriptedBrokers:
                     self._sent_at[effect.request_id] = self.now
                     self.open[effect.request_id] = effect
                     self._answer_by_itself(effect)
+                case WakePoller():
+                    self.woken += 1
                 case Decode():
                     self._answers.append(effect.run())
                 case SetTimer(key, at, _):
@@ -166,8 +170,6 @@ class ScriptedBrokers:
                 case Complete(ticket):
                     assert ticket not in self.completed, "a ticket is answered once"
                     self.completed[ticket] = effect
-                case _:
-                    pass
 
     def _answer_by_itself(self, send: Send) -> None:
         if type(send.message) in self.silent:
