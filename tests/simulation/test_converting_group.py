@@ -58,9 +58,12 @@ class Heard(CoordinatorEvents):
 class Group:
     clock: Clock = field(default_factory=Clock)
     heard: Heard = field(default_factory=Heard)
+    assignment_interval: float = 0.0
 
     def __post_init__(self) -> None:
-        epochs = EpochGroup(self.clock, lambda _topic: COUNT, 6.0)
+        epochs = EpochGroup(
+            self.clock, lambda _topic: COUNT, 6.0, assignment_interval=self.assignment_interval
+        )
         self.coordinator = ConvertingGroup(GroupCoordinator(self.clock), epochs)
         self.coordinator.events = self.heard
         self.clients = 0
@@ -205,9 +208,9 @@ def commit(
     return group.coordinator.offset_commit(client, request).errors[0][1]
 
 
-def classic_group() -> tuple[Group, Classic]:
+def classic_group(assignment_interval: float = 0.0) -> tuple[Group, Classic]:
     """A classic group of one, which has everything."""
-    group = Group()
+    group = Group(assignment_interval=assignment_interval)
     member = Classic(group)
     member.join()
     group.wait()
@@ -402,6 +405,57 @@ def test_a_static_member_comes_back_by_the_other_protocol_and_fences_its_former_
     third = Classic(group, "static")
     assert third.join() is E.none
     assert second.beat() is E.fenced_instance_id
+
+
+def test_the_last_member_by_epochs_comes_back_as_a_classic_one_and_nothing_moves() -> None:
+    group, member = classic_group()
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    member.join(ALL)
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    member.join(kept)
+    assert member.sync() == kept
+    assert modern.beat() is E.none
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert group.coordinator.state is GroupState.STABLE
+    assert again.sync() == modern.assigned == ALL - kept
+    assert member.beat() is E.none
+    assert not again.leads
+    assert modern.beat() is E.group_id_not_found
+    assert group.heard.conversions[-1] == (
+        dict.fromkeys(kept, member.client) | dict.fromkeys(ALL - kept, again.client),
+        (),
+    )
+
+
+def test_it_is_given_the_whole_target_and_who_still_drains_is_no_valid_member() -> None:
+    group, member = classic_group()
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    member.join(ALL)
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert again.sync() == ALL - kept
+    assert group.heard.conversions[-1][1] == (member.client,)
+    assert member.beat() is E.illegal_generation
+
+
+def test_the_group_rebalances_if_the_last_member_by_epochs_comes_back_to_a_stale_target() -> None:
+    group, member = classic_group(assignment_interval=5.0)
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    other = Classic(group)
+    assert other.join() is E.none
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert again.generation == 0
+    assert group.coordinator.state is GroupState.PREPARING
+    assert again.sync() is E.illegal_generation
+    assert member.beat() in (E.rebalance_in_progress, E.illegal_generation)
 
 
 def test_a_moved_coordinator_knows_a_converted_group() -> None:

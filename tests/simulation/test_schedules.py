@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from simulation.found import FOUND
+from simulation.found_converted import FOUND_CONVERTED
 from simulation.found_in_ten_thousand import FOUND_IN_TEN_THOUSAND
 
 from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
@@ -46,7 +47,7 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
         }
 
 
-_ALL_FOUND = [*FOUND, *FOUND_IN_TEN_THOUSAND]
+_ALL_FOUND = [*FOUND, *FOUND_CONVERTED, *FOUND_IN_TEN_THOUSAND]
 
 
 @pytest.mark.parametrize("schedule", [s for _, s in _ALL_FOUND], ids=[why for why, _ in _ALL_FOUND])

@@ -69,11 +69,14 @@ def test_joining_asks_for_the_timeouts_of_the_options() -> None:
     assert (request.session_timeout, request.rebalance_timeout) == (12.0, 34.0)
 
 
-def test_a_parked_join_is_not_given_up_while_the_group_may_wait_for_others() -> None:
-    group = ScriptedGroup(rebalance_timeout=50.0)
+@pytest.mark.parametrize(("rebalance_timeout", "parked"), [(50.0, 37.5), (300.0, 65.0)])
+def test_a_parked_join_is_sent_again_before_the_group_may_go_on_without_us(
+    rebalance_timeout: float, parked: float
+) -> None:
+    group = ScriptedGroup(rebalance_timeout=rebalance_timeout)
     group.become_member(0)
     group.rebalance()
-    assert group.only(JoinGroupRequest)[0].timeout > 50.0
+    assert group.only(JoinGroupRequest)[0].timeout == parked
 
 
 def test_a_member_without_topics_does_not_join() -> None:

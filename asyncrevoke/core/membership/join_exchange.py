@@ -27,9 +27,10 @@ _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
 # A JoinGroup may be parked for the rebalance timeout, and is answered after it; but one that takes
-# so long is sent again all the same, because the coordinator may have forgotten it.
-_PARKED_BEYOND = 5.0
-_LONGEST_PARKED = 60.0
+# so long is sent again all the same, because the coordinator may have forgotten it, or answered it
+# on a dead connection: then whoever has not joined by the rebalance timeout is put out.
+_LONGEST_PARKED = 65.0
+_SHARE_OF_REBALANCE = 0.75
 _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
 
@@ -145,8 +146,7 @@ class JoinExchange:
         if not self._known:
             # No heartbeat would tell that a first JoinGroup has been forgotten.
             return self._config.session_timeout / 2
-        parked = min(self._config.rebalance_timeout, _LONGEST_PARKED) + _PARKED_BEYOND
-        return max(self._config.request_timeout, parked)
+        return min(self._config.rebalance_timeout * _SHARE_OF_REBALANCE, _LONGEST_PARKED)
 
     def _send_join(self, _now: float) -> None:
         node = self._coordinator.node

@@ -28,6 +28,7 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
 )
 from asyncrevoke.testing.simulation.epoch_member import EpochMember, MemberState
+from asyncrevoke.testing.simulation.group import NO_SYNC
 from asyncrevoke.testing.simulation.running_group import refused
 
 if TYPE_CHECKING:
@@ -57,16 +58,19 @@ class ClassicInEpochs:
         """One step towards the target."""
         if not self._supports(request.protocols):
             return refused(ErrorCode.inconsistent_group_protocol, request.member_id)
+        group = self._group
+        last = [member for member in group.members.values() if not member.is_classic]
         member = self._find_or_add(client, request)
         if not isinstance(member, EpochMember):
             return member
-        group = self._group
+        # It takes the place of the last one by KIP-848: the group becomes a classic one.
+        converts = len(last) == 1 and last[0] is member
         subscription = decode_subscription(request.protocols[0][1])
         member.protocols = request.protocols
         member.session_timeout = request.session_timeout
         member.rebalance_timeout = request.rebalance_timeout
         owned = frozenset(TopicPartition(group.key(tp.topic), tp[1]) for tp in subscription.owned)
-        group.advance(member, subscription.topics, "", owned)
+        group.advance(member, subscription.topics, "", owned, may_assign=not converts)
         if member.must_join is not None:
             member.must_join.cancel()
             member.must_join = None
@@ -74,7 +78,7 @@ class ClassicInEpochs:
             member.must_sync.cancel()
         member.must_sync = group.clock.after(
             request.rebalance_timeout,
-            lambda: group.put_out(member, "it sent no SyncGroup in time"),
+            lambda: group.put_out(member, NO_SYNC),
         )
         return JoinGroupResponse(
             error=ErrorCode.none,

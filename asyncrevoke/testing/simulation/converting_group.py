@@ -4,7 +4,10 @@ Theory of operation. The first member that joins by KIP-848 converts a classic g
 leader assigned last is what each member has, whoever waits for the end of a join is told to join
 again, and classic members are served from then on by :class:`~.classic_in_epochs.ClassicInEpochs`.
 When the last member by KIP-848 has gone, and classic ones are left, the group is classic again, and
-rebalances. An empty group becomes whatever joins it. Offsets stay.
+rebalances. It is also classic again when that member is a static one that comes back by the classic
+protocol; then it rebalances only if the target assignment is not the newest one, and else each
+member is taken to have what the target gives it. An empty group becomes whatever joins it. Offsets
+stay.
 
 What the coordinator does not see when it converts: partitions that a classic member still has
 although the last assignment no longer gives them to it (it drains), or of which the assignment was
@@ -136,9 +139,20 @@ class ConvertingGroup:
             self._by_epochs = False
             self._classic.adopt(0, ())
         if self._by_epochs:
-            reply(self._guests.join_group(client, request))
+            self._join_epochs(client, request, reply)
         else:
             self._classic.join_group(client, request, reply)
+
+    def _join_epochs(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
+        epochs = self._epochs
+        was_mixed = any(not member.is_classic for member in epochs.members.values())
+        answer = self._guests.join_group(client, request)
+        members = list(epochs.members.values())
+        if was_mixed and all(member.is_classic for member in members):
+            # The last one by epochs was replaced by its own instance, which has joined last.
+            members.sort(key=lambda member: member.member_id == answer.member_id)
+            self._become_classic(members, rebalance=epochs.target_epoch < epochs.generation)
+        reply(answer)
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
         """Answer a SyncGroup."""
@@ -211,9 +225,12 @@ class ConvertingGroup:
 
     def _removed(self, member: EpochMember) -> None:
         left = list(self._epochs.members.values())
-        if not left or member.is_classic or not all(other.is_classic for other in left):
-            return
+        if left and not member.is_classic and all(other.is_classic for other in left):
+            self._become_classic(left, rebalance=True)
+
+    def _become_classic(self, left: Iterable[EpochMember], *, rebalance: bool) -> None:
         epochs = self._epochs
+        left = list(left)
         members = [
             GroupMember(
                 known.member_id,
@@ -229,10 +246,12 @@ class ConvertingGroup:
         ]
         behind = tuple(known.client for known in left if known.epoch != epochs.generation)
         owners = dict(epochs.owners)
+        if not rebalance:
+            owners = {tp: known.client for known in left for tp in sorted(epochs.target(known))}
         epochs.unload()
         self._by_epochs = False
         self.conversions += 1
-        self._classic.adopt(epochs.generation, members)
+        self._classic.adopt(epochs.generation, members, rebalance=rebalance)
         self.events.converted(owners, behind)
 
     def _names(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:

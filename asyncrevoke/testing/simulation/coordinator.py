@@ -157,8 +157,10 @@ class GroupCoordinator(RunningGroup):
         """Where the offsets are."""
         return self._offsets
 
-    def adopt(self, generation: int, members: Iterable[GroupMember]) -> None:
-        """Become a group of these members with these assignments, which rebalances at once."""
+    def adopt(
+        self, generation: int, members: Iterable[GroupMember], *, rebalance: bool = True
+    ) -> None:
+        """Become a group of these members with these assignments; ``rebalance`` it at once."""
         self._forget()
         self._group = GroupMembers()
         self.pending_sync = {}
@@ -173,4 +175,5 @@ class GroupCoordinator(RunningGroup):
             return
         self.state, self.protocol = GroupState.STABLE, self._group.select_protocol()
         self.stored = self._snapshot({m.member_id: m.assignment for m in self.members.values()})
-        self._prepare()
+        if rebalance:
+            self._prepare()

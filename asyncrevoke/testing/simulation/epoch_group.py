@@ -146,13 +146,19 @@ class EpochGroup:
         topics: tuple[str, ...],
         regex: str,
         owned: frozenset[TopicPartition] | None,
+        *,
+        may_assign: bool = True,
     ) -> None:
-        """A member says what it subscribes to, and maybe what it owns: one step to the target."""
+        """A member says what it subscribes to, and maybe what it owns: one step to the target.
+        Without ``may_assign`` to no other target than the newest there is, if that is of the
+        group's epoch."""
         if (topics, regex) != (member.topics, member.regex) or self._topics_have_changed():
             member.topics, member.regex = topics, regex
             self._bump()
-        self._assign()
-        self._reconcile(member, owned)
+        if may_assign:
+            self._assign()
+        if may_assign or self._target_epoch == self.generation:
+            self._reconcile(member, owned)
         self.arm_session(member)
 
     def _find(self, client: int, request: ConsumerGroupHeartbeatRequest) -> EpochMember | ErrorCode:

@@ -25,6 +25,8 @@ Reply: TypeAlias = Callable[[Response], None]
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 MAX_METADATA_CHARACTERS = 4096
+# Why a member is put out.
+NO_SYNC = "it sent no SyncGroup in time"
 
 
 class GroupState(enum.Enum):

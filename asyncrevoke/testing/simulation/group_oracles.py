@@ -29,6 +29,7 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
 from asyncrevoke.testing.simulation.delivery_oracles import CONVERTED
 from asyncrevoke.testing.simulation.epoch_member import topic_id
+from asyncrevoke.testing.simulation.group import NO_SYNC
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 from asyncrevoke.testing.simulation.staging_oracle import StagingOracle
 
@@ -56,8 +57,8 @@ class GroupOracles:
         # Members that the coordinator has put out, or whose generation it has forgotten.
         self._verdicts: dict[int, tuple[float, str]] = {}
         self._notices: list[NotifyKind] = []
-        # Clients of which a JoinGroup was processed after they had given up on it.
-        self.late_joins: set[int] = set()
+        # When a JoinGroup of a client was last processed after the client had given up on it.
+        self.late_joins: dict[int, float] = {}
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -461,7 +462,7 @@ class GroupOracles:
         if self._books.network.processing_ghost:
             # Not a return: the JoinGroup of a former self, which has arrived after its successor's.
             self._judged(old, "a JoinGroup was processed after a later one")
-            self.late_joins.add(old)
+            self.late_joins[old] = self._books.clock.now
         for partition, client in self._assigned.items():
             if client == old:
                 self._assigned[partition] = new
@@ -533,12 +534,25 @@ class GroupOracles:
                 f"client {client} was put out of the group ({reason}), and has a thread that "
                 "keeps its membership while it is frozen",
             )
-        if not self._books.disturbed(client, config.session_timeout + config.rebalance_timeout):
+        unknowing = self._waits_for_sync(client, reason, config.rebalance_timeout)
+        disturbed = self._books.disturbed(client, config.session_timeout + config.rebalance_timeout)
+        if not disturbed and not unknowing:
             raise Violation(
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",
             )
         self._books.excuse(client, f"put out of the group: {reason}")
+
+    def _waits_for_sync(self, client: int, reason: str, rebalance_timeout: float) -> bool:
+        """Whether a coordinator that assigns waited for the SyncGroup that follows a JoinGroup of a
+        connection that was given up: heartbeats tell the member nothing of it."""
+        since = self.late_joins.get(client)
+        return (
+            reason == NO_SYNC
+            and since is not None
+            and self._books.brokers.group.protocol == "consumer"
+            and self._books.clock.now <= since + rebalance_timeout + 0.001
+        )
 
     def processed_late(self, client: int, message: Request) -> None:
         """A broker has processed what a member sent over a connection that it has given up."""
@@ -546,7 +560,7 @@ class GroupOracles:
         if isinstance(message, JoinGroupRequest):
             # The group may have moved on with a member that knows nothing of it.
             self._judged(client, "a JoinGroup was processed after a later one")
-            self.late_joins.add(client)
+            self.late_joins[client] = self._books.clock.now
             if message.member_id in self._books.brokers.group.members:
                 self._books.excuse(client, "a JoinGroup was processed after a later one")
         elif isinstance(message, ConsumerGroupHeartbeatRequest) and (

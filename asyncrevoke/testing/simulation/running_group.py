@@ -26,6 +26,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.testing.simulation.group import (
+    NO_SYNC,
     ON_HEARTBEAT,
     ON_SYNC,
     CoordinatorEvents,
@@ -352,7 +353,7 @@ class RunningGroup:
             member = self.members.get(member_id)
             if member is not None:
                 self._remove(member)
-                self.events.member_removed(member.client, "it sent no SyncGroup in time")
+                self.events.member_removed(member.client, NO_SYNC)
         self._prepare()
 
     # --- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------

@@ -208,8 +208,7 @@ def _as_code(value: object) -> str:
 def draw(
     seed: int, mode: GroupMode | None = None, disturbance: Disturbance | None = None
 ) -> Schedule:
-    """The schedule of a seed. Without ``mode`` or ``disturbance``, these are drawn too; static
-    members in a group that is converted have to be asked for by its mode."""
+    """The schedule of a seed. Without ``mode`` or ``disturbance``, these are drawn too."""
     rng = Random(f"schedule {seed}")  # noqa: S311 - reproducible, not secret
     drawn_mode = rng.choice((GroupMode.COOPERATIVE, GroupMode.COOPERATIVE, *_CLASSIC))
     # Drawn by itself, so that every seed's schedule is otherwise what it was.
@@ -218,7 +217,6 @@ def draw(
     elif Random(f"conversion {seed}").random() < 0.25:  # noqa: S311 - reproducible, not secret
         drawn_mode = GroupMode.CONVERTED
     drawn_disturbance = rng.choice(tuple(Disturbance))
-    may_be_static = mode is not None or drawn_mode is not GroupMode.CONVERTED
     mode = mode or drawn_mode
     disturbance = disturbance or drawn_disturbance
     duration = rng.uniform(6.0, 16.0)
@@ -238,7 +236,7 @@ def draw(
         assignors=assignors,
         later_assignors=later,
         reset="latest" if rng.random() < 0.2 else "earliest",
-        static=rng.random() < 0.12 and may_be_static,
+        static=rng.random() < 0.12,
         loss=rng.choice((0.01, 0.03)) if disturbance is not Disturbance.NONE else 0.0,
         slow=rng.choice((0.0, 0.1)),
         produce_every=rng.choice((0.15, 0.3, 0.6)),
