@@ -1,15 +1,17 @@
-"""The demo's churn many times over, EAGER and COOPERATIVE in turn: every run must be clean.
+"""The demo's churn many times over, by each protocol in turn: every run must be clean.
 
-    python -m benchmarks.churn [--runs 20] [--seconds 30]
+    python -m benchmarks.churn [--runs 20] [--seconds 30] [--protocol cooperative ...]
 
 Each run is `asyncrevoke demo --json` in a process of its own, with a broker of its own; its judge
-reads what the handlers wrote down and what the group committed.
+reads what the handlers wrote down and what the group committed. Of all runs together: how long
+after they had drained moved partitions began at their new members (``take_overs.py``).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,10 +20,12 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from asyncrevoke.broker.jars import KAFKA_VERSION
-from benchmarks.surroundings import surroundings
+from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, LogReader, Started
+from benchmarks.surroundings import surroundings, table
+from benchmarks.take_overs import TakeOver, beyond_rounds, take_overs
 
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
-PROTOCOLS = ("cooperative", "eager")
+PROTOCOLS = ("cooperative", "eager", "consumer")
 COLUMNS = ("handled", "lost", "repeated", "order_violations", "longest_stall")
 GRACE = 240.0
 
@@ -38,6 +42,7 @@ def churn(protocol: str, seconds: float, folder: Path) -> Report | None:
     """One run; None if the demo did not come to a verdict, after printing why."""
     command = [sys.executable, "-c", COMMAND_LINE, "demo", "--json", "--seconds", str(seconds)]
     command += ["--protocol", protocol, "--picture", str(folder / "churn.svg")]
+    command += ["--logs", str(folder)]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds + GRACE, check=False
     )
@@ -47,11 +52,30 @@ def churn(protocol: str, seconds: float, folder: Path) -> Report | None:
     return cast("Report", json.loads(result.stdout))
 
 
+def moves(folder: Path) -> list[TakeOver]:
+    """What the members of one run have taken over from each other, by what they wrote down."""
+    events = [event for log in sorted(folder.glob("*.log")) for event in LogReader(log).read()]
+    return take_overs(e for e in events if isinstance(e, (Started, Ended, Abandoned)))
+
+
+def spread(values: list[float]) -> list[str]:
+    """Cells for the median and the extremes."""
+    if not values:
+        return ["", "", ""]
+    ordered = sorted(values)
+    return [
+        f"{statistics.median(ordered):.2f}",
+        f"{ordered[int(len(ordered) * 0.9)]:.2f}",
+        f"{ordered[-1]:.2f}",
+    ]
+
+
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description="The demo's churn many times over.")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each run")
+    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     return parser.parse_args()
 
 
@@ -63,17 +87,35 @@ def main() -> int:
     print(f"{'':4}{'protocol':13}" + "".join(f"{name:>18}" for name in COLUMNS))
     clean = 0
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        for run in range(args.runs):
-            protocol = PROTOCOLS[run % len(PROTOCOLS)]
-            report = churn(protocol, args.seconds, Path(folder))
-            if report is None:
-                print(f"{run + 1:<4}{protocol:13}  no verdict", flush=True)
-                continue
-            cells = "".join(f"{report['asyncrevoke'][name]!s:>18}" for name in COLUMNS)
-            why = "  " + "; ".join(report["faults"]) if report["faults"] else ""
-            print(f"{run + 1:<4}{protocol:13}{cells}{why}", flush=True)
-            clean += report["ok"]
+    taken: dict[str, list[TakeOver]] = {protocol: [] for protocol in args.protocol}
+    of_rounds: dict[str, list[float]] = {protocol: [] for protocol in args.protocol}
+    for run in range(args.runs):
+        protocol = args.protocol[run % len(args.protocol)]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            report = churn(protocol, args.seconds, folder)
+            of_run = moves(folder)
+        if report is None:
+            print(f"{run + 1:<4}{protocol:13}  no verdict", flush=True)
+            continue
+        taken[protocol] += of_run
+        of_rounds[protocol] += beyond_rounds(of_run)
+        cells = "".join(f"{report['asyncrevoke'][name]!s:>18}" for name in COLUMNS)
+        why = "  " + "; ".join(report["faults"]) if report["faults"] else ""
+        print(f"{run + 1:<4}{protocol:13}{cells}{why}", flush=True)
+        clean += report["ok"]
+    header = ["moved partitions begin, s", "moves", "after their own drain, median", "90 %"]
+    header += ["longest", "after their round's drain, median", "90 %", "longest"]
+    rows = [
+        [
+            protocol,
+            str(len(found)),
+            *spread([m.seconds for m in found]),
+            *spread(of_rounds[protocol]),
+        ]
+        for protocol, found in taken.items()
+    ]
+    print(table(header, rows))
     print(f"{clean} of {args.runs} clean, {time.monotonic() - started:.0f} s")
     return 0 if clean == args.runs else 1
 

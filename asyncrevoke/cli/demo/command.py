@@ -47,10 +47,12 @@ PATIENCE = 30.0
 
 
 class Protocol(enum.StrEnum):
-    """How partitions change hands: all are given up at each rebalance, or only those that move."""
+    """How partitions change hands: all are given up at each rebalance, or only those that move, as
+    the group's leader or (KIP-848) its coordinator says."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
+    CONSUMER = "consumer"
 
 
 class Rival(enum.StrEnum):
@@ -76,7 +78,7 @@ def demo(
         float | None,
         typer.Option(
             help=f"Fail if a kept partition stands still longer than this many seconds; "
-            f"{MAX_STALL:g} with cooperative, no limit with eager."
+            f"{MAX_STALL:g} with cooperative and consumer, no limit with eager."
         ),
     ] = None,
     picture: Annotated[Path, typer.Option(help="Where the timeline is written, as SVG.")] = Path(
@@ -119,7 +121,10 @@ def demo(
 
     # What its producer retries is no news for the terminal; what it cannot do is raised.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    if max_stall is None and protocol is Protocol.COOPERATIVE:
+    if kill and protocol is Protocol.CONSUMER:
+        messages.print("error: --kill needs a session shorter than KIP-848's: leave one out")
+        raise typer.Exit(2)
+    if max_stall is None and protocol is not Protocol.EAGER:
         max_stall = MAX_STALL
     steps = churn(seconds, kill=kill)
     clients = [Client.ASYNCREVOKE] + ([Client.AIOKAFKA] if compare else [])
@@ -191,7 +196,7 @@ def _audited(bootstrap_servers: str, group: Group, folder: Path) -> Audited:
 def _group(
     client: Client,
     bootstrap_servers: str,
-    protocol: Literal["eager", "cooperative"],
+    protocol: Literal["eager", "cooperative", "consumer"],
     folder: Path,
     *,
     journal: Path | None,

@@ -24,7 +24,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     group: str
     log: str
-    protocol: Literal["eager", "cooperative"]
+    protocol: Literal["eager", "cooperative", "consumer"]
     concurrency: int
     session_timeout: float
     max_in_flight: int = 2000

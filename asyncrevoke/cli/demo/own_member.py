@@ -14,6 +14,7 @@ from asyncrevoke.cli.demo.member_config import MemberConfig
 from asyncrevoke.cli.demo.workload import Order
 
 if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.journal import Journal
 
 SAMPLE_INTERVAL = 0.1
@@ -36,20 +37,7 @@ class Ownership(RebalanceListener):
 
 async def run(config: MemberConfig, log: HandlerLog) -> None:
     """Handle orders until SIGTERM."""
-    consumer = Consumer(
-        bootstrap_servers=config.bootstrap_servers,
-        group_id=config.group,
-        client_id=config.name,
-        assignors=("range",) if config.protocol == "eager" else ("cooperative-sticky",),
-        concurrency=config.concurrency,
-        order_by="key",
-        max_in_flight=config.max_in_flight,
-        commit_interval=config.commit_interval,
-        session_timeout=config.session_timeout,
-        heartbeat_interval=config.heartbeat_interval,
-        listener=Ownership(log),
-        journal=_journal(config),
-    )
+    consumer = Consumer(listener=Ownership(log), journal=_journal(config), **_options(config))
 
     @consumer.handler(config.topic)
     async def bill(order: Order, record: Record) -> None:
@@ -68,6 +56,25 @@ async def run(config: MemberConfig, log: HandlerLog) -> None:
         sampling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sampling
+
+
+def _options(config: MemberConfig) -> ConsumerOptions:
+    options: ConsumerOptions = {
+        "bootstrap_servers": config.bootstrap_servers,
+        "group_id": config.group,
+        "client_id": config.name,
+        "concurrency": config.concurrency,
+        "order_by": "key",
+        "max_in_flight": config.max_in_flight,
+        "commit_interval": config.commit_interval,
+        "heartbeat_interval": config.heartbeat_interval,
+    }
+    if config.protocol == "consumer":
+        options["group_protocol"] = "consumer"  # the session is the broker's
+    else:
+        options["session_timeout"] = config.session_timeout
+        options["assignors"] = ("range" if config.protocol == "eager" else "cooperative-sticky",)
+    return options
 
 
 def _journal(config: MemberConfig) -> Journal | None:
