@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.audit.comparison import (
     Audited,
@@ -20,6 +20,7 @@ from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.topic import TopicError
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.audit_database import SparkDatabase, over
+from asyncrevoke.spark.audit_dense import DenseSource
 from asyncrevoke.spark.audit_journal import (
     for_the_rules,
     journal_frame,
@@ -30,9 +31,12 @@ from asyncrevoke.spark.audit_sources import FrameSource, TopicSource
 from asyncrevoke.spark.session import check_spark, told_by_a_task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.comparison import Orders, Range
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audit_sources import Bounded
 
@@ -48,9 +52,10 @@ def audit(
     spark: SparkSession,
     *,
     journal: str | os.PathLike[str] | DataFrame,
-    source: DataFrame | Mapping[str, str],
+    source: DataFrame | Mapping[str, str] | Literal["dense"],
     topic: str | None = None,
     group: str | None = None,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None = None,
     skew: float = 0.05,
     stall: float = 10.0,
     exact: bool = False,
@@ -63,7 +68,9 @@ def audit(
     DataFrame of its rows. ``source`` has the options of ``spark.read.format("asyncrevoke")``, with
     ``topic`` and ``bootstrap_servers`` at least: tasks read the topic and give Spark fingerprints
     of it. Or it is a DataFrame with ``partition, offset, timestamp, key, value`` of all its
-    records; then ``topic`` is needed.
+    records; then ``topic`` is needed. Or it is ``"dense"``, with ``topic`` and ``bootstrap`` (the
+    brokers, or a consumer's configuration): each offset is a record. Then the topic is not read,
+    and neither content nor stalls are judged; where it has gaps, ConfigError is raised.
 
     ``skew`` and ``stall`` are seconds: how far the clocks of machines may be apart, and the longest
     handover that is none. ``exact`` compares every record, whatever there is of them. Of a
@@ -78,7 +85,7 @@ def audit(
 
     try:
         audited = _audit(
-            spark, journal, source, topic, group, Settings(skew, stall, exact), compacted
+            spark, journal, source, topic, group, bootstrap, Settings(skew, stall, exact), compacted
         )
     except PySparkException as error:
         told = told_by_a_task(error, "the audit")
@@ -93,9 +100,10 @@ def audit(
 def _audit(
     spark: SparkSession,
     journal: str | os.PathLike[str] | DataFrame,
-    source: DataFrame | Mapping[str, str],
+    source: DataFrame | Mapping[str, str] | Literal["dense"],
     topic: str | None,
     group: str | None,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None,
     settings: Settings,
     compacted: bool | None,
 ) -> Audited:
@@ -112,7 +120,14 @@ def _audit(
         orders = orders_of(known.topics[name, group], states)
         about = rows.where(rows["topic"] == name)
         about = about.where(about["group"].isNull() if group is None else about["group"] == group)
-        database.add("journal", for_the_rules(about))
+        about = for_the_rules(about)
+        if isinstance(source, str):
+            dense = _dense(source, name, bootstrap, states)
+            database.add("journal", dense.without_content(about))
+            audited = _compared(spark, database, name, group, states, orders, dense, settings)
+            dense.confirm(audited.anomalies)
+            return audited
+        database.add("journal", about)
         records = _source(source, name, states, compacted)
         return _compared(spark, database, name, group, states, orders, records, settings)
     finally:
@@ -155,12 +170,30 @@ def differing(
     return int(read), ranges
 
 
-def _topic_of(source: DataFrame | Mapping[str, str], topic: str | None) -> str:
+def _topic_of(source: DataFrame | Mapping[str, str] | str, topic: str | None) -> str:
     if topic is not None:
         return topic
     if isinstance(source, Mapping) and "topic" in source:
         return source["topic"]
     raise ConfigError('which topic? audit(..., topic="orders")')
+
+
+def _dense(
+    source: str,
+    topic: str,
+    bootstrap: str | Sequence[str] | ConsumerConfig | None,
+    states: tuple[SessionState, ...],
+) -> DenseSource:
+    if source != "dense":
+        raise ConfigError(
+            f'source={source!r}: give the options of the topic, a DataFrame of it, or "dense"'
+        )
+    if bootstrap is None:
+        raise ConfigError(
+            'source="dense" asks brokers where the topic begins and ends: '
+            'audit(..., bootstrap="localhost:9092")'
+        )
+    return DenseSource(bootstrap, topic, committed=level_of(states) == "read_committed")
 
 
 def _source(

@@ -29,15 +29,18 @@ def dense_offsets(
     spark: SparkSession,
     bootstrap: str | Sequence[str] | ConsumerConfig,
     ranges: Sequence[OffsetRange],
+    *,
+    check: bool = True,
 ) -> DataFrame:
     """Rows (topic, partition, offset) for *each* offset of the ranges, without reading the topic.
 
     Only where no offset is a gap. So ConfigError is raised for a compacted topic, and where the
     first or last thousand offsets of a range show a gap, as each transaction leaves one. What lies
     between is not looked at: of a topic that was once written by transactions and is not any more,
-    the gaps would be rows. Lazy, but for these looks.
+    the gaps would be rows. Lazy, but for these looks, which ``check=False`` leaves out.
     """
-    check_dense(bootstrap, ranges)
+    if check:
+        check_dense(bootstrap, ranges)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
 
     frames = [
@@ -59,6 +62,20 @@ def check_dense(
 ) -> None:
     """ConfigError, with the fix, if the topic is compacted or its ends have gaps."""
     run_blocking(_check(configured(bootstrap, "read_committed"), ranges))
+
+
+def check_all(
+    bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
+) -> None:
+    """Read these ranges; ConfigError, with the fix, if they have gaps."""
+
+    async def check() -> None:
+        config = configured(bootstrap, "read_committed")
+        for each in ranges:
+            await _check_sample(config, each)
+
+    if ranges:
+        run_blocking(check())
 
 
 async def _check(config: ConsumerConfig, ranges: Sequence[OffsetRange]) -> None:

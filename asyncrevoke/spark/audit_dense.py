@@ -1,0 +1,76 @@
+"""A topic that an audit knows by its offsets alone: each of them is a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.comparison import Bounds, Range
+from asyncrevoke.spark.audit_database import over
+from asyncrevoke.spark.dense import check_all, check_dense, dense_offsets
+from asyncrevoke.spark.offsets import OffsetRange, resolve_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncrevoke.audit.catalogue import Anomaly
+    from asyncrevoke.config import ConsumerConfig
+
+# Stands for a record's content, on both sides.
+_HASH = "xxhash64(off) AS record_hash"
+# What a gap would be taken for.
+_ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.SOUGHT_PAST})
+
+
+class DenseSource:
+    """See :class:`asyncrevoke.spark.audit_sources.Bounded`. Nothing of the topic is read but what
+    shows that it has no gaps. Raises ConfigError if it has."""
+
+    compacted = False
+
+    def __init__(
+        self, bootstrap: str | Sequence[str] | ConsumerConfig, topic: str, *, committed: bool
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        level = "read_committed" if committed else "read_uncommitted"
+        found = resolve_ranges(bootstrap, topic, isolation_level=level)
+        check_dense(bootstrap, found)
+        self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
+
+    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
+        """See :class:`~asyncrevoke.spark.audit_sources.Bounded`."""
+        return over(spark, query, {"records": self.records(spark, ranges)})
+
+    def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`~asyncrevoke.spark.audit_sources.Bounded`. When they were written is not
+        known."""
+        parts = [self._range(each.partition, each.lo, each.hi) for each in ranges]
+        offsets = dense_offsets(spark, self._bootstrap, parts, check=False)
+        named = offsets.selectExpr("partition AS part", "offset AS off")
+        return named.selectExpr("part", "off", "CAST(NULL AS BIGINT) AS timestamp_us", _HASH)
+
+    def without_content(self, journal: DataFrame) -> DataFrame:
+        """A journal, with the names that the rules have, whose records are such as these."""
+        return journal.selectExpr(
+            *[_HASH if name == "record_hash" else f"`{name}`" for name in journal.columns]
+        )
+
+    def confirm(self, anomalies: Sequence[Anomaly]) -> None:
+        """What is called lost is there, and no gap that nobody has looked at before."""
+        check_all(
+            self._bootstrap,
+            [
+                self._range(a.partition, a.offset_lo, a.offset_hi + 1)
+                for a in anomalies
+                if a.kind in _ABSENCES
+                and a.partition is not None
+                and a.offset_lo is not None
+                and a.offset_hi is not None
+            ],
+        )
+
+    def _range(self, partition: int, lo: int, hi: int) -> OffsetRange:
+        return OffsetRange(self._topic, partition, lo, hi)
