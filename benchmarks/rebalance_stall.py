@@ -1,12 +1,13 @@
 """How long kept partitions stand still while a member gives others up.
 
-    python -m benchmarks.rebalance_stall [--json] [--only NAME ...]
+    python -m benchmarks.rebalance_stall [--json] [--only NAME ...] [--overlap]
 
 One member reads all partitions of a topic, into each of which records flow steadily. In each a
 record is in work. Then a second member joins. Asked to give some partitions up, the first needs
 0 s, or 2 s, until what is in work of them is done; then it commits and gives them up. Measured is
 the longest gap between deliveries on the partitions that it keeps, less the longest gap there was
-before; and the time from the second member's start to its first record.
+before; and the time from the second member's start to its first record. With ``--overlap`` a third
+member joins while the first still finishes what is in work for the second.
 
 Every client does so by what its documentation tells (``stall_clients.py``), on one broker.
 """
@@ -121,33 +122,43 @@ class Member:
         raise MeasurementError(f"no {wanted!r} within {DEADLINE:.0f} s")
 
 
-def measure(broker: RunningBroker, client: str, drain: float, rate: float, name: str) -> Measured:
-    """Let a second member join a first one that has ``drain`` seconds of work left."""
+def measure(
+    broker: RunningBroker, client: str, drain: float, rate: float, name: str, *, overlap: bool
+) -> Measured:
+    """Let a second member join a first one that has ``drain`` seconds of work left; with
+    ``overlap`` a third one when half of that has passed."""
     context = multiprocessing.get_context("spawn")
     group = Group(broker.bootstrap_servers, name, name)
     broker.create_topic(name, PARTITIONS)
-    with streaming(context, group, rate), Member(context, client, group, drain) as first:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(streaming(context, group, rate))
+        first = stack.enter_context(Member(context, client, group, drain))
         first.wait_reading(PARTITIONS)
         time.sleep(BEFORE)
         first.hold()
-        with Member(context, client, group, 0.0) as newcomer:
-            newcomer.wait_reading(1)
-            time.sleep(AFTER)
-            until = time.monotonic()
-            seen = first.stop()
-            theirs = newcomer.stop()
-    moved = {partition for partition, times in theirs.delivered.items() if times[0] < until}
+        newcomers = [stack.enter_context(Member(context, client, group, 0.0))]
+        if overlap:
+            time.sleep(drain / 2)
+            newcomers.append(stack.enter_context(Member(context, client, group, 0.0)))
+        for newcomer in newcomers:
+            # What is on its way until then must not be taken for kept.
+            newcomer.wait_reading(PARTITIONS // (1 + len(newcomers)))
+        time.sleep(AFTER)
+        until = time.monotonic()
+        seen = first.stop()
+        theirs = [newcomer.stop() for newcomer in newcomers]
+    began_at = [(p, times[0]) for their in theirs for p, times in their.delivered.items()]
+    moved = {partition for partition, began in began_at if began < until}
     kept = sorted(seen.delivered.keys() - moved)
     if not kept or not moved:
         raise MeasurementError(f"{len(kept)} partitions were kept and {len(moved)} moved")
-    first_record = min(theirs.delivered[partition][0] for partition in moved)
-    start = theirs.began
+    start = theirs[0].began
     return Measured(
         client=client,
         drain=drain,
         gap=max(longest_gap(seen.delivered[p], start, until) for p in kept),
         gap_before=max(longest_gap(seen.delivered[p], start - BEFORE, start) for p in kept),
-        first_record=first_record - start,
+        first_record=min(times[0] for times in theirs[0].delivered.values()) - start,
         kept=len(kept),
         moved=len(moved),
     )
@@ -177,7 +188,12 @@ def main() -> int:
             say(f"[{number + 1}/{len(runs)}] round {turn + 1}, {client}, drain {drain:g} s: ")
             try:
                 measured = measure(
-                    broker, client, drain, options.rate, topic_name(f"stall-{number}")
+                    broker,
+                    client,
+                    drain,
+                    options.rate,
+                    topic_name(f"stall-{number}"),
+                    overlap=options.overlap,
                 )
             except MeasurementError as error:
                 say(f"failed: {error}\n")
@@ -245,6 +261,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--drain", nargs="+", type=float, default=[0.0, 2.0], metavar="SECONDS")
+    parser.add_argument("--overlap", action="store_true", help="two newcomers, one after another")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=200.0, help="records/s of each partition")
     return parser.parse_args()
