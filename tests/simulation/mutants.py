@@ -197,9 +197,14 @@ def no_follow_up_after_a_release_while_parked(patch: pytest.MonkeyPatch) -> None
 
 def no_commit_of_a_reset_position(patch: pytest.MonkeyPatch) -> None:
     def place(
-        self: Seeking, _now: float, instance: PartitionInstance, offset: int, leader_epoch: int
+        self: Seeking,
+        _now: float,
+        instance: PartitionInstance,
+        offset: int,
+        leader_epoch: int,
+        finished: CompletionMap | None = None,
     ) -> None:
-        self._assignment.place(instance, offset, leader_epoch)
+        self._assignment.place(instance, offset, leader_epoch, finished)
         instance.acked = offset
         self._outbox.wake()
 
