@@ -458,6 +458,28 @@ def test_the_group_rebalances_if_the_last_member_by_epochs_comes_back_to_a_stale
     assert member.beat() in (E.rebalance_in_progress, E.illegal_generation)
 
 
+def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_rebalance() -> None:
+    group = Group()
+    member, static = Classic(group), Classic(group, "static")
+    member.join()
+    static.join()
+    group.wait()
+    assert member.joined() is static.joined() is E.none
+    half, rest = frozenset(sorted(ALL)[:2]), frozenset(sorted(ALL)[2:3])
+    shares = {member.member_id: half, static.member_id: rest}
+    leader, other = (member, static) if member.leads else (static, member)
+    assert leader.sync(shares) == shares[leader.member_id]
+    assert other.sync() == shares[other.member_id]
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    assert modern.assigned == rest
+    assert member.beat() is E.none  # as if it were the newest assignment
+    assert group.coordinator.unread
+    assert Modern(group).beat() is E.none
+    assert member.beat() is E.rebalance_in_progress
+    assert not group.coordinator.unread
+
+
 def test_a_moved_coordinator_knows_a_converted_group() -> None:
     group, member, modern = shared()
     group.coordinator.unload()

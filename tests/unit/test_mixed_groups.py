@@ -361,3 +361,50 @@ def test_without_a_member_that_tells_its_rack_moved_replicas_are_nothing_to_a_le
     group.replicas = {tp(0): (2,)}
     group.advance(12.0)
     assert group.phase() is Phase.STABLE
+
+
+# --- groups that are converted ------------------------------------------------------------------
+
+
+def joined(leader: str) -> ScriptedGroup:
+    group = ScriptedGroup(metadata_max_age=5.0)
+    group.start()
+    group.give_id()
+    group.answer_join(leader=leader)
+    group.answer_sync(tp(0))
+    group.pulse = ErrorCode.none
+    return group
+
+
+def test_where_nobody_leads_each_member_tells_that_its_topics_have_changed() -> None:
+    group = joined(leader="")
+    group.advance(12.0)
+    assert not group.sends(JoinGroupRequest), "nothing has changed"
+    group.partitions["orders"] += 1
+    group.advance(6.0)
+    assert group.only(JoinGroupRequest)[1].reason == (
+        "the partitions of the group's topics have changed"
+    )
+
+
+def test_where_another_member_leads_it_is_the_leaders_to_tell() -> None:
+    group = joined(leader="another")
+    group.partitions["orders"] += 1
+    group.advance(12.0)
+    assert not group.sends(JoinGroupRequest)
+
+
+def test_topics_that_were_not_known_yet_have_not_changed_when_they_are() -> None:
+    group = ScriptedGroup("orders", "bills", partitions={"orders": 2}, metadata_max_age=5.0)
+    group.start()
+    group.give_id()
+    group.answer_join(leader="")
+    group.answer_sync(tp(0))
+    group.pulse = ErrorCode.none
+    group.partitions["bills"] = 2
+    group.topic_ids["bills"] = b"bills".ljust(16)
+    group.advance(6.0)
+    assert not group.sends(JoinGroupRequest)
+    group.partitions["bills"] = 3
+    group.advance(6.0)
+    assert group.sends(JoinGroupRequest)

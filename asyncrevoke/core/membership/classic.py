@@ -381,7 +381,10 @@ class ClassicMembership:
         elif (again := leading_again(reply, us)) is not None:
             self._leader.lead(now, assignor, again)
         else:
-            self._leader.resign()
+            if reply.leader:
+                self._leader.resign()
+            else:
+                self._leader.look_after(self._topics)
             self._sync(now, ())
 
     def _group_topics_wanted(self, now: float, topics: frozenset[str]) -> None:

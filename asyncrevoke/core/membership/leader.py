@@ -75,6 +75,8 @@ class Leader:
         # What the present assignment of the group was made by, as far as we watch it.
         self._led: dict[str, tuple[int, ...] | None] = {}
         self._led_racks: PartitionRacks = {}
+        # Where nobody leads: the topics of this member alone.
+        self._own: frozenset[str] = frozenset()
 
     def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
         """This generation is ours to assign, as soon as the partitions of its topics are known."""
@@ -82,8 +84,8 @@ class Leader:
             Member(member.member_id, member.group_instance_id, self._read(member))
             for member in reply.members
         ]
+        self.resign()
         turn = self._turn = _Turn(assignor, members, skips_assignment=reply.skip_assignment)
-        self._led = {}
         self.on_topics(now, turn.topics)
         if self._knows(turn.topics):
             self._assign(now, turn)
@@ -96,6 +98,16 @@ class Leader:
         self._turn = None
         self._waiting = False
         self._led = {}
+        self._own = frozenset()
+
+    def look_after(self, topics: frozenset[str]) -> None:
+        """Nobody leads: the coordinator assigns, and watches the topics. But a static member that
+        replaces the last one by KIP-848 makes the group a classic one without a rebalance; then
+        there is a leader that knows nothing of it, and whoever sees a change has to tell."""
+        self.resign()
+        self._own = topics
+        if self._knows(topics):
+            self._led = self._known(topics)
 
     def metadata_refreshed(self, now: float) -> None:
         """The answer is there that an assignment may have waited for."""
@@ -109,12 +121,20 @@ class Leader:
         """Whether the group has to be assigned anew, because topics, partitions or the racks of
         their replicas are others now. Says so once."""
         turn = self._turn
-        if turn is None or not self._led:
+        if turn is None:
+            return self._own_have_changed()
+        if not self._led:
             return False
         if self._led == self._known(turn.topics) and self._led_racks == self._racks_for(turn):
             return False
         self._led = {}
         return True
+
+    def _own_have_changed(self) -> bool:
+        if not self._own or not self._knows(self._own):
+            return False
+        before, self._led = self._led, self._known(self._own)
+        return bool(before) and before != self._led
 
     def has_missed(self, note: AssignmentNote | None) -> bool:
         """Whether the assignment that the group keeps was made by other partitions than there are:

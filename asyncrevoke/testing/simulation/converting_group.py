@@ -12,6 +12,11 @@ stay.
 What the coordinator does not see when it converts: partitions that a classic member still has
 although the last assignment no longer gives them to it (it drains), or of which the assignment was
 thrown away by a join that began too early. To the converted group these are free.
+
+What it does not give away until the next rebalance (:attr:`ConvertingGroup.unread`): partitions
+that were added after the last assignment of a leader, if a static member converts the group, whose
+subscription is known; and what a member still waits for, when the group becomes a classic one
+without a rebalance.
 """
 
 from __future__ import annotations
@@ -63,6 +68,8 @@ class ConvertingGroup:
         self._by_epochs = False
         self._guests = ClassicInEpochs(epochs, classic.new_member_id, self._names)
         self.conversions = 0
+        # The assignment that leaves something out, by its epoch or generation.
+        self._incomplete: int | None = None
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -108,6 +115,13 @@ class ConvertingGroup:
     def rebalances(self) -> int:
         """How often partitions were assigned anew."""
         return self._classic.rebalances + self._epochs.rebalances
+
+    @property
+    def unread(self) -> bool:
+        """Whether partitions stay without a reader until the next rebalance."""
+        epochs, classic = self._epochs, self._classic
+        assigned_at = epochs.target_epoch if self._by_epochs else classic.generation
+        return self._incomplete == assigned_at
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -213,6 +227,14 @@ class ConvertingGroup:
         classic.end(ErrorCode.rebalance_in_progress)
         self._by_epochs = True
         self._epochs.adopt(classic.generation if members else 0, members)
+        existing = {
+            TopicPartition(self._epochs.key(topic), number)
+            for member in members
+            for topic in member.topics
+            for number in range(self._epochs.partitions(topic))
+        }
+        complete = existing <= self._epochs.owners.keys()
+        self._incomplete = None if complete else self._epochs.target_epoch
         if members:
             self.conversions += 1
             self.events.converted(dict(self._epochs.owners), ())
@@ -244,6 +266,11 @@ class ConvertingGroup:
             )
             for known in left
         ]
+        waiting = any(
+            known.epoch == epochs.generation and epochs.target(known) - known.assigned
+            for known in left
+        )
+        self._incomplete = epochs.generation if waiting and not rebalance else None
         behind = tuple(known.client for known in left if known.epoch != epochs.generation)
         owners = dict(epochs.owners)
         if not rebalance:

@@ -39,6 +39,8 @@ _GROUP = "group"
 _CLOSE_TIMEOUT = 12.0
 # So many members have the thread that keeps a frozen one's membership.
 _SHARE_OF_THREADS = 0.6
+# So many wait for the coordinator when they do not know whether they are members.
+_SHARE_OF_CAREFUL = 0.2
 # The default, one that mostly has to be cut off, and none.
 _MAP_SIZES = (512, 512, 512, 20, 0)
 
@@ -65,6 +67,8 @@ class World:
         self.faults = Faults(self)
         self.applications: dict[int, Application] = {}
         self.closing = False
+        # A member has joined to make a group rebalance that leaves partitions unread.
+        self._rescued = False
         self.producing_until = 0.0
         self._producer = self.rng("producer")
         self._joins = self.rng("joins")
@@ -133,6 +137,7 @@ class World:
             "revoke_timeout": schedule.revoke_timeout,
             "close_timeout": _CLOSE_TIMEOUT,
             "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
+            "on_suspect": self._draw_on_suspect(client),
             **OPTIONS[shape],
             **self.pace_options(),
             **self._protocol_options(client, assignors, protocol),
@@ -159,6 +164,10 @@ class World:
         member.take_effects()
         application.start()
         return application
+
+    def _draw_on_suspect(self, client: int) -> str:
+        careful = self.rng(f"suspect {client}").random() < _SHARE_OF_CAREFUL
+        return "pause" if careful else "continue"
 
     def pace_options(self) -> Mapping[str, object]:
         """How often members ask and commit: all of it often, since schedules are short."""
@@ -229,7 +238,9 @@ class World:
             patience += 30.0
         deadline = self.clock.now + patience
         while self.judge.unfinished(self._live_clients()):
-            if not self.live():
+            overlooked = isinstance(self.group, ConvertingGroup) and self.group.unread
+            if not self.live() or (overlooked and not self._rescued):
+                self._rescued = overlooked
                 self.join(Shape.LOOP, Pace(), schedule.later_assignors)
             if self.clock.now >= deadline:
                 self.judge.must_be_at_rest(self._live_clients(), self.report())
