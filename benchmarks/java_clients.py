@@ -13,7 +13,7 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import NamedTuple
 
-from asyncrevoke.broker.jars import class_path
+from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.java import find_java
 from asyncrevoke.broker.supervisor import die_with_parent
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
+from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.jars import OnProgress, class_path
 from asyncrevoke.broker.java import find_java
 from asyncrevoke.broker.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
@@ -30,6 +30,8 @@ from asyncrevoke.errors import ConfigError, IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.broker.jars import OnProgress
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0

@@ -1,14 +1,16 @@
-"""The jars of Apache Kafka: an installation of the user's, or our own checked cache of them."""
+"""The jars of Apache Kafka that this version is locked to, and our cache of them."""
 
 from __future__ import annotations
 
 import importlib.resources
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
+from asyncrevoke.broker.errors import BrokerMissingError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
 
@@ -39,48 +41,6 @@ class Jar(NamedTuple):
     def filename(self) -> str:
         """The file's name in a Maven repository and in our cache."""
         return f"{self.artifact}-{self.version}.jar"
-
-
-def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) -> str:
-    """The class path of Apache Kafka, downloaded into the user's cache if it is not there yet.
-
-    ``KAFKA_HOME`` comes first. Several processes may call this at once: one downloads, the others
-    wait for it. Every downloaded file is checked against its locked SHA-256.
-
-    Args:
-        tools: also the jars of the command line tools, such as
-            ``org.apache.kafka.tools.VerifiableConsumer``.
-        on_progress: called while downloading, from threads of the download, one at a time.
-
-    Raises:
-        BrokerMissingError: the packages that download are not installed.
-        BrokerStartError: the download failed.
-    """
-    home = os.environ.get("KAFKA_HOME")
-    if home:
-        return installed_class_path(Path(home))
-    wanted = [jar for jar in locked_jars() if tools or jar.part == "server"]
-    folder = cache_folder()
-    if missing(wanted, folder):
-        from asyncrevoke.broker.download import fill  # noqa: PLC0415 - loads jgo
-
-        fill(wanted, folder, on_progress)
-    return os.pathsep.join(str(folder / jar.filename) for jar in wanted)
-
-
-def installed_class_path(home: Path) -> str:
-    """The class path of an unpacked Apache Kafka distribution.
-
-    Raises:
-        BrokerStartError: there are no jars of it in ``libs``.
-    """
-    libs = home / "libs"
-    if not any(libs.glob("kafka_2.*.jar")):
-        raise BrokerStartError(
-            f"KAFKA_HOME={home} has no libs/kafka_2.*.jar: set it to the folder of an unpacked "
-            "Apache Kafka, or unset it to have the jars downloaded"
-        )
-    return str(libs / "*")
 
 
 def locked_jars() -> list[Jar]:

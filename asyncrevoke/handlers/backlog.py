@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.collector import Collector
-from asyncrevoke.handlers.waiting import Clock, Waiting
+from asyncrevoke.handlers.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.flow import Flow
     from asyncrevoke.handlers.gate import Gate
     from asyncrevoke.handlers.lanes import Entry, LaneQueue
@@ -90,7 +91,7 @@ class Backlog:
         """These records are about to be put, and their first calls go through the tracer."""
         self.trials |= dict.fromkeys(records, TRACED)
 
-    def admit(self, gate: Gate[Item]) -> None:
+    def admit(self, gate: Gate[Entry[Item]]) -> None:
         """This gate may have opened."""
         self._lanes.admit(gate)
         self.waiting.notify()

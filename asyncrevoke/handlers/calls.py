@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from asyncrevoke.handlers.batch import Batch, Item
+    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.middleware import Around, CallNext, Middleware
     from asyncrevoke.handlers.postponed import Past
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.signature import BatchCall
-    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.call_log import CallLog

@@ -8,7 +8,7 @@ from asyncrevoke.config.record_function import function_name
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.handlers.batch import Batch, Item
 from asyncrevoke.handlers.gate import Gate
-from asyncrevoke.handlers.lanes import NO_LANE, Order, order_by_name
+from asyncrevoke.handlers.lanes import NO_LANE, Entry, Order, order_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -25,7 +25,7 @@ class Flow(NamedTuple):
     """``order`` is None for that of the queue. ``alone``: one batch of a partition at a time."""
 
     order: Order[Item] | None
-    gate: Gate[Item] | None
+    gate: Gate[Entry[Item]] | None
     alone: bool
 
 
@@ -47,7 +47,7 @@ def flow_of(
     handler: Handler,
     order_by: OrderBy | None,
     nulls: NullKeys,
-    gate: Gate[Item] | None,
+    gate: Gate[Entry[Item]] | None,
     on_refused: OnRefused,
 ) -> Flow:
     """The flow of a handler in a consumer with this ``order_by``."""

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
-
-from asyncrevoke.handlers.lanes import Entry, Keyed
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncrevoke.handlers.clock import Clock, Timer
     from asyncrevoke.handlers.rate_limit import RateLimit
-    from asyncrevoke.handlers.waiting import Clock, Timer
 
-T = TypeVar("T", bound=Keyed)
+# What is let through: among others an item, and its turn.
+E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")
 Place: TypeAlias = Literal["first", "turn", "last"]
 
 # A timer that goes off a rounding error too early is set again by no less than this.
 _LEAST_WAIT = 1e-6
 
 
-class Gate(Generic[T]):
+class Gate(Generic[E]):
     """Lets entries through to where workers take them, and holds the others in their order.
 
     An entry is inside from when it was let through until it has ``left``, and whoever is inside
@@ -37,7 +36,7 @@ class Gate(Generic[T]):
         clock: Clock,
         concurrency: int | None,
         rate: RateLimit | None,
-        on_time: Callable[[Gate[T]], None],
+        on_time: Callable[[Gate[E]], None],
     ) -> None:
         self._clock = clock
         self._concurrency = concurrency
@@ -45,13 +44,13 @@ class Gate(Generic[T]):
         self._on_time = on_time
         self._timer: Timer | None = None
         # Whether each has begun.
-        self._inside: dict[T, bool] = {}
+        self._inside: dict[object, bool] = {}
         self._waiting_inside = 0
         # When the calls of the last ``per`` seconds have begun.
         self._began: deque[float] = deque()
-        self.held: deque[Entry[T]] = deque()
+        self.held: deque[E] = deque()
 
-    def enter(self, entry: Entry[T], place: Place = "last") -> bool:
+    def enter(self, entry: E, place: Place = "last") -> bool:
         """Let an entry through now, or hold it, and say which; ``place``: among those held.
 
         ``"turn"`` is before all that were put with it or later.
@@ -66,7 +65,7 @@ class Gate(Generic[T]):
         self._set_timer()
         return False
 
-    def next(self) -> Entry[T] | None:
+    def next(self) -> E | None:
         """Let the next of those through that are held; None if there is none, or it must wait."""
         entry = None
         if self.held and self._is_open():
@@ -75,7 +74,7 @@ class Gate(Generic[T]):
         self._set_timer()
         return entry
 
-    def started(self, item: T) -> None:
+    def started(self, item: object) -> None:
         """Its call begins. Nothing happens for one that did not come through here."""
         if self._inside.get(item) is False:
             self._inside[item] = True
@@ -84,12 +83,12 @@ class Gate(Generic[T]):
                 self._began.append(self._clock.time())
                 self._set_timer()
 
-    def left(self, item: T) -> None:
+    def left(self, item: object) -> None:
         """It is not inside any more, if it was."""
         if self._inside.pop(item, None) is False:
             self._waiting_inside -= 1
 
-    def drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[Entry[T]]:
+    def drop(self, unwanted: Callable[[E], bool]) -> list[E]:
         """Take out those that are held and unwanted."""
         dropped = [entry for entry in self.held if unwanted(entry)]
         if dropped:
@@ -97,7 +96,7 @@ class Gate(Generic[T]):
             self._set_timer()
         return dropped
 
-    def _let_in(self, item: T) -> None:
+    def _let_in(self, item: object) -> None:
         self._inside[item] = False
         self._waiting_inside += 1
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import OrderBy
     from asyncrevoke.handlers.calls import Handlers
+    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.lanes import Entry
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.source import RecordSource
-    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.call_log import CallLog, Decision

@@ -86,7 +86,7 @@ class Slice(Generic[T]):
         partition: TopicPartition,
         ledger_id: int,
         lanes: dict[Hashable, deque[Entry[T]] | None],
-        gate: Gate[T] | None,
+        gate: Gate[Entry[T]] | None,
         *,
         usual: bool,
     ) -> None:
@@ -124,7 +124,7 @@ class LaneQueue(Generic[T]):
         self._usual = not (self._by_key and null_keys == "unordered")
         self._ready: deque[Entry[T]] = deque()
         self._slices: dict[TopicPartition, Slice[T]] = {}
-        self._gates: dict[Gate[T], None] = {}
+        self._gates: dict[Gate[Entry[T]], None] = {}
         self._turn = 0
 
     @property
@@ -152,7 +152,7 @@ class LaneQueue(Generic[T]):
         partition: TopicPartition,
         items: Sequence[T],
         order: Order[T] | None = None,
-        gate: Gate[T] | None = None,
+        gate: Gate[Entry[T]] | None = None,
     ) -> None:
         """Queue items of one partition and one ledger, in offset order.
 
@@ -270,7 +270,7 @@ class LaneQueue(Generic[T]):
             gate.left(entry[1])
             self.admit(gate)
 
-    def admit(self, gate: Gate[T]) -> None:
+    def admit(self, gate: Gate[Entry[T]]) -> None:
         """What this gate lets through now is ready."""
         while (entry := gate.next()) is not None:
             self._let_through(entry, entry[2] + 1)

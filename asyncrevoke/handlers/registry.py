@@ -10,6 +10,7 @@ from asyncrevoke.config import OrderBy, checks
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding import Decoder, check_decoder
+from asyncrevoke.handlers.handler_function import HandlerFunction
 from asyncrevoke.handlers.limits import Limits, check_limits
 from asyncrevoke.handlers.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.retry import Retry
@@ -17,7 +18,6 @@ from asyncrevoke.handlers.retry_topic import RetryTopic
 from asyncrevoke.handlers.signature import (
     BatchCall,
     Call,
-    HandlerFunction,
     compile_batch_call,
     compile_call,
     handler_name,

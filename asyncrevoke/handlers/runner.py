@@ -13,8 +13,8 @@ from asyncrevoke.handlers.batch import Item, first_offset
 from asyncrevoke.handlers.flow import flow_of
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.handler_work import HandlerWork
-from asyncrevoke.handlers.lanes import LaneQueue
-from asyncrevoke.handlers.limits import in_flight_limits
+from asyncrevoke.handlers.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.shares import in_flight_limits
 from asyncrevoke.handlers.workers import Workers
 from asyncrevoke.runtime.running_calls import RunningCall
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.source import RecordSource
-    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.call_log import CallLog
@@ -191,7 +191,7 @@ class HandlerRunner:
         for partition in sorted(batch.to_be_revoked):
             self._backlog.drain(partition)
 
-    def _gate(self, handler: Handler, clock: Clock) -> Gate[Item] | None:
+    def _gate(self, handler: Handler, clock: Clock) -> Gate[Entry[Item]] | None:
         limits = handler.limits
         if not limits.needs_gate:
             return None

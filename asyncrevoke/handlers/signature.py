@@ -14,7 +14,9 @@ from asyncrevoke.handlers.decoding import Decoder, custom_decoder, decoder_for, 
 from asyncrevoke.handlers.depends import Injected, is_dependency
 from asyncrevoke.model import Record
 
-HandlerFunction: TypeAlias = Callable[..., Awaitable[object]]
+if typing.TYPE_CHECKING:
+    from asyncrevoke.handlers.handler_function import HandlerFunction
+
 Given: TypeAlias = Literal["record", "records", "context"]
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import LetterSender
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.middleware import Middleware
     from asyncrevoke.handlers.registry import OnError
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.source import RecordSource
-    from asyncrevoke.handlers.waiting import Clock
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.observers import Observers
     from asyncrevoke.runtime.witness import Witness

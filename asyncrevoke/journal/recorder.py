@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.writer import Writer
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.driver import Requests
+    from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Group
 
 _NOTICES = {

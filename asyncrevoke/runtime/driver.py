@@ -21,10 +21,8 @@ from asyncrevoke.core.effects import (
     Effect,
     Emit,
     Event,
-    Failed,
     Notify,
     NotifyKind,
-    Replied,
     Reset,
     Send,
     SetTimer,
@@ -40,10 +38,10 @@ from asyncrevoke.runtime.loop_lag import LoopLag
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.effects import Node
     from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Witness
 
 _FETCHING = frozenset((Channel.FETCH, Channel.FETCH_BUSY))
@@ -67,22 +65,6 @@ class Core(Protocol):
     @property
     def has_effects(self) -> bool:
         """Whether they have left anything."""
-        ...
-
-
-class Requests(Protocol):
-    """What sends requests over connections."""
-
-    async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its answer; never raises for what a broker does."""
-        ...
-
-    def reset(self, node: Node, channel: Channel) -> None:
-        """Drop one connection; requests in flight on it fail."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
         ...
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from asyncrevoke.core.effects import Emit
-    from asyncrevoke.runtime.observers import Observers
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -47,13 +46,13 @@ class EventLog:
             context_class=dict,
         )
         self._log = cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
-        # Who is told of the core's events, whatever the level.
-        self.observers: Observers | None = None
+        # Told of the core's events, whatever the level.
+        self.on_event: Callable[[Emit], None] | None = None
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
-        if self.observers is not None:
-            self.observers.happened(event)
+        if self.on_event is not None:
+            self.on_event(event)
         self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
 
     def debug(self, event: str, /, **fields: object) -> None:

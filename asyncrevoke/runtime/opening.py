@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.driver import Requests
     from asyncrevoke.runtime.letters import LetterWriter
     from asyncrevoke.runtime.observer import Observer
+    from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Journal
 
 

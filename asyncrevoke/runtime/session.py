@@ -98,7 +98,8 @@ class Session:
 
     def observed_by(self, observers: Observers) -> None:
         """Tell these of all that happens; to be called before :meth:`start`."""
-        self.observers = self.log.observers = observers
+        self.observers = observers
+        self.log.on_event = observers.happened
         self._driver.on_end = observers.closed
         observers.opened()
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.driver import Requests
+    from asyncrevoke.runtime.requests import Requests
 
 
 class Group(Protocol):

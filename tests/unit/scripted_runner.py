@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letter import DeadLetters
+    from asyncrevoke.handlers.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
-    from asyncrevoke.handlers.signature import HandlerFunction
     from asyncrevoke.runtime.observers import Observers
 
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from asyncrevoke.broker.class_path import class_path, installed_class_path
 from asyncrevoke.broker.download import ATTEMPTS, fill
 from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
 from asyncrevoke.broker.jars import (
     Jar,
     Progress,
     cache_folder,
-    class_path,
-    installed_class_path,
     locked_jars,
     missing,
 )

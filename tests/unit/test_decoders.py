@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.handlers.dead_letter import DeadLetter
-    from asyncrevoke.handlers.signature import HandlerFunction
+    from asyncrevoke.handlers.handler_function import HandlerFunction
 
 
 class Foreign:

@@ -444,7 +444,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
     most = data.draw(st.sampled_from([None, 1, 3]))
     rate = data.draw(st.sampled_from([None, RateLimit(1, per=0.3), RateLimit(3, per=1.0)]))
     lanes: LaneQueue[Record] = LaneQueue("key")
-    gate: Gate[Record] = Gate(clock, most, rate, lanes.admit)
+    gate: Gate[Entry[Record]] = Gate(clock, most, rate, lanes.admit)
     running: list[Entry[Record]] = []
     began: list[float] = []
     queued: list[Record] = []

@@ -3,11 +3,11 @@
 from asyncrevoke.core.assignors.assignor import (
     Assignment,
     Assignor,
-    Member,
     RackAwareAssignor,
     RebalanceProtocol,
     assign,
 )
+from asyncrevoke.core.assignors.member import Member
 from asyncrevoke.core.assignors.ownership import Violation, repair, withheld
 from asyncrevoke.core.assignors.registry import ASSIGNORS, choose_protocol, find_assignors
 

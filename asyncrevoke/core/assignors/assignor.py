@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.core.assignors.racks import PartitionRacks
 
 Assignment = dict[str, list[TopicPartition]]
@@ -22,14 +22,6 @@ class RebalanceProtocol(enum.IntEnum):
 
     EAGER = 0
     COOPERATIVE = 1
-
-
-class Member(NamedTuple):
-    """A member of the group as its leader sees it in the JoinGroup response."""
-
-    member_id: str
-    group_instance_id: str | None
-    subscription: Subscription
 
 
 class Assignor(Protocol):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignors.assignor import Assignment, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.core.assignors.balance import balance
 from asyncrevoke.core.assignors.member_order import hash_order
 from asyncrevoke.core.assignors.ownership import Claims, encode_generation, withhold
@@ -28,6 +28,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.core.assignors.racks import PartitionRacks
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.core.assignors.assignor import Member
+    from asyncrevoke.core.assignors.member import Member
 
 
 def static_first(members: Iterable[Member]) -> list[Member]:

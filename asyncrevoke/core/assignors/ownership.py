@@ -16,7 +16,8 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.core.assignors.assignor import Assignment, Member
+    from asyncrevoke.core.assignors.assignor import Assignment
+    from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.protocol.subscription import Subscription
 
 _GENERATION = struct.Struct(">i")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from asyncrevoke.core.assignors.assignor import Assignment
-    from asyncrevoke.core.assignors.balance import Loads
+    from asyncrevoke.core.assignors.loads import Loads
     from asyncrevoke.core.assignors.racks import Racks
 
 

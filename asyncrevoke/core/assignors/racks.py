@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from asyncrevoke.core.assignors.assignor import Member
+    from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.model import TopicPartition
 
 PartitionRacks: TypeAlias = "Mapping[TopicPartition, frozenset[str]]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignors.assignor import Assignment, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.core.assignors.member_order import static_first
 from asyncrevoke.core.assignors.racks import Racks
 from asyncrevoke.model import TopicPartition
@@ -13,6 +13,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.core.assignors.racks import PartitionRacks
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignors.assignor import Assignment, Member, RebalanceProtocol
+from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.core.assignors.member_order import static_first
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from asyncrevoke.core.assignors.member import Member
 
 
 class RoundRobinAssignor:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from asyncrevoke.core.assignors.assignor import Assignor, Member, RebalanceProtocol, assign
+from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
+from asyncrevoke.core.assignors.member import Member
 from asyncrevoke.core.assignors.ownership import repair, withheld
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
 from asyncrevoke.errors import FatalError

@@ -1,0 +1,268 @@
+"""How many partitions each member holds, and how they are moved until that is even."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from asyncrevoke.core.assignors.assignor import Assignment
+
+# Of a topic: members, and the numbers of free partitions that they shall have. What is given is
+# removed from the free ones; how many each is to get is brought up to date after each.
+NameFree: TypeAlias = Callable[[int, list[int], Mapping[int, int]], Iterator[tuple[int, int]]]
+
+
+class Loads:
+    """How many partitions of each topic each member holds. Members and topics are numbers here,
+    their places in ``members`` and ``topics``."""
+
+    def __init__(
+        self,
+        partitions: Mapping[str, Sequence[int]],
+        topics_of: Mapping[str, Collection[str]],
+        owned: Assignment,
+    ) -> None:
+        self.members = sorted(topics_of)
+        subscribers: dict[str, list[int]] = {topic: [] for topic in partitions}
+        for member, member_id in enumerate(self.members):
+            for topic in topics_of[member_id]:
+                subscribers[topic].append(member)
+        # Topics with little choice come first, since what comes later can still even out.
+        self.topics = sorted(partitions, key=lambda topic: (len(subscribers[topic]), topic))
+        index = {topic: number for number, topic in enumerate(self.topics)}
+        self.subscribers = [subscribers[topic] for topic in self.topics]
+        self.topics_of = [
+            sorted(index[topic] for topic in topics_of[member_id]) for member_id in self.members
+        ]
+        self.owned: list[dict[int, list[int]]] = [{} for _ in self.topics]
+        for member, member_id in enumerate(self.members):
+            for topic, number in sorted(owned[member_id]):
+                self.owned[index[topic]].setdefault(member, []).append(number)
+        self.own = [{m: len(mine) for m, mine in held.items()} for held in self.owned]
+        self.held = [dict(own) for own in self.own]
+        self.free = [
+            len(partitions[topic]) - sum(held.values())
+            for topic, held in zip(self.topics, self.held, strict=True)
+        ]
+        self.loads = [len(owned[member_id]) for member_id in self.members]
+        # (load, member) of each topic's subscribers; entries may be out of date, see lightest.
+        self._heaps = [[(self.loads[m], m) for m in those] for those in self.subscribers]
+        for heap in self._heaps:
+            heapq.heapify(heap)
+
+    def place_free(self) -> None:
+        """Give each free partition to the lightest subscriber of its topic."""
+        for topic, free in enumerate(self.free):
+            for _ in range(free):
+                self.give(topic, self.lightest(topic))
+
+    def give(self, topic: int, member: int) -> None:
+        """Give one of a topic's free partitions to a member."""
+        held = self.held[topic]
+        held[member] = held.get(member, 0) + 1
+        self.loads[member] += 1
+
+    def level(self, *, free_only: bool) -> None:
+        """Pass partitions on from heavy members to light ones until none can be."""
+        floor = min(self.loads) + 1
+        heaviest = [(-load, member) for member, load in enumerate(self.loads)]
+        heapq.heapify(heaviest)
+        settled: set[int] = set()
+        while heaviest:
+            load, giver = heapq.heappop(heaviest)
+            if -load <= floor:
+                return
+            if -load != self.loads[giver] or giver in settled:
+                continue
+            chain = self._direct(giver, free_only) or self._search(giver, free_only, settled)
+            if not chain:
+                continue
+            for source, topic, target in chain:
+                self._move(source, topic, target)
+            heapq.heappush(heaviest, (-self.loads[giver], giver))
+            taker = chain[-1][2]
+            heapq.heappush(heaviest, (-self.loads[taker], taker))
+
+    def restore(self) -> None:
+        """Undo moves of owned partitions that turn out not to have been needed.
+
+        Each step lowers the number of moved partitions, so this ends.
+        """
+        again = True
+        while again:
+            again = False
+            for topic, own in enumerate(self.own):
+                held = self.held[topic]
+                for owner, count in own.items():
+                    while held.get(owner, 0) < count and self._restore_one(topic, owner):
+                        again = True
+
+    def _restore_one(self, topic: int, owner: int) -> bool:
+        held, own = self.held[topic], self.own[topic]
+        holders = [member for member, count in sorted(held.items()) if count > own.get(member, 0)]
+        heaviest = max(holders, key=lambda member: self.loads[member])
+        if self.loads[owner] < self.loads[heaviest]:
+            self._move(heaviest, topic, owner)
+            return True
+        # The owner must pass one on that is not its own: to a light member, or to a holder.
+        search = _Search(self, owner, self.loads[heaviest] - 1, frozenset(holders))
+        if not self._spread(search, [owner], []):
+            return False
+        steps = search.chain()
+        end = steps[-1][2]
+        self._move(end if end in holders else heaviest, topic, owner)
+        for source, through, target in steps:
+            self._move(source, through, target)
+        return True
+
+    def assignment(
+        self, partitions: Mapping[str, Sequence[int]], name_free: NameFree | None
+    ) -> Assignment:
+        """Name the partitions: owners keep their lowest ones, the others get those that
+        ``name_free`` gives them, and then what is left."""
+        result: Assignment = {member_id: [] for member_id in self.members}
+        for topic, name in sorted(enumerate(self.topics), key=lambda entry: entry[1]):
+            held, owned = self.held[topic], self.owned[topic]
+            kept = {member: mine[: held.get(member, 0)] for member, mine in sorted(owned.items())}
+            taken = {number for mine in kept.values() for number in mine}
+            free = [number for number in partitions[name] if number not in taken]
+            missing = {
+                member: count - len(kept.get(member, ()))
+                for member in self.subscribers[topic]
+                if (count := held.get(member, 0)) > len(kept.get(member, ()))
+            }
+            if name_free is not None:
+                for member, number in name_free(topic, free, missing):
+                    kept.setdefault(member, []).append(number)
+                    missing[member] -= 1
+            rest = iter(free)
+            for member in self.subscribers[topic]:
+                mine = kept.get(member, [])
+                more = missing.get(member, 0)
+                mine = sorted([*mine, *(next(rest) for _ in range(more))])
+                result[self.members[member]] += [TopicPartition(name, n) for n in mine]
+        return result
+
+    def _move(self, source: int, topic: int, target: int) -> None:
+        held = self.held[topic]
+        held[source] -= 1
+        held[target] = held.get(target, 0) + 1
+        self.loads[source] -= 1
+        self.loads[target] += 1
+        for theirs in self.topics_of[source]:
+            heapq.heappush(self._heaps[theirs], (self.loads[source], source))
+
+    def lightest(self, topic: int) -> int:
+        """Of the subscribers with the smallest load, the first.
+
+        A load that grew leaves an entry that is too low, corrected here; one that shrank has had
+        a new entry pushed, and what it left is dropped when it comes to the top.
+        """
+        heap = self._heaps[topic]
+        while True:
+            load, member = heap[0]
+            now = self.loads[member]
+            if load == now:
+                return member
+            if load < now:
+                heapq.heapreplace(heap, (now, member))
+            else:
+                heapq.heappop(heap)
+
+    def _direct(self, giver: int, free_only: bool) -> list[tuple[int, int, int]]:
+        """One step to a member lighter by two or more; rather a partition that is not its own."""
+        limit = self.loads[giver] - 2
+        sticky: list[tuple[int, int, int]] = []
+        for topic in self.topics_of[giver]:
+            count = self.held[topic].get(giver, 0)
+            if count == 0:
+                continue
+            taker = self.lightest(topic)
+            if self.loads[taker] > limit:
+                continue
+            if count > self.own[topic].get(giver, 0):
+                return [(giver, topic, taker)]
+            if not free_only and not sticky:
+                sticky = [(giver, topic, taker)]
+        return sticky
+
+    def _search(self, giver: int, free_only: bool, settled: set[int]) -> list[tuple[int, int, int]]:
+        """The chain that moves the fewest owned partitions.
+
+        If there is none, all members that were reached are settled.
+        """
+        search = _Search(self, giver, self.loads[giver] - 2)
+        members = [giver]
+        while members:
+            needs_owned: list[tuple[int, int]] = []
+            if self._spread(search, members, needs_owned):
+                return search.chain()
+            members.clear()
+            if not free_only:
+                for member, topic in needs_owned:
+                    if topic not in search.seen and search.reach(member, topic, members):
+                        return search.chain()
+        settled.update(search.came_from)
+        return []
+
+    def _spread(
+        self, search: _Search, members: list[int], needs_owned: list[tuple[int, int]]
+    ) -> bool:
+        """Go on over all that ``members``, and those reached from them, hold and do not own.
+
+        True if the search has found its end; ``needs_owned`` gets what they hold and own.
+        """
+        for member in members:  # grows while it is gone through
+            for topic in self.topics_of[member]:
+                count = 0 if topic in search.seen else self.held[topic].get(member, 0)
+                if count > self.own[topic].get(member, 0):
+                    if search.reach(member, topic, members):
+                        return True
+                elif count:
+                    needs_owned.append((member, topic))
+        return False
+
+
+class _Search:
+    """The way from a member over topics to one with a load of at most ``limit``, or in ``ends``."""
+
+    def __init__(
+        self, loads: Loads, giver: int, limit: int, ends: frozenset[int] = frozenset()
+    ) -> None:
+        self._loads = loads
+        self._limit = limit
+        self._ends = ends
+        self._end = giver
+        # member -> the member before it and the topic between them
+        self.came_from: dict[int, tuple[int, int]] = {giver: (giver, -1)}
+        self.seen: set[int] = set()
+
+    def reach(self, member: int, topic: int, members: list[int]) -> bool:
+        """Step on to the other subscribers of ``topic``; True if one of them is an end."""
+        self.seen.add(topic)
+        for other in self._loads.subscribers[topic]:
+            if other in self.came_from:
+                continue
+            self.came_from[other] = (member, topic)
+            members.append(other)
+            if self._loads.loads[other] <= self._limit or other in self._ends:
+                self._end = other
+                return True
+        return False
+
+    def chain(self) -> list[tuple[int, int, int]]:
+        """The steps (giver, topic, taker) to the member that was found."""
+        steps: list[tuple[int, int, int]] = []
+        taker = self._end
+        while True:
+            giver, topic = self.came_from[taker]
+            if topic < 0:
+                return steps[::-1]
+            steps.append((giver, topic, taker))
+            taker = giver
