@@ -264,7 +264,8 @@ class Application:
             ours = self.member.core.delay_revoke(busy)
             self.member.take_effects()
             self._witness.delayed(self.member, busy, ours)
-            self._delayed = busy
+            # What was delayed before stays so until it is listed again.
+            self._delayed |= busy
         return bool(busy)
 
     def _fill(self, partition: TopicPartition) -> None:

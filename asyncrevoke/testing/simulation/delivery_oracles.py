@@ -251,7 +251,7 @@ class DeliveryOracles:
         if record.offset >= end:
             cause = None
         for former in progress.deliveries.get(record.offset, ()):
-            cause = cause or books.excuses.get(former)
+            cause = cause or books.why_repeated(former, partition)
         if cause is None:
             raise Violation(
                 "I11",

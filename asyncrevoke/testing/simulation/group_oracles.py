@@ -363,7 +363,9 @@ class GroupOracles:
         view.unreported[partition] += 1
         cause = self._verdicts[client][1] if client in self._verdicts else None
         if cause is None and holding is not None and self._overdue(view, partition, holding):
-            cause = "a revoke was not finished before its deadline"
+            books.counts["lost partitions"] += 1
+            books.overdue[client, partition] = "a revoke was not finished before its deadline"
+            return
         config = view.member.config
         if (
             cause is None

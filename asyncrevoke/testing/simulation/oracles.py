@@ -111,7 +111,8 @@ class Books:
     """The state of the world as far as oracles share it.
 
     ``excuses`` holds, for each client, the first thing that the simulation did to it which may
-    make it lose partitions and others repeat records.
+    make it lose partitions and others repeat records; ``overdue`` what of a partition alone may be
+    repeated, and why.
     """
 
     def __init__(self, clock: Clock, brokers: Brokers, network: Network) -> None:
@@ -122,6 +123,7 @@ class Books:
         # Who has which partition: the other side of what each view holds.
         self.holders: dict[TopicPartition, list[View]] = {}
         self.excuses: dict[int, str] = {}
+        self.overdue: dict[tuple[int, TopicPartition], str] = {}
         self.counts: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()
         # Until when brokers, or a client's way to them, were disturbed.
@@ -140,6 +142,10 @@ class Books:
     def excuse(self, client: int, cause: str) -> None:
         """Note that what this client had may be repeated by others from now on."""
         self.excuses.setdefault(client, cause)
+
+    def why_repeated(self, client: int, partition: TopicPartition) -> str | None:
+        """What excuses that others work again on what this client has done of a partition."""
+        return self.excuses.get(client) or self.overdue.get((client, partition))
 
     def disturbed(self, client: int, within: float) -> bool:
         """Whether the client, or a broker, was disturbed during the last ``within`` seconds."""
