@@ -36,30 +36,43 @@ class Named(NamedTuple):
     epoch: int
     partitions: tuple[FetchPartition, ...]
     forgotten: tuple[TopicPartition, ...]
+    topic_ids: dict[str, bytes] | None = None
 
 
 class FetchSession:
     """The session of one connection. A broker that has no room for it answers without an id, and
     is asked again with the next fetch."""
 
-    __slots__ = ("_epoch", "_id", "_known")
+    __slots__ = ("_epoch", "_id", "_known", "_topic_ids")
 
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _FIRST_EPOCH
         # What the broker was told last.
         self._known: dict[TopicPartition, FetchPartition] = {}
+        self._topic_ids: dict[str, bytes] | None = None
 
-    def name(self, wanted: Mapping[TopicPartition, FetchPartition]) -> Named:
-        """How to ask for this; what is the same object as before has not changed."""
+    def name(
+        self, wanted: Mapping[TopicPartition, FetchPartition], topic_ids: dict[str, bytes] | None
+    ) -> Named:
+        """How to ask for this; what is the same object as before has not changed. ``topic_ids``
+        are those of all topics, None if it is asked by names."""
         known, self._known = self._known, dict(wanted)
+        known_ids, self._topic_ids = self._topic_ids, topic_ids
+        if topic_ids != known_ids and _contradict(topic_ids, known_ids):
+            # A session goes by ids or by names, and a name is not moved from one id to another.
+            self.doubted()
         if self._epoch == _FIRST_EPOCH:
-            return Named(self._id, self._epoch, tuple(wanted.values()), ())
+            return Named(self._id, self._epoch, tuple(wanted.values()), (), topic_ids)
+        forgotten = tuple(tp for tp in known if tp not in wanted)
+        if forgotten and topic_ids is not None and known_ids is not None:
+            topic_ids = known_ids | topic_ids
         return Named(
             self._id,
             self._epoch,
             tuple(asked for tp, asked in wanted.items() if known.get(tp) is not asked),
-            tuple(tp for tp in known if tp not in wanted),
+            forgotten,
+            topic_ids,
         )
 
     def answered(self, session_id: int) -> None:
@@ -87,6 +100,12 @@ class FetchSession:
         named = Named(self._id, _FINAL_EPOCH, (), ())
         self.refused()
         return named
+
+
+def _contradict(ids: dict[str, bytes] | None, others: dict[str, bytes] | None) -> bool:
+    if ids is None or others is None:
+        return True
+    return any(others.get(topic, topic_id) != topic_id for topic, topic_id in ids.items())
 
 
 def end_sessions(

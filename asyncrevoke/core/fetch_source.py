@@ -66,6 +66,7 @@ class FetchSource:
         "preferred_until",
         "removed",
         "too_early",
+        "topic_id",
     )
 
     def __init__(self, gate: Gate, instance: PartitionInstance, delay: Delay | None = None) -> None:
@@ -74,6 +75,8 @@ class FetchSource:
         self._asked_in = -1
         self._left = 0
         self._request: FetchPartition | None = None
+        # Of the topic that its positions are of (KIP-516), None if brokers have told none.
+        self.topic_id: bytes | None = None
         # The one collection that holds it now, None while it is in flight or out of range.
         self.home: dict[FetchSource, None] | None = None
         self.in_flight = False

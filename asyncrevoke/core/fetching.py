@@ -137,6 +137,7 @@ class Fetching:
                 self.remove(source.instance)
             delay = self.delays.get(instance.partition.topic)
             source = self._sources[instance.partition] = FetchSource(self.delivery, instance, delay)
+            source.topic_id = self._cluster.topic_id(instance.partition.topic)
             self._shares_changed = True
         source.reset()
         self._appended(source)
@@ -318,11 +319,12 @@ class Fetching:
         most = min(config.max_partition_fetch_bytes, lane.widest or _UNLIMITED)
         asked: dict[TopicPartition, Asked] = {}
         wanted: dict[TopicPartition, FetchPartition] = {}
+        ids: dict[str, bytes | None] = {}
         for source in sources:
             buffer = source.instance.buffer
             if buffer is None or not source.may_flow:
                 source.move_to(self._parked)
-            elif not (scarce and buffer.buffered):
+            elif not (scarce and buffer.buffered) and self._goes_by(source, ids):
                 partition = source.request(buffer, most)
                 wanted[partition.partition] = partition
                 asked[partition.partition] = Asked(source, buffer, partition.offset)
@@ -331,10 +333,11 @@ class Fetching:
         if not asked:
             return False
         max_bytes = self._budget.reserve(len(asked), lane.widest)
-        named, session = Named(0, -1, tuple(wanted.values()), ()), None
+        topic_ids = _all_known(ids)
+        named, session = Named(0, -1, tuple(wanted.values()), (), topic_ids), None
         if channel is Channel.FETCH:
             session = lane.session
-            named = session.name(wanted)
+            named = session.name(wanted, topic_ids)
         flight = Flight(
             node, channel, now, max_wait, max_bytes, scarce, asked, session, named.epoch > 0
         )
@@ -351,6 +354,7 @@ class Fetching:
                 session_id=named.session_id,
                 session_epoch=named.epoch,
                 forgotten=named.forgotten,
+                topic_ids=named.topic_ids,
             ),
             node,
             channel,
@@ -358,6 +362,13 @@ class Fetching:
             lambda later, reply: self._answered(later, lane, flight, reply),
         )
         return True
+
+    def _goes_by(self, source: FetchSource, ids: dict[str, bytes | None]) -> bool:
+        """Add the id of its topic; whether it can go by the ids that are there already."""
+        topic = source.instance.partition.topic
+        if source.topic_id is None:
+            source.topic_id = self._cluster.topic_id(topic)
+        return ids.setdefault(topic, source.topic_id) == source.topic_id
 
     def _answered(self, now: float, lane: Lane, flight: Flight, reply: Reply) -> None:
         del lane.flights[flight.channel]
@@ -456,3 +467,9 @@ class Fetching:
         elif buffer is not None and self._budget.is_hungry(source, buffer) is was_hungry:
             return
         self._place(now, source)
+
+
+def _all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:
+    """The same if brokers have told all of them; else it goes by names."""
+    known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
+    return known if len(known) == len(ids) else None

@@ -80,7 +80,11 @@ class _Api:
 
 
 _APIS: Final[Mapping[type[Request], _Api]] = {
-    messages.FetchRequest: _Api(1, {11: fetching.fetch_v11, 12: fetching.fetch_v12}),
+    messages.FetchRequest: _Api(
+        1,
+        {13: fetching.fetch_v13, 11: fetching.fetch_v11, 12: fetching.fetch_v12},
+        by_id_from=13,
+    ),
     messages.ListOffsetsRequest: _Api(2, {5: offsets.list_offsets_v5, 6: offsets.list_offsets_v6}),
     messages.MetadataRequest: _Api(3, {12: cluster.metadata_v12, 8: cluster.metadata_v8}),
     messages.OffsetCommitRequest: _Api(

@@ -303,7 +303,8 @@ class FetchPartition(Message, frozen=True, kw_only=True):
 class FetchRequest(Message, frozen=True, kw_only=True):
     """In a session (KIP-227) with an epoch above 0, ``partitions`` are those that are new or have
     changed, and ``forgotten`` those that are not asked for any more. An epoch of 0 begins a
-    session, -1 asks for none."""
+    session, -1 asks for none. ``topic_ids``: as in :class:`OffsetCommitRequest`, with those of
+    all partitions of the session, because an answer may be about any of them."""
 
     partitions: tuple[FetchPartition, ...]
     max_wait: float
@@ -314,6 +315,7 @@ class FetchRequest(Message, frozen=True, kw_only=True):
     session_id: int = 0
     session_epoch: int = -1
     forgotten: tuple[TopicPartition, ...] = ()
+    topic_ids: dict[str, bytes] | None = None
 
 
 class AbortedTransaction(Message, frozen=True, kw_only=True):

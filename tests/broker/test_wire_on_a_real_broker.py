@@ -115,13 +115,21 @@ async def _produce(
         await producer.stop()
 
 
-def _fetch(partition: TopicPartition, offset: int, *, committed: bool) -> messages.FetchRequest:
+def _fetch(
+    partition: TopicPartition,
+    offset: int,
+    *,
+    committed: bool,
+    topic_ids: dict[str, bytes] | None = None,
+    max_wait: float = 5.0,
+) -> messages.FetchRequest:
     return messages.FetchRequest(
         partitions=(messages.FetchPartition(partition=partition, offset=offset, max_bytes=2**20),),
-        max_wait=5,
+        max_wait=max_wait,
         min_bytes=1,
         max_bytes=2**20,
         read_committed=committed,
+        topic_ids=topic_ids,
     )
 
 
@@ -130,13 +138,16 @@ async def _read_all(
     partition: TopicPartition,
     committed: bool,
     enough: Callable[[list[Record], int], bool],
+    topic_ids: dict[str, bytes] | None = None,
 ) -> tuple[list[Record], int]:
     """The records from offset 0 until it is ``enough``, and the position after them."""
     records: list[Record] = []
     position = 0
     while not enough(records, position):
         answer = await client.ask(
-            _fetch(partition, position, committed=committed), messages.FetchResponse, Channel.FETCH
+            _fetch(partition, position, committed=committed, topic_ids=topic_ids),
+            messages.FetchResponse,
+            Channel.FETCH,
         )
         (fetched,) = answer.partitions
         assert fetched.error is ErrorCode.none
@@ -312,7 +323,7 @@ async def test_every_request_is_answered_in_each_version(
     assert (later.error, later.epoch, later.offset) == (ErrorCode.none, -1, -1)
     assert (await end_of_epoch(0, 9)).error is ErrorCode.unknown_leader_epoch
 
-    records, _ = await _read_all(client, tp, False, lambda records, _: len(records) >= 3)
+    records, _ = await _read_all(client, tp, False, lambda records, _: len(records) >= 3, topic_ids)
     assert [record.value for record in records] == [b"value 0", b"value 1", b"value 2"]
 
     left = await client.ask(
@@ -361,7 +372,7 @@ async def test_every_request_is_answered_in_each_version(
     assert set(used_versions) == set(codec.REQUESTS)
 
 
-async def test_a_commit_for_a_deleted_topic_does_not_count_for_a_new_one_of_that_name(
+async def test_a_commit_or_a_fetch_of_a_deleted_topic_does_not_count_for_a_new_one_of_that_name(
     client: Client, kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     tp = TopicPartition(kafka_topic, 0)
@@ -414,13 +425,36 @@ async def test_a_commit_for_a_deleted_topic_does_not_count_for_a_new_one_of_that
         while (await committed(new))[1] != -1:  # noqa: ASYNC110 - of a broker
             await asyncio.sleep(0.05)
     assert await commit(former) is ErrorCode.unknown_topic_id
+
+    async def fetch(topic_id: bytes) -> ErrorCode:
+        answer = await client.ask(
+            _fetch(tp, 0, committed=False, topic_ids={kafka_topic: topic_id}, max_wait=0.1),
+            messages.FetchResponse,
+            Channel.FETCH,
+        )
+        return answer.partitions[0].error
+
+    assert await fetch(former) is ErrorCode.unknown_topic_id
+    async with asyncio.timeout(20):
+        while (error := await fetch(new)) is not ErrorCode.none:
+            assert error.retriable  # its leader is being made
+            await asyncio.sleep(0.05)
     assert (await committed(former))[0] is ErrorCode.unknown_topic_id
     assert await committed(new) == (ErrorCode.none, -1)
     assert await commit(new) is ErrorCode.none
     assert await committed(new) == (ErrorCode.none, 7)
 
 
-async def test_a_fetch_session_tells_of_changes_alone(client: Client, kafka_topic: str) -> None:
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_fetch_session_tells_of_changes_alone(
+    client: Client, kafka_topic: str, by_id: bool
+) -> None:
+    topic_ids: dict[str, bytes] | None = None
+    if by_id:
+        told = await client.ask(
+            messages.MetadataRequest(topics=(kafka_topic,)), messages.MetadataResponse
+        )
+        topic_ids = {kafka_topic: told.topics[0].topic_id}
     everywhere = [TopicPartition(kafka_topic, number) for number in range(4)]
     wanted = {
         tp: messages.FetchPartition(partition=tp, offset=0, max_bytes=10_000) for tp in everywhere
@@ -428,7 +462,7 @@ async def test_a_fetch_session_tells_of_changes_alone(client: Client, kafka_topi
     session = FetchSession()
 
     async def fetch(*, breaks: int = 0) -> messages.FetchResponse:
-        named = session.name(wanted)
+        named = session.name(wanted, topic_ids)
         return await client.ask(
             messages.FetchRequest(
                 partitions=named.partitions,
@@ -438,6 +472,7 @@ async def test_a_fetch_session_tells_of_changes_alone(client: Client, kafka_topi
                 session_id=named.session_id,
                 session_epoch=named.epoch + breaks,
                 forgotten=named.forgotten,
+                topic_ids=named.topic_ids,
             ),
             messages.FetchResponse,
             Channel.FETCH,

@@ -37,6 +37,7 @@ from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedOffset,
     FetchedPartition,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     FindCoordinatorRequest,
@@ -255,23 +256,27 @@ class ScriptedBrokers:
         return self.logs.setdefault(partition, PartitionLog(1))
 
     def _fetched(self, request: FetchRequest, *, expired: bool = False) -> FetchResponse | None:
-        found = tuple(
-            FetchedPartition(
-                partition=wanted.partition,
-                error=ErrorCode.none,
-                high_watermark=log.end,
-                last_stable_offset=log.end,
-                log_start_offset=log.start,
-                records=log.read(wanted.offset, wanted.max_bytes),
-            )
-            if log.start <= wanted.offset <= log.end
-            else FetchedPartition(partition=wanted.partition, error=ErrorCode.offset_out_of_range)
-            for wanted in request.partitions
-            for log in [self._log(wanted.partition)]
-        )
-        if expired or any(partition.records for partition in found):
+        found = tuple(self._read(wanted, request.topic_ids) for wanted in request.partitions)
+        unknown = ErrorCode.unknown_topic_id
+        if expired or any(part.records or part.error is unknown for part in found):
             return FetchResponse(error=ErrorCode.none, partitions=found)
         return None
+
+    def _read(self, wanted: FetchPartition, ids: dict[str, bytes] | None) -> FetchedPartition:
+        partition = wanted.partition
+        if ids is not None and ids[partition.topic] != self.topic_ids[partition.topic]:
+            return FetchedPartition(partition=partition, error=ErrorCode.unknown_topic_id)
+        log = self._log(partition)
+        if not log.start <= wanted.offset <= log.end:
+            return FetchedPartition(partition=partition, error=ErrorCode.offset_out_of_range)
+        return FetchedPartition(
+            partition=partition,
+            error=ErrorCode.none,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=log.read(wanted.offset, wanted.max_bytes),
+        )
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, (Replied, Failed)):

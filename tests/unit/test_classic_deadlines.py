@@ -176,13 +176,14 @@ def test_a_position_outside_the_log_of_another_topic_of_that_name_is_lost_not_re
 
 
 def test_a_commit_names_the_topic_that_was_read_and_not_another_one_of_that_name() -> None:
-    group = ScriptedGroup(commit_mode="ack", commit_interval=0.5)
+    group = ScriptedGroup(commit_mode="ack", commit_interval=0.1)
     group.become_member(0)
     former = group.topic_ids["orders"]
     (record,) = group.receive(0)
     group.topic_ids["orders"] = b"another-orders--"
     group.complete(record)
-    group.advance(0.6)
+    # Before a fetch tells of it.
+    group.advance(0.15)
     send, request = group.only(OffsetCommitRequest)
     assert request.topic_ids == {"orders": former}
     # No topic has this id any more: what is known of it is asked for, and it is lost.

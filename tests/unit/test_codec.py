@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from kio.schema.fetch.v11 import response as fetch11
 from kio.schema.fetch.v12 import response as fetch12
+from kio.schema.fetch.v13 import response as fetch13
 from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
 from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
 from kio.schema.leave_group.v5 import response as leave5
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request
 
 TP = TopicPartition("t", 3)
-TOPIC_IDS = {"t": bytes(range(16)), "u": bytes(range(16, 32))}
+TOPIC_IDS = {
+    "t": bytes(range(16)),
+    "u": bytes(range(16, 32)),
+    "v": bytes(range(32, 48)),
+}
 NO_THROTTLE = cast("i32Timedelta", datetime.timedelta(0))
 EVERY_VERSION = [
     pytest.param(kind, version, id=f"{kind.__name__} v{version}")
@@ -108,6 +113,7 @@ REQUESTS: tuple[Request, ...] = (
         max_bytes=1000,
         read_committed=True,
         rack="r",
+        topic_ids=TOPIC_IDS,
     ),
     messages.FetchRequest(
         partitions=(messages.FetchPartition(partition=TP, offset=7, max_bytes=100),),
@@ -117,6 +123,7 @@ REQUESTS: tuple[Request, ...] = (
         session_id=2**31 - 1,
         session_epoch=1,
         forgotten=(TopicPartition("u", 0), TopicPartition("u", 3), TopicPartition("v", 1)),
+        topic_ids=TOPIC_IDS,
     ),
 )
 
@@ -165,7 +172,8 @@ def test_kafka_2_4_and_4_3_are_served(kind: type[Request]) -> None:
 def test_a_broker_that_is_too_old_is_told_apart_from_one_that_is_too_new() -> None:
     kind = messages.FetchRequest
     with pytest.raises(
-        UnsupportedVersion, match=r"versions 0 to 3 of Fetch.* 11 and 12: upgrade the brokers"
+        UnsupportedVersion,
+        match=r"versions 0 to 3 of Fetch.* 11 and 12 and 13: upgrade the brokers",
     ):
         codec.choose_version(kind, offered(kind, 0, 3))
     with pytest.raises(UnsupportedVersion, match="upgrade asyncrevoke"):
@@ -192,6 +200,9 @@ def test_a_request_reads_back_by_its_schema(message: Request) -> None:
 def test_partitions_of_a_fetch_keep_their_order() -> None:
     entity = codec._dialect(messages.FetchRequest, 11).build(REQUESTS[-2])
     assert [topic.topic for topic in entity.topics] == ["t", "u", "t"]  # type: ignore[attr-defined]
+    entity = codec._dialect(messages.FetchRequest, 13).build(REQUESTS[-2])
+    ids = [topic.topic_id.bytes for topic in entity.topics]  # type: ignore[attr-defined]
+    assert ids == [TOPIC_IDS["t"], TOPIC_IDS["u"], TOPIC_IDS["t"]]
 
 
 def test_partitions_of_a_commit_are_grouped_by_topic() -> None:
@@ -201,16 +212,16 @@ def test_partitions_of_a_commit_are_grouped_by_topic() -> None:
 
 
 def test_topics_go_by_their_ids_only_if_all_of_these_are_known() -> None:
-    commit, fetch = REQUESTS[8], REQUESTS[9]
-    for message, highest in ((commit, 10), (fetch, 10)):
+    commit, fetch, records = REQUESTS[8], REQUESTS[9], REQUESTS[-2]
+    for message, by_id, by_name in ((commit, 10, 9), (fetch, 10, 9), (records, 13, 11)):
         kind = type(message)
         assert codec.knows_ids(message)
         unknown = msgspec.structs.replace(message, topic_ids=None)
         assert not codec.knows_ids(unknown)
-        assert codec.choose_version(kind, KAFKA_4_3, by_id=True) == highest
-        assert codec.choose_version(kind, KAFKA_4_3, by_id=False) == 9
+        assert codec.choose_version(kind, KAFKA_4_3, by_id=True) == by_id
+        assert codec.choose_version(kind, KAFKA_4_3, by_id=False) == by_name
         with pytest.raises(ValueError, match="the id of topic 't' is not told"):
-            codec.encode_request(unknown, 10)
+            codec.encode_request(unknown, by_id)
 
 
 def test_a_commit_by_ids_is_answered_by_the_names_that_were_asked_about() -> None:
@@ -331,6 +342,30 @@ def fetched(version: int) -> bytes:
                 ),
             )
         )
+    if version == 13:
+        by_id = fetch13.PartitionData(
+            partition_index=i32(3),
+            error_code=ErrorCode.none,
+            high_watermark=i64(10),
+            last_stable_offset=i64(9),
+            log_start_offset=i64(1),
+            aborted_transactions=(
+                fetch13.AbortedTransaction(producer_id=ProducerId(5), first_offset=i64(2)),
+            ),
+            preferred_read_replica=BrokerId(4),
+            records=Records(b"bytes"),
+        )
+        return frames.header(flexible=True) + frames.body(
+            fetch13.FetchResponse(
+                throttle_time=NO_THROTTLE,
+                error_code=ErrorCode.none,
+                responses=tuple(
+                    fetch13.FetchableTopicResponse(topic_id=topic_id, partitions=(by_id,))
+                    # The others are of topics that nobody has asked about.
+                    for topic_id in (None, uuid.UUID(int=99), uuid.UUID(bytes=TOPIC_IDS["t"]))
+                ),
+            )
+        )
     flexible = fetch12.PartitionData(
         partition_index=i32(3),
         error_code=ErrorCode.none,
@@ -355,9 +390,10 @@ def fetched(version: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("version", [11, 12, 13])
 def test_what_was_fetched_arrives_whole(version: int) -> None:
-    decoded = codec.decode_response(messages.FetchRequest, version, fetched(version))
+    data = fetched(version)
+    decoded = codec.decode_response(messages.FetchRequest, version, data, REQUESTS[-2])
     assert decoded.message == messages.FetchResponse(
         error=ErrorCode.none,
         partitions=(

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make
+from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make, make_by_id
+from asyncrevoke.protocol.dialects.topic_ids import name_of, names, topic_uuid
 from asyncrevoke.protocol.messages import (
     AbortedTransaction,
     FetchedPartition,
@@ -19,55 +20,27 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kio.schema.fetch.v11 import response as fetch11
     from kio.schema.fetch.v12 import response as fetch12
-    from kio.static.primitive import i8, i32, i64
+    from kio.schema.fetch.v13 import response as fetch13
 
-__all__ = ["fetch_v11", "fetch_v12"]
+    from asyncrevoke.protocol.dialects.dialect import RequestEntity
+
+    _Request = TypeVar("_Request", bound=RequestEntity)
+
+__all__ = ["fetch_v11", "fetch_v12", "fetch_v13"]
 
 
 def fetch_v11() -> Dialect:
     """With the rack of the consumer (KIP-392) and leader epochs (KIP-320)."""
     from kio.schema.fetch.v11 import request as q
     from kio.schema.fetch.v11 import response as r
-    from kio.schema.types import TopicName
-    from kio.static.primitive import i32
 
-    # The casts spare kio's range checks, which would double the time; what is out of range cannot
-    # be written.
-    def build(message: FetchRequest) -> q.FetchRequest:
-        return q.FetchRequest(
-            max_wait=duration(message.max_wait),
-            min_bytes=cast("i32", message.min_bytes),
-            max_bytes=cast("i32", message.max_bytes),
-            isolation_level=cast("i8", int(message.read_committed)),
-            session_id=cast("i32", message.session_id),
-            session_epoch=cast("i32", message.session_epoch),
-            # A topic may stand there twice: brokers fill a response in the order of the request.
-            topics=tuple(
-                q.FetchTopic(
-                    topic=TopicName(topic),
-                    partitions=tuple(
-                        q.FetchPartition(
-                            partition=cast("i32", entry.partition.partition),
-                            current_leader_epoch=cast("i32", entry.leader_epoch),
-                            fetch_offset=cast("i64", entry.offset),
-                            partition_max_bytes=cast("i32", entry.max_bytes),
-                        )
-                        for entry in entries
-                    ),
-                )
-                for topic, entries in groupby(message.partitions, _topic)
-            ),
-            forgotten_topics_data=tuple(
-                q.ForgottenTopic(
-                    topic=TopicName(topic), partitions=tuple(i32(tp.partition) for tp in forgotten)
-                )
-                for topic, forgotten in groupby(message.forgotten, _name)
-            ),
-            rack_id=message.rack,
-        )
-
+    build = _builder(
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", _name
+    )
     return make(q.FetchRequest, build, r.FetchResponse, _fetched)
 
 
@@ -75,52 +48,87 @@ def fetch_v12() -> Dialect:
     """The same with tagged fields."""
     from kio.schema.fetch.v12 import request as q
     from kio.schema.fetch.v12 import response as r
-    from kio.schema.types import TopicName
-    from kio.static.primitive import i32
 
-    # The casts spare kio's range checks, which would double the time; what is out of range cannot
-    # be written.
-    def build(message: FetchRequest) -> q.FetchRequest:
-        return q.FetchRequest(
+    build = _builder(
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", _name
+    )
+    return make(q.FetchRequest, build, r.FetchResponse, _fetched)
+
+
+def fetch_v13() -> Dialect:
+    """The same by topic ids (KIP-516), all of which must be told: a topic that was deleted and
+    created again is not read at the positions of the old one."""
+    from kio.schema.fetch.v13 import request as q
+    from kio.schema.fetch.v13 import response as r
+
+    build = _builder(
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", _id
+    )
+    return make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_by_id)
+
+
+def _builder(
+    request: Callable[..., _Request],
+    topic: Callable[..., object],
+    partition: Callable[..., object],
+    forgotten: Callable[..., object],
+    field: str,
+    named: Callable[[FetchRequest, str], object],
+) -> Callable[[FetchRequest], _Request]:
+    """How to write one version, of whose parts the fields are the same but for the topic's."""
+
+    # Without kio's range checks, which would double the time; what is out of range cannot be
+    # written.
+    def build(message: FetchRequest) -> _Request:
+        return request(
             max_wait=duration(message.max_wait),
-            min_bytes=cast("i32", message.min_bytes),
-            max_bytes=cast("i32", message.max_bytes),
-            isolation_level=cast("i8", int(message.read_committed)),
-            session_id=cast("i32", message.session_id),
-            session_epoch=cast("i32", message.session_epoch),
+            min_bytes=message.min_bytes,
+            max_bytes=message.max_bytes,
+            isolation_level=int(message.read_committed),
+            session_id=message.session_id,
+            session_epoch=message.session_epoch,
             # A topic may stand there twice: brokers fill a response in the order of the request.
             topics=tuple(
-                q.FetchTopic(
-                    topic=TopicName(topic),
+                topic(
+                    **{field: named(message, name)},
                     partitions=tuple(
-                        q.FetchPartition(
-                            partition=cast("i32", entry.partition.partition),
-                            current_leader_epoch=cast("i32", entry.leader_epoch),
-                            fetch_offset=cast("i64", entry.offset),
-                            partition_max_bytes=cast("i32", entry.max_bytes),
+                        partition(
+                            partition=entry.partition.partition,
+                            current_leader_epoch=entry.leader_epoch,
+                            fetch_offset=entry.offset,
+                            partition_max_bytes=entry.max_bytes,
                         )
                         for entry in entries
                     ),
                 )
-                for topic, entries in groupby(message.partitions, _topic)
+                for name, entries in groupby(message.partitions, _topic_of_entry)
             ),
             forgotten_topics_data=tuple(
-                q.ForgottenTopic(
-                    topic=TopicName(topic), partitions=tuple(i32(tp.partition) for tp in forgotten)
+                forgotten(
+                    **{field: named(message, name)},
+                    partitions=tuple(tp.partition for tp in partitions),
                 )
-                for topic, forgotten in groupby(message.forgotten, _name)
+                for name, partitions in groupby(message.forgotten, _topic_of)
             ),
             rack_id=message.rack,
         )
 
-    return make(q.FetchRequest, build, r.FetchResponse, _fetched)
+    return build
 
 
-def _topic(entry: FetchPartition) -> str:
+def _name(_message: FetchRequest, topic: str) -> object:
+    return topic
+
+
+def _id(message: FetchRequest, topic: str) -> object:
+    return topic_uuid(message.topic_ids, topic)
+
+
+def _topic_of_entry(entry: FetchPartition) -> str:
     return entry.partition.topic
 
 
-def _name(partition: TopicPartition) -> str:
+def _topic_of(partition: TopicPartition) -> str:
     return partition.topic
 
 
@@ -136,8 +144,22 @@ def _fetched(entity: fetch11.FetchResponse | fetch12.FetchResponse) -> FetchResp
     )
 
 
+def _fetched_by_id(entity: fetch13.FetchResponse, request: FetchRequest | None) -> FetchResponse:
+    known = names(request.topic_ids if request is not None else None)
+    return FetchResponse(
+        error=entity.error_code,
+        session_id=entity.session_id,
+        partitions=tuple(
+            _partition(name, partition)
+            for topic in entity.responses
+            if (name := name_of(known, topic.topic_id)) is not None
+            for partition in topic.partitions
+        ),
+    )
+
+
 def _partition(
-    topic: str, entity: fetch11.PartitionData | fetch12.PartitionData
+    topic: str, entity: fetch11.PartitionData | fetch12.PartitionData | fetch13.PartitionData
 ) -> FetchedPartition:
     aborted = entity.aborted_transactions
     return FetchedPartition(

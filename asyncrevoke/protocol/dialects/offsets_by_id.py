@@ -9,11 +9,9 @@ committed for the new one, nor taken for its progress.
 
 from __future__ import annotations
 
-import uuid
-from typing import TYPE_CHECKING
-
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make_by_id
+from asyncrevoke.protocol.dialects.topic_ids import name_of, names, topic_uuid
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedOffset,
@@ -22,9 +20,6 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["offset_commit_v10", "offset_fetch_v10"]
 
@@ -44,7 +39,7 @@ def offset_commit_v10() -> Dialect:
             group_instance_id=message.group_instance_id,
             topics=tuple(
                 q.OffsetCommitRequestTopic(
-                    topic_id=_id(message.topic_ids, topic),
+                    topic_id=topic_uuid(message.topic_ids, topic),
                     partitions=tuple(
                         q.OffsetCommitRequestPartition(
                             partition_index=i32(entry.partition.partition),
@@ -62,15 +57,12 @@ def offset_commit_v10() -> Dialect:
     def read(
         entity: r.OffsetCommitResponse, request: OffsetCommitRequest | None
     ) -> OffsetCommitResponse:
-        names = _names(request)
+        known = names(request.topic_ids if request is not None else None)
         return OffsetCommitResponse(
             errors=tuple(
-                (
-                    TopicPartition(names[topic.topic_id], partition.partition_index),
-                    partition.error_code,
-                )
+                (TopicPartition(name, partition.partition_index), partition.error_code)
                 for topic in entity.topics
-                if topic.topic_id in names
+                if (name := name_of(known, topic.topic_id)) is not None
                 for partition in topic.partitions
             )
         )
@@ -95,7 +87,7 @@ def offset_fetch_v10() -> Dialect:
             member_epoch=i32(message.member_epoch),
             topics=tuple(
                 q.OffsetFetchRequestTopics(
-                    topic_id=_id(message.topic_ids, topic),
+                    topic_id=topic_uuid(message.topic_ids, topic),
                     partition_indexes=tuple(map(i32, of_topic)),
                 )
                 for topic, of_topic in numbers.items()
@@ -108,35 +100,21 @@ def offset_fetch_v10() -> Dialect:
     ) -> OffsetFetchResponse:
         if not entity.groups:
             return OffsetFetchResponse(error=ErrorCode.unknown_server_error)
-        names = _names(request)
+        known = names(request.topic_ids if request is not None else None)
         return OffsetFetchResponse(
             error=entity.groups[0].error_code,
             offsets=tuple(
                 FetchedOffset(
-                    partition=TopicPartition(names[topic.topic_id], partition.partition_index),
+                    partition=TopicPartition(name, partition.partition_index),
                     error=partition.error_code,
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=partition.metadata or "",
                 )
                 for topic in entity.groups[0].topics
-                if topic.topic_id in names
+                if (name := name_of(known, topic.topic_id)) is not None
                 for partition in topic.partitions
             ),
         )
 
     return make_by_id(q.OffsetFetchRequest, build, r.OffsetFetchResponse, read)
-
-
-def _id(topic_ids: Mapping[str, bytes] | None, topic: str) -> uuid.UUID:
-    if topic_ids is None or topic not in topic_ids:
-        raise TypeError(f"the id of topic {topic!r} is not told")
-    return uuid.UUID(bytes=topic_ids[topic])
-
-
-def _names(
-    request: OffsetCommitRequest | OffsetFetchRequest | None,
-) -> Mapping[uuid.UUID | None, str]:
-    """What was asked about; nobody has asked about a topic that is not among it."""
-    ids = (request.topic_ids if request is not None else None) or {}
-    return {uuid.UUID(bytes=topic_id): name for name, topic_id in ids.items()}

@@ -427,9 +427,15 @@ class Brokers:
 
     def _fetch(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
         assert isinstance(message, FetchRequest)
-        _Fetch(self._clock, lambda entry: self._read(broker, entry), self.log, message, reply)
+        ids = message.topic_ids
+        _Fetch(self._clock, lambda entry: self._read(broker, entry, ids), self.log, message, reply)
 
-    def _read(self, broker: int, entry: FetchPartition) -> FetchedPartition:
+    def _read(
+        self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
+    ) -> FetchedPartition:
+        topic = entry.partition.topic
+        if ids is not None and (topic not in self.topics or ids[topic] != self._id(topic)):
+            return FetchedPartition(partition=entry.partition, error=ErrorCode.unknown_topic_id)
         log, error = self._led(broker, entry.partition, entry.leader_epoch)
         if log is not None and not log.start <= entry.offset <= log.end:
             error = ErrorCode.offset_out_of_range
