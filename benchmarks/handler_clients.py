@@ -32,6 +32,7 @@ class Group(NamedTuple):
     concurrency: int
     total: int = 0
     handler_time: float = 0.0
+    partitions: int = 8
 
 
 class Handler(Protocol):
@@ -297,17 +298,47 @@ async def parallel_consumer_unordered(group: Group, handler: Handler) -> None:
 
 
 async def _parallel_consumer(group: Group, handler: Handler, ordering: str) -> None:
-    from benchmarks.java_clients import parallel_consumer_class_path, run  # noqa: PLC0415
+    from benchmarks.java_clients import PARALLEL_CONSUMER, handle_all  # noqa: PLC0415
 
-    told = await run(
-        "HandleAll.java",
-        parallel_consumer_class_path(),
+    told = await handle_all(
+        PARALLEL_CONSUMER,
         group.bootstrap,
         group.topic,
         group.name,
         group.total,
         group.concurrency,
         ordering,
+        round(group.handler_time * 1000),
+    )
+    handler.report(told)
+
+
+async def decaton(group: Group, handler: Handler) -> None:
+    """LINE's Decaton on the JVM, in the order of keys; its threads are those of a partition."""
+    from benchmarks.java_clients import DECATON, handle_all  # noqa: PLC0415
+
+    told = await handle_all(
+        DECATON,
+        group.bootstrap,
+        group.topic,
+        group.name,
+        group.total,
+        max(group.concurrency // group.partitions, 1),
+        round(group.handler_time * 1000),
+    )
+    handler.report(told)
+
+
+async def kpipe(group: Group, handler: Handler) -> None:
+    """KPipe on the JVM, in the order of keys; as many handlers run at once as there are keys."""
+    from benchmarks.java_clients import KPIPE, handle_all  # noqa: PLC0415
+
+    told = await handle_all(
+        KPIPE,
+        group.bootstrap,
+        group.topic,
+        group.name,
+        group.total,
         round(group.handler_time * 1000),
     )
     handler.report(told)
@@ -388,6 +419,8 @@ FAUST = "faust-streaming"
 FAUST_CONCURRENT = "faust-streaming, concurrency"
 PARALLEL_BY_KEY = "parallel-consumer (JVM), KEY"
 PARALLEL_UNORDERED = "parallel-consumer (JVM), UNORDERED"
+DECATON = "Decaton (JVM)"
+KPIPE = "KPipe (JVM), KEY_ORDERED"
 CONFLUENT_AIO = "confluent AIOConsumer, poll()"
 CONFLUENT = "confluent Consumer, poll()"
 HOTTEST_ALONE = "the hottest key's handlers in a row"
@@ -408,6 +441,8 @@ CLIENTS: dict[str, Client] = {
     FAUST_CONCURRENT: faust_concurrent,
     PARALLEL_BY_KEY: parallel_consumer_by_key,
     PARALLEL_UNORDERED: parallel_consumer_unordered,
+    DECATON: decaton,
+    KPIPE: kpipe,
     CONFLUENT_AIO: confluent_aio,
     CONFLUENT: confluent_blocking,
     HOTTEST_ALONE: hottest_alone,

@@ -40,11 +40,13 @@ from benchmarks.handler_clients import (
     CLIENTS,
     CONFLUENT,
     CONFLUENT_AIO,
+    DECATON,
     FASTSTREAM_CONCURRENT,
     FAUST,
     FAUST_CONCURRENT,
     HOTTEST_ALONE,
     JOURNAL,
+    KPIPE,
     KSTREAMS,
     OUR_LOOP,
     OURS,
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
 PARTITIONS = 8
 SIZE = 100
 KEYS = 10_000
-DEADLINE = 300.0
+DEADLINE = 90.0  # seconds of one turn
 RATE = 1_000.0  # records/s of the latency
 STREAM = 5_000.0  # records/s of the memory
 SEED = 20_260_101
@@ -82,7 +84,7 @@ class Scenario(NamedTuple):
     concurrency: int
     # Written beforehand; else sent while the clients read.
     filled: bool
-    # A first round is not counted: it warms the broker and the page cache.
+    # Ours has a first turn that is not counted: it warms the broker and the page cache.
     warm_up: bool
 
 
@@ -100,6 +102,8 @@ SCENARIOS = {
             KSTREAMS,
             FAUST,
             PARALLEL_BY_KEY,
+            DECATON,
+            KPIPE,
         ),
         400_000,
         64,
@@ -107,7 +111,7 @@ SCENARIOS = {
         warm_up=True,
     ),
     "noop-zipf": Scenario(
-        (OURS, "aiokafka, a task per record", PARALLEL_BY_KEY),
+        (OURS, "aiokafka, a task per record", PARALLEL_BY_KEY, DECATON, KPIPE),
         400_000,
         64,
         filled=True,
@@ -123,6 +127,8 @@ SCENARIOS = {
             FAUST_CONCURRENT,
             PARALLEL_BY_KEY,
             PARALLEL_UNORDERED,
+            DECATON,
+            KPIPE,
         ),
         100_000,
         512,
@@ -130,7 +136,11 @@ SCENARIOS = {
         warm_up=True,
     ),
     "zipf": Scenario(
-        (OURS, PARALLEL_BY_KEY, HOTTEST_ALONE), 20_000, 512, filled=True, warm_up=False
+        (OURS, PARALLEL_BY_KEY, DECATON, KPIPE, HOTTEST_ALONE),
+        20_000,
+        512,
+        filled=True,
+        warm_up=False,
     ),
     "latency": Scenario(
         (
@@ -142,7 +152,7 @@ SCENARIOS = {
             "FastStream, default",
             KSTREAMS,
         ),
-        15_000,
+        10_000,
         64,
         filled=False,
         warm_up=True,
@@ -254,7 +264,7 @@ class Bench:
         # Of what is sent meanwhile, each client reads its own.
         topic = topic_name(name) if scenario.filled else group
         sleeps = 0.0 if name.startswith("noop") else HANDLER_TIME
-        return Group(self._bootstrap, topic, group, scenario.concurrency, total, sleeps)
+        return Group(self._bootstrap, topic, group, scenario.concurrency, total, sleeps, PARTITIONS)
 
     @contextlib.contextmanager
     def _streaming(self, topic: str, rate: float) -> Generator[None]:
@@ -395,14 +405,13 @@ def main() -> int:
     """Measure and print."""
     options = _options()
     reports: list[Report] = []
-    failures: list[str] = []
     with measured_broker() as broker:
         bench = Bench(broker, options.records, options.seconds)
         for name in options.scenario or SCENARIOS:
             report = Report(name)
             reports.append(report)
             _measure(bench, report, options)
-            failures += [f"{name}, {client}: {why}" for client, why in report.failed.items()]
+    failures = {report.name: report.failed for report in reports if report.failed}
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:
         found = {report.name: report.for_machines() for report in reports}
@@ -422,7 +431,7 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
     if name == "memory":
         try:
             report.memory = bench.memory(say=True)
-        except MeasurementError as error:
+        except (MeasurementError, psutil.Error) as error:
             report.failed[OURS] = _last_line(error)
         return
     hottest = bench.fill(name) if scenario.filled else 0
@@ -432,12 +441,12 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
     for turn in range(0 if scenario.warm_up and not options.cold else 1, rounds + 1):
         # Each begins a round in its turn: a broker is slower in its first minutes.
         first = turn % len(clients)
-        for client in clients[first:] + clients[:first]:
+        for client in clients[first:] + clients[:first] if turn else clients[:1]:
             if client in report.failed:
                 continue
             try:
                 measured = bench.measure(name, client, hottest)
-            except MeasurementError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 report.failed[client] = _last_line(error)
                 sys.stderr.write(f"{name}, {client}: {error}\n")
                 continue
@@ -452,7 +461,8 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
 
 
 def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 class _Options(argparse.Namespace):

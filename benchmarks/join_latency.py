@@ -25,8 +25,8 @@ from asyncrevoke.broker.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.rebalance_stall import (
     PARTITIONS,
-    MeasurementError,
     Member,
+    last_line,
     streaming,
 )
 from benchmarks.stall_clients import CLIENTS, Group
@@ -65,12 +65,14 @@ def main() -> int:
     options = _options()
     clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
     seconds: dict[str, list[float]] = {client: [] for client in clients}
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     context = multiprocessing.get_context("spawn")
     draw = random.Random(options.seed)
     with measured_broker() as broker:
         for turn in range(options.rounds):
             for number, client in enumerate(clients):
+                if client in failures:
+                    continue
                 name = topic_name(f"join-{turn}-{number}")
                 broker.create_topic(name, PARTITIONS)
                 group = Group(broker.bootstrap_servers, name, name)
@@ -84,8 +86,8 @@ def main() -> int:
                             time.sleep(SETTLED + SPREAD * draw.random())
                             seconds[client].append(running.join())
                             sys.stderr.write(f" {seconds[client][-1]:.2f} s")
-                    except MeasurementError as error:
-                        failures.append(f"{client}: {str(error).strip().splitlines()[-1]}")
+                    except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                        failures[client] = last_line(error)
                 sys.stderr.write("\n")
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:

@@ -239,4 +239,8 @@ CLIENTS: dict[str, Client] = {
     "Java client, poll()": java,
 }
 # So many times fewer records are enough for those that are that much slower.
-FRACTIONS = {"kafka-python, poll()": 10}
+FRACTIONS = {
+    "confluent AIOConsumer, consume(1000)": 2,
+    "confluent Consumer, consume(1000)": 2,
+    "kafka-python, poll()": 10,
+}

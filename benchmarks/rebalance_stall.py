@@ -164,6 +164,12 @@ def measure(
     )
 
 
+def last_line(error: Exception) -> str:
+    """What an error says at its end."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
 def longest_gap(times: Sequence[float], start: float, end: float) -> float:
     """The longest time without delivery between ``start`` and ``end``, both counted as one."""
     within = [start, *(when for when in times if start < when < end), end]
@@ -175,7 +181,8 @@ def main() -> int:
     options = _options()
     clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
     results: list[Measured] = []
-    failures: list[str] = []
+    # By client and drain; those that failed have no further turn.
+    failures: dict[str, str] = {}
     say = sys.stderr.write
     with measured_broker() as broker:
         runs = [
@@ -185,6 +192,9 @@ def main() -> int:
             for drain in options.drain
         ]
         for number, (turn, client, drain) in enumerate(runs):
+            name = f"{client}, drain {drain:g} s"
+            if name in failures:
+                continue
             say(f"[{number + 1}/{len(runs)}] round {turn + 1}, {client}, drain {drain:g} s: ")
             try:
                 measured = measure(
@@ -195,10 +205,9 @@ def main() -> int:
                     topic_name(f"stall-{number}"),
                     overlap=options.overlap,
                 )
-            except MeasurementError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 say(f"failed: {error}\n")
-                last_line = str(error).strip().splitlines()[-1]
-                failures.append(f"{client}, drain {drain:g} s: {last_line}")
+                failures[name] = last_line(error)
             else:
                 say(f"{measured.stall:.3f} s\n")
                 results.append(measured)

@@ -31,7 +31,8 @@ class Section(NamedTuple):
     about: str
     ours: str
     measures: tuple[Measure, ...]
-    failed: tuple[str, ...]
+    # By client, or what else tells which of its turns, why there are none, or no more, of it.
+    failed: dict[str, str]
     # Seconds and MiB, to be drawn instead.
     curve: tuple[tuple[float, float], ...] = ()
 
@@ -74,7 +75,8 @@ def write_report(results: Mapping[str, Found], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.md").write_text(page(results), encoding="utf-8")
     for section in sections(results):
-        draw(section, folder / f"{section.name}.svg")
+        if _has_picture(section):
+            draw(section, folder / f"{section.name}.svg")
 
 
 def page(results: Mapping[str, Found]) -> str:
@@ -84,14 +86,21 @@ def page(results: Mapping[str, Found]) -> str:
     text += [f"- {name}: {value}" for name, value in first["surroundings"].items()]
     for section in sections(results):
         text += ["", f"## {section.title}", "", section.about, ""]
-        text += [f"![{section.title}]({section.name}.svg)"]
+        if _has_picture(section):
+            text += [f"![{section.title}]({section.name}.svg)"]
         if not section.curve:
             text += ["", _table(section)]
-        if section.failed:
-            text += ["", "Left out:", "", *(f"- {why}" for why in section.failed)]
+        measured = section.measures[0].rounds
+        ended = {who: why for who, why in section.failed.items() if measured.get(who, [0.0])}
+        if ended:
+            text += ["", "Failed:", "", *(f"- {who}: {why}" for who, why in ended.items())]
     text += ["", "## Commands", ""]
     text += [f"- `{found['command']}`, {found['minutes']:.0f} min" for found in results.values()]
     return "\n".join(text) + "\n"
+
+
+def _has_picture(section: Section) -> bool:
+    return bool(section.curve) or any(section.measures[0].rounds.values())
 
 
 def _table(section: Section) -> str:
@@ -104,6 +113,10 @@ def _table(section: Section) -> str:
             this = statistics.median(rounds)
             ratio = f"{statistics.median(ours) / this:.2f}" if ours and this else ""
             rows.append([client, *cells, ratio])
+        elif client in section.failed:
+            why = section.failed[client].replace("|", "\\|")
+            blank = [""] * len(section.measures)
+            rows.append([client, f"left out because {why}", *blank])
     return table(header, rows)
 
 
@@ -136,7 +149,7 @@ def _raw(name: str, found: Found) -> Iterator[Section]:
             Measure(f"{unit}/s", _scaled(found["records_per_second"], scale)),
             Measure(f"{unit} per second of CPU", _scaled(found["records_per_cpu_second"], scale)),
         ),
-        tuple(_one_line(why) for why in found["failed"].values()),
+        _failed(found["failed"]),
     )
 
 
@@ -145,7 +158,7 @@ def _scaled(rounds: Mapping[str, list[float]], scale: float) -> dict[str, list[f
 
 
 def _handlers(_name: str, found: Found) -> Iterator[Section]:
-    failed = cast("list[str]", found["failed"])
+    failed = cast("dict[str, dict[str, str]]", found["failed"])
     for name, (title, about) in HANDLERS.items():
         if name not in found:
             continue
@@ -165,7 +178,7 @@ def _handlers(_name: str, found: Found) -> Iterator[Section]:
                 )
                 for key, label, scale, digits in columns
             ),
-            tuple(_one_line(why) for why in failed if why.startswith(f"{name}, ")),
+            _failed(failed.get(name, {})),
         )
     curve = cast("list[tuple[float, float]]", found.get("memory", {}).get("seconds and MiB", []))
     if curve:
@@ -175,7 +188,7 @@ def _handlers(_name: str, found: Found) -> Iterator[Section]:
             "Of our process: 5,000 records/s with ever new keys, 512 handlers of 5 ms.",
             "",
             (Measure("MiB", {}),),
-            (),
+            {},
             tuple((at, size) for at, size in curve),
         )
 
@@ -184,7 +197,9 @@ def _stall(name: str, found: Found) -> Iterator[Section]:
     rows = cast("list[Found]", found["measured"])
     for drain in sorted({row["drain"] for row in rows}):
         mine = [row for row in rows if row["drain"] == drain]
-        clients = list(dict.fromkeys(row["client"] for row in mine))
+        ending = f", drain {drain:g} s"
+        failed = {w.removesuffix(ending): y for w, y in found["failed"].items() if ending in w}
+        clients = list(dict.fromkeys([*(row["client"] for row in mine), *failed]))
         yield Section(
             f"{name}-{drain:g}",
             f"Stall of kept partitions, {drain:g} s of work to finish",
@@ -195,7 +210,7 @@ def _stall(name: str, found: Found) -> Iterator[Section]:
                 Measure(label, {c: [r[key] for r in mine if r["client"] == c] for c in clients}, 2)
                 for key, label in (("stall", "stall, s"), ("first_record", "newcomer's first, s"))
             ),
-            tuple(_one_line(why) for why in found["failed"]),
+            _failed(failed),
         )
 
 
@@ -206,7 +221,7 @@ def _join(name: str, found: Found) -> Iterator[Section]:
         "Seconds from the start of a member that joins a running group to its first record.",
         "asyncrevoke cooperative-sticky",
         (Measure("seconds", found["measured"], 2),),
-        tuple(_one_line(why) for why in found["failed"]),
+        _failed(found["failed"]),
     )
 
 
@@ -226,18 +241,19 @@ def _many(name: str, found: Found) -> Iterator[Section]:
                 2,
             ),
         ),
-        tuple(_one_line(why) for why in found["failed"]),
+        _failed(found["failed"]),
     )
 
 
-def _one_line(why: str) -> str:
-    return " ".join(why.split())
+def _failed(why: Mapping[str, str]) -> dict[str, str]:
+    """Reasons in one line each."""
+    return {who: " ".join(reason.removeprefix(f"{who}: ").split()) for who, reason in why.items()}
 
 
 _SECTIONS = {
     "raw": _raw,
     "large": _raw,
-    "handlers": _handlers,
+    **dict.fromkeys((*HANDLERS, "memory"), _handlers),
     "stall": _stall,
     "join": _join,
     "many": _many,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.java import find_java
+from benchmarks.java_clients import PEERS, origin
 
 PACKAGES = (
     "asyncrevoke",
@@ -25,6 +26,7 @@ PACKAGES = (
 def surroundings(broker: str) -> dict[str, str]:
     """Versions of the clients, of Python and of the broker, and the processor."""
     found = {package: _version(package) for package in PACKAGES}
+    found |= {peer.name: origin(peer) for peer in PEERS}
     return found | {
         "Apache Kafka": broker,
         "Java": _java(),

@@ -25,7 +25,7 @@ def raw(**other: object) -> dict[str, Found]:
         "surroundings": {"Python": "3.11"},
         "records_per_second": {OURS: [100.0, 300.0, 200.0], THEIRS: [50.0, 100.0, 150.0], "x": []},
         "records_per_cpu_second": {OURS: [1.0, 1.0, 1.0], THEIRS: [2.0, 2.0, 2.0], "x": []},
-        "failed": {"x": "x: ModuleNotFoundError:\n no module"},
+        "failed": {"x": "ModuleNotFoundError:\n no | module", THEIRS: "it died"},
         "records": 1000,
         "size": 100,
         "command": "python -m benchmarks.raw_iteration",
@@ -36,15 +36,17 @@ def raw(**other: object) -> dict[str, Found]:
 
 def test_a_table_has_medians_spreads_and_ratios_and_names_what_was_left_out() -> None:
     text = page(raw())
-    (row,) = [line for line in text.splitlines() if THEIRS in line]
+    (row, ended) = [line for line in text.splitlines() if THEIRS in line]
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         THEIRS,
         "100 (50 to 150)",
         "2 (2 to 2)",
         "2.00",
     ]
-    assert "- x: ModuleNotFoundError: no module" in text
-    assert "| x " not in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| x ")]
+    assert "left out because ModuleNotFoundError: no \\| module" in row
+    # It has results, of the rounds before.
+    assert ended == f"- {THEIRS}: it died"
 
 
 def test_each_section_has_a_picture(tmp_path: Path) -> None:
@@ -62,10 +64,10 @@ def test_large_records_count_by_their_bytes() -> None:
 
 def test_latencies_are_in_milliseconds() -> None:
     delays = {"rate": 1.0, "cpu_rate": 1.0, "delay_p50": 0.001, "delay_p99": 0.0025}
-    found: Found = {"latency": {"a": [delays]}, "failed": ["latency, b: not done", "noop, c: no"]}
-    (section,) = sections({"handlers": found})
+    found: Found = {"latency": {"a": [delays]}, "failed": {"latency": {"b": "not done"}}}
+    (section,) = sections({"latency": found})
     assert section.measures[0].rounds == {"a": [2.5]}
-    assert section.failed == ("latency, b: not done",)
+    assert section.failed == {"b": "not done"}
 
 
 def test_each_drain_is_a_section_of_its_own() -> None:
@@ -73,11 +75,21 @@ def test_each_drain_is_a_section_of_its_own() -> None:
         {"client": "a", "drain": drain, "stall": drain / 2, "first_record": 1.0}
         for drain in (2.0, 0.0)
     ]
-    found: Found = {"measured": rows, "failed": []}
+    found: Found = {"measured": rows, "failed": {"b, drain 2 s": "it died"}}
     none, two = sections({"stall": found})
     assert "0.00 (0.00 to 0.00)" in page({"stall": found | PLAIN}), "there is no ratio to nothing"
     assert (none.name, none.measures[0].rounds) == ("stall-0", {"a": [0.0]})
-    assert (two.name, two.measures[0].rounds) == ("stall-2", {"a": [1.0]})
+    assert (two.name, two.measures[0].rounds) == ("stall-2", {"a": [1.0], "b": []})
+    assert (none.failed, two.failed) == ({}, {"b": "it died"})
+
+
+def test_a_section_in_which_every_client_failed_has_no_picture(tmp_path: Path) -> None:
+    nothing = raw(records_per_second={OURS: []}, failed={OURS: "no broker"})
+    assert "left out because no broker" in page(nothing)
+    assert "raw.svg" not in page(nothing)
+    pytest.importorskip("matplotlib", reason="the extra bench")
+    write_report(nothing, tmp_path)
+    assert not (tmp_path / "raw.svg").exists()
 
 
 def test_a_spread_has_the_median_first() -> None:
