@@ -1,7 +1,7 @@
 """Rows as Arrow record batches, in the order in which they happened.
 
-What a batch repeats (kind, topic, outcome ...) is run-end encoded, so that a row takes some 50
-bytes and a column that holds one value costs nothing per row. What a whole file repeats (session
+What a batch repeats (kind, topic, outcome, times ...) is run-end encoded, so that a row takes some
+40 bytes and a column that holds one value costs nothing per row. What a whole file repeats (session
 and group) stands in its schema's metadata. :func:`decode` gives the plain columns of
 ``schema.COLUMNS``.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from array import array
 from functools import lru_cache
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.journal.arrow import Array, Buffer, DataType, RecordBatch, Schema, pa, pc
@@ -23,7 +23,7 @@ from asyncrevoke.journal.hashing import (
     plain_hashes,
     record_hashes,
 )
-from asyncrevoke.journal.schema import COLUMNS, Kind, Outcome
+from asyncrevoke.journal.schema import COLUMNS, HASH_SEED, Kind, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.i
 SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COLUMNS])
 
 _OF_FILES = ("session_id", "group")
-_PLAIN = ("seq", "at_us", "started_us", "partition", "offset", "key_hash", "record_hash")
+_PLAIN = ("seq", "partition", "offset", "key_hash", "record_hash")
 _LOG_SCHEMA = pa.schema(
     [
         field
@@ -46,9 +46,11 @@ _LOG_SCHEMA = pa.schema(
         if field.name not in _OF_FILES
     ]
 )
-_IS_TEXT = {column.name: column.type == "string" for column in COLUMNS}
-# Rows of attempts in one batch, at least: more hold the interpreter longer.
+_TYPE_OF = {column.name: column.type for column in COLUMNS}
+# Rows of attempts in one batch, at least: more hold the interpreter longer, and each batch costs as
+# much as a thousand rows.
 _ENOUGH = 2048
+_ENOUGH_PACKED = 16_384
 _LONGEST_ERROR = 1024
 
 
@@ -91,41 +93,57 @@ def encode_last(queue: Queue) -> None:
         queue.append((seq, Batches(list(encode([entry for _, entry in taken], seq)))))
 
 
-def pack(records: Sequence[Record], started: int | Sequence[int], at: int) -> Packed | None:
-    """Attempts that went well at first, taken apart; None if they are of several topics, or a key
-    or a value is null."""
-    topic = records[0].topic
-    keys = [record.key for record in records]
-    of_keys = key_hashes(keys)
-    if of_keys is None:
-        return None
-    hashes = plain_hashes([record.value for record in records], of_keys)
+def pack(records: Sequence[Record], started: array[int], at: array[int]) -> Packed | None:
+    """Attempts that went well at first, taken apart; None if they are of several topics, or some
+    key or a value is null."""
     rows = len(records)
-    if hashes is None or [record.topic for record in records].count(topic) != rows:
+    topic = records[0].topic
+    if [record.topic for record in records].count(topic) != rows:
+        return None
+    keys = [record.key for record in records]
+    values = [record.value for record in records]
+    if keys[0] is None:
+        if keys.count(None) != rows:
+            return None
+        of_keys: Iterable[int] = repeat(HASH_SEED)
+        key_column = b""
+    else:
+        found = key_hashes(keys)
+        if found is None:
+            return None
+        of_keys, key_column = found, struct.pack(f"{rows}Q", *found)
+    hashes = plain_hashes(values, of_keys)
+    if hashes is None:
         return None
     return Packed(
         rows,
         topic,
-        started if isinstance(started, int) else struct.pack(f"{rows}q", *started),
-        at,
+        started.tobytes(),
+        at.tobytes(),
         struct.pack(f"{rows}i", *[record.partition for record in records]),
         struct.pack(f"{rows}q", *[record.offset for record in records]),
-        struct.pack(f"{rows}Q", *of_keys),
+        key_column,
         hashes,
     )
 
 
+def _alike(entry: Entry) -> object:
+    """Entries that may be in one batch. What is packed has all keys, or none."""
+    return (Packed, not entry.key_hashes) if isinstance(entry, Packed) else type(entry)
+
+
 def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    for kind, group in groupby(entries, type):
+    for kind, group in groupby(entries, _alike):
         if kind is Fact:
             yield list(group)
             continue
         batch: list[Entry] = []
         rows = 0
+        enough = _ENOUGH if kind is Attempts else _ENOUGH_PACKED
         for entry in group:
             batch.append(entry)
             rows += rows_of(entry)
-            if rows >= _ENOUGH:
+            if rows >= enough:
                 yield batch
                 batch, rows = [], 0
         if batch:
@@ -142,26 +160,21 @@ def rows_of(entry: Entry) -> int:
 def _packed_attempts(entries: list[Packed], seq: int) -> RecordBatch:
     sizes = [entry.rows for entry in entries]
     rows = sum(sizes)
-    at, started = array("q"), array("q")
-    for entry in entries:
-        at += array("q", [entry.at]) * entry.rows
-        began = entry.started
-        started += (
-            array("q", began) if isinstance(began, bytes) else array("q", [began]) * entry.rows
-        )
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
-        "at_us": _longs(at),
-        "started_us": _longs(started),
+        "at_us": _runs_in(_joined(pa.int64(), [entry.at for entry in entries], rows)),
+        "started_us": _runs_in(_joined(pa.int64(), [entry.started for entry in entries], rows)),
         "partition": _joined(pa.int32(), [entry.partitions for entry in entries], rows),
         "offset": _joined(pa.int64(), [entry.offsets for entry in entries], rows),
-        "key_hash": _joined(pa.int64(), [entry.key_hashes for entry in entries], rows),
-        "record_hash": _joined_digests([entry.record_hashes for entry in entries]),
+        "record_hash": _longs(numbers_of(b"".join([entry.record_hashes for entry in entries]))),
         "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
         "topic": _runs("topic", [entry.topic for entry in entries], sizes),
         "attempt": _runs("attempt", [1], [rows]),
         "outcome": _runs("outcome", [Outcome.OK], [rows]),
     }
+    if entries[0].key_hashes:
+        hashes = [entry.key_hashes for entry in entries]
+        columns["key_hash"] = _joined(pa.int64(), hashes, rows)
     return _batch(columns, rows)
 
 
@@ -169,8 +182,8 @@ def _joined(kind: DataType, parts: list[bytes], rows: int) -> Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(b"".join(parts))])
 
 
-def _joined_digests(parts: list[bytes]) -> Array:
-    return _longs(numbers_of(b"".join(parts)))
+def _runs_in(numbers: Array) -> Array:
+    return pc.call_function("run_end_encode", [numbers])
 
 
 def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
@@ -192,8 +205,8 @@ def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
     errors = [entry.error for entry in entries]
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
-        "at_us": _longs(at),
-        "started_us": _longs(started),
+        "at_us": _runs_in(_longs(at)),
+        "started_us": _runs_in(_longs(started)),
         "partition": _packed(pa.int32(), "i", [record.partition for record in records]),
         "offset": _packed(pa.int64(), "q", [record.offset for record in records]),
         "key_hash": key_column,
@@ -216,7 +229,7 @@ def _facts(entries: list[Fact], seq: int) -> RecordBatch:
     key_of = [None if r is None or r.key is None else [key_hash(r.key)] for r in records]
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
-        "at_us": _longs(array("q", [entry.at for entry in entries])),
+        "at_us": _runs_in(_longs(array("q", [entry.at for entry in entries]))),
         "partition": _numbers_or_null([entry.partition for entry in entries], "i"),
         "offset": _numbers_or_null([entry.offset for entry in entries], "q"),
         "key_hash": _signed([None if of is None else of[0] for of in key_of]),
@@ -292,7 +305,12 @@ def _validity(values: Sequence[object]) -> Buffer | None:
 
 
 def _numbers(first: int, rows: int) -> Array:
-    return _packed(pa.int64(), "q", range(first, first + rows))
+    return pc.call_function("add", [_first_numbers(rows), pa.scalar(first, pa.int64())])
+
+
+@lru_cache(256)
+def _first_numbers(rows: int) -> Array:
+    return _longs(array("q", range(rows)))
 
 
 @lru_cache(256)
@@ -311,10 +329,11 @@ def _runs(name: str, values: Iterable[object], sizes: Sequence[int]) -> Array:
         elif size:
             kept.append(value)
             ends.append(end)
-    if _IS_TEXT[name]:
+    if _TYPE_OF[name] == "string":
         typed = _texts(cast("list[str | None]", kept))
     else:
-        typed = _numbers_or_null(cast("list[int | None]", kept), "i")
+        code = "i" if _TYPE_OF[name] == "int" else "q"
+        typed = _numbers_or_null(cast("list[int | None]", kept), code)
     return pa.RunEndEncodedArray.from_buffers(
         _LOG_SCHEMA.field(name).type,
         end,
@@ -347,8 +366,10 @@ def decode(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> Record
             value = known.get(field.name.encode())
             text = None if value is None else value.decode()
             arrays.append(pa.repeat(pa.scalar(text, pa.string()), batch.num_rows))
-        elif field.name in _PLAIN:
-            arrays.append(batch.column(field.name))
         else:
-            arrays.append(pc.call_function("run_end_decode", [batch.column(field.name)]))
+            # Which columns have runs was different once.
+            column = batch.column(field.name)
+            if pa.types.is_run_end_encoded(column.type):
+                column = pc.call_function("run_end_decode", [column])
+            arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

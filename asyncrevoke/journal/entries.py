@@ -27,14 +27,13 @@ class Attempts(NamedTuple):
 class Packed(NamedTuple):
     """Attempts that went well at first, of one topic: a column each, as Arrow will have them.
 
-    They are taken apart while they are in the processor's cache, and the records are free again.
-    ``started`` is one time for all, or one each.
+    ``key_hashes`` is empty if all keys are null.
     """
 
     rows: int
     topic: str
-    started: int | bytes
-    at: int
+    started: bytes
+    at: bytes
     partitions: bytes
     offsets: bytes
     key_hashes: bytes

@@ -12,7 +12,7 @@ from xxhash import xxh64_digest, xxh64_intdigest
 from asyncrevoke.journal.schema import HASH_SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 def key_hash(key: bytes) -> int:
@@ -41,7 +41,7 @@ def record_hashes(
     return numbers_of(digests)
 
 
-def plain_hashes(values: Sequence[bytes | None], of_keys: Sequence[int]) -> bytes | None:
+def plain_hashes(values: Sequence[bytes | None], of_keys: Iterable[int]) -> bytes | None:
     """The same as bytes, the highest first: a number each would have to be made, and taken apart
     again. None if a value is null."""
     try:

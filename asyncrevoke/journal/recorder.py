@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from array import array
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
@@ -35,8 +37,10 @@ _NOTICES = {
 
 # Rows that are encoded together.
 _ENOUGH = 2048
-# Fewer are taken apart together with others, later.
-_MANY = 32
+# Records that are taken apart together: more would leave the processor's cache meanwhile.
+_MANY = 128
+# No time.
+_CLOSED = -1
 
 
 class Recorder:
@@ -66,6 +70,11 @@ class Recorder:
         # The number of the next row, and how many have been put since some were encoded.
         self._seq = 0
         self._fresh = 0
+        # What has ended well at first and is to be put, with its times.
+        self._well: list[Record] = []
+        self._well_started = array("q")
+        self._well_at = array("q")
+        self._will_put = False
         self._group: Group | None = None
         # Called since the last turn ended, then until they end: when that was seen.
         self._began: list[Record] = []
@@ -95,6 +104,8 @@ class Recorder:
         queue = self._queue
         if queue is None:
             return  # before the session, or after it
+        if self._well:
+            self._put_packed()
         rows = rows_of(entry)
         queue.append((self._seq, entry))
         self._seq += rows
@@ -104,11 +115,39 @@ class Recorder:
             self._fresh = 0
             encode_last(queue)
 
-    def _put_well(self, records: list[Record], started: int | Sequence[int], at: int) -> None:
-        """These have ended well at first. Of many, what is written is taken out at once."""
-        many = len(records) >= _MANY and self._queue is not None
-        packed = pack(records, started, at) if many else None
-        self._put(packed or Attempts(records.copy(), started, at))
+    def _put_well(self, records: Sequence[Record], started: int | Sequence[int], at: int) -> None:
+        """These have ended well at first: what is written is taken out of many at once."""
+        if self._writer is None or self._queue is None:
+            return
+        if not self._will_put:
+            self._will_put = True
+            self._writer.later(self._put_waiting)
+        count = len(records)
+        self._well += records
+        self._well_started += (
+            array("q", [started]) * count if isinstance(started, int) else array("q", started)
+        )
+        self._well_at += array("q", [at]) * count
+        if len(self._well) >= _MANY:
+            self._put_packed()
+
+    def _put_waiting(self) -> None:
+        self._will_put = False
+        if self._well:
+            self._put_packed()
+
+    def _put_packed(self) -> None:
+        records, started, at = self._well, self._well_started, self._well_at
+        self._well, self._well_started, self._well_at = [], array("q"), array("q")
+        packed = pack(records, started, at)
+        if packed is not None:
+            self._put(packed)
+            return
+        first = 0
+        for now, same in groupby(at):
+            last = first + len(list(same))
+            self._put(Attempts(records[first:last], started[first:last].tolist(), now))
+            first = last
 
     @property
     def behind(self) -> bool:
@@ -118,6 +157,8 @@ class Recorder:
     async def flush(self) -> None:
         """Return when all is on disk."""
         self._settle(self._clock())
+        if self._well:
+            self._put_packed()
         if self._writer is not None:
             await self._writer.flush()
 
@@ -188,9 +229,12 @@ class Recorder:
     def _settle(self, now: int) -> None:
         """Write down all of this turn so far, so that nothing that began later seems to have begun
         before something ended."""
-        if self._began:
-            for record in self._began:
-                self._open.setdefault(record, now)
+        began = self._began
+        if began:
+            opened = self._open
+            if self.strict:  # since before
+                began = [record for record in began if record not in opened]
+            opened.update(dict.fromkeys(began, now))
             self._began.clear()
         for seen in self._seen:
             if len(seen.done) > seen.count:
@@ -199,10 +243,12 @@ class Recorder:
                 self._ended(ended, now)
 
     def _ended(self, done: Sequence[Record], now: int) -> None:
-        opened = self._open
-        # A record that went to another topic has been written down already.
-        ended = [record for record in done if record in opened]
-        started = [opened.pop(record) for record in ended]
+        ended: Sequence[Record] = done
+        started: Sequence[int] = list(map(self._open.pop, done, repeat(_CLOSED)))
+        if _CLOSED in started:
+            # A record that went to another topic has been written down already.
+            ended = [record for record, since in zip(done, started, strict=True) if since >= 0]
+            started = [since for since in started if since >= 0]
         if self._next_attempt and any(record in self._next_attempt for record in ended):
             for record, since in zip(ended, started, strict=True):
                 number = self._next_attempt.pop(record, 1)

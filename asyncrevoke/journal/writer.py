@@ -41,6 +41,10 @@ class Writer(Protocol):
         """Whether more waits than should."""
         ...
 
+    def later(self, function: Callable[[], None]) -> None:
+        """Call it when it is time to put what waits for more, unless a flush comes first anyway."""
+        ...
+
     async def flush(self) -> None:
         """Return when all that was put is on disk. Raises JournalError."""
         ...
@@ -57,6 +61,9 @@ class DirectWriter:
         self.queue: Queue = deque()
         self.behind = False
         self._log = open_log(_seal, None)
+
+    def later(self, function: Callable[[], None]) -> None:
+        """Never: nothing is written before it is flushed."""
 
     async def flush(self) -> None:
         """Write all, and sync."""
@@ -103,6 +110,10 @@ class ThreadWriter:
     def behind(self) -> bool:
         """Whether the disk does not keep up."""
         return len(self.queue) > _MANY
+
+    def later(self, function: Callable[[], None]) -> None:
+        """In the time between two writes."""
+        self._loop.call_later(_PACE, function)
 
     async def flush(self) -> None:
         """Return when all that was put is on disk. If cancelled, only the waiting ends."""

@@ -35,8 +35,11 @@ class DenseSource:
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
-        level = "read_committed" if committed else "read_uncommitted"
-        found = resolve_ranges(bootstrap, topic, isolation_level=level)
+        found = resolve_ranges(
+            bootstrap,
+            topic,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+        )
         check_dense(bootstrap, found)
         self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from array import array
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from unit.written_journal import clean_run, record
 
 from asyncrevoke import BatchError, ConfigError, Consumer, JournalError, Record, Retry
 from asyncrevoke.journal import Journal
+from asyncrevoke.journal.arrow import pa, pc
 from asyncrevoke.journal.encoding import decode, encode, pack
-from asyncrevoke.journal.entries import Attempts
+from asyncrevoke.journal.entries import Attempts, Packed
 from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.journal.segments import Session, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
@@ -281,17 +283,50 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Journal(tmp_path)
 
 
-@pytest.mark.parametrize("started", [7, list(range(100))])
-def test_rows_that_are_taken_apart_at_once_are_the_same(started: int | list[int]) -> None:
-    records = [record(offset, partition=offset % 3) for offset in range(100)]
-    packed = pack(records, started, 200)
+def taken_apart(records: list[Record]) -> tuple[Packed | None, Attempts]:
+    started, at = array("q", range(len(records))), array("q", [200] * len(records))
+    return pack(records, started, at), Attempts(records, started, 200)
+
+
+@pytest.mark.parametrize("change", [{}, {"key": None}])
+def test_rows_that_are_taken_apart_at_once_are_the_same(change: dict[str, Any]) -> None:
+    records = [
+        msgspec.structs.replace(record(offset, partition=offset % 3), **change)
+        for offset in range(100)
+    ]
+    packed, attempts = taken_apart(records)
     assert packed is not None
-    (one,) = encode([packed, packed], 5)
-    (other,) = encode([Attempts(records, started, 200), Attempts(records, started, 200)], 5)
+    (one,) = encode([packed], 5)
+    (other,) = encode([attempts], 5)
     assert decode(one, None).to_pylist() == decode(other, None).to_pylist()
 
 
 @pytest.mark.parametrize("change", [{"key": None}, {"value": None}, {"topic": "bills"}])
 def test_what_is_not_plain_is_not_taken_apart(change: dict[str, Any]) -> None:
     odd = msgspec.structs.replace(record(50), **change)
-    assert pack([*(record(offset) for offset in range(50)), odd], 7, 8) is None
+    plain = [record(offset) for offset in range(50)]
+    assert taken_apart([*plain, odd])[0] is None
+    assert taken_apart([odd, *plain])[0] is None
+
+
+def test_a_log_whose_times_have_no_runs_is_read(tmp_path: Path) -> None:
+    member, _ = clean_run()
+    member.write(tmp_path)
+    log = tmp_path / "a" / "000001.arrow"
+    now = read_journal(tmp_path).table.to_pylist()
+    with pa.ipc.open_stream(pa.BufferReader(log.read_bytes())) as stream:
+        batches = [decoded_times(batch) for batch in stream]
+        schema = batches[0].schema.with_metadata(stream.schema.metadata)
+    with pa.ipc.new_stream(str(log), schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch.replace_schema_metadata(schema.metadata))
+    assert read_journal(tmp_path).table.to_pylist() == now
+
+
+def decoded_times(batch: Any) -> Any:
+    """As the logs of earlier versions had them."""
+    for name in ("at_us", "started_us"):
+        number = batch.schema.get_field_index(name)
+        column = pc.call_function("run_end_decode", [batch.column(number)])
+        batch = batch.set_column(number, name, column)
+    return batch

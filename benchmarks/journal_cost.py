@@ -1,0 +1,139 @@
+"""What a journal costs a record on its way through the handlers, in CPU, without a broker.
+
+    python -m benchmarks.journal_cost [--turns T] [--records N]
+
+Batches as a broker sends them are decoded and given to handlers, which await nothing or the next
+turn of the event loop. With a journal and without one take turns in one process; the threads of the
+journal count, and the flush at the end, but not sealing. What fetching and committing cost is
+not in it: ``benchmarks.handlers`` has all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from asyncrevoke import PollResult, Record, Router, TopicPartition
+from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.journal import Journal
+from asyncrevoke.model import GroupMetadata
+from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
+from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.runtime.event_log import EventLog
+from benchmarks.observer_cost import KEYS, PARTITIONS, POLL, InMemory
+from benchmarks.surroundings import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.runtime.witness import Witness
+
+SIZE = 100
+_FACTS = {"group": "benchmark", "commit_mode": "processed"}
+
+
+class Nobody:
+    """What a journal asks of a membership."""
+
+    def group_metadata(self) -> GroupMetadata:
+        """Nothing."""
+        return GroupMetadata("benchmark")
+
+    def position(self, partition: TopicPartition) -> int | None:  # noqa: ARG002
+        """Nothing."""
+        return None
+
+
+def encoded(records: int) -> list[tuple[int, bytes]]:
+    """Partitions and batches, keys by chance."""
+    chance = random.Random(1)
+    offsets = [0] * PARTITIONS
+    found: list[tuple[int, bytes]] = []
+    for _ in range(records // POLL):
+        partition = chance.randrange(PARTITIONS)
+        builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 2**20)
+        for number in range(POLL):
+            key = b"key-%d" % chance.randrange(KEYS)
+            builder.append(number, 0, key, chance.randbytes(SIZE), [])
+        batch = bytearray(builder.build())
+        batch[:8] = offsets[partition].to_bytes(8, "big")
+        offsets[partition] += POLL
+        found.append((partition, bytes(batch)))
+    return found
+
+
+def decoded(data: list[tuple[int, bytes]]) -> Iterator[PollResult]:
+    """As they are asked for."""
+    for partition, batch in data:
+        where = TopicPartition("plain", partition)
+        (found,) = decode_batches(
+            FetchedPartition(partition=where, error=ErrorCode.none, records=batch), True
+        )
+        records = found.decode("plain", partition, partition, 0)
+        yield PollResult({where: records})
+
+
+async def turn(data: list[tuple[int, bytes]], folder: Path | None, waits: bool) -> float:
+    """Handle all of it; the CPU that it took, in microseconds a record."""
+    router, log = Router(), EventLog()
+
+    @router.handler("plain")
+    async def each(_record: Record) -> None:
+        if waits:
+            await asyncio.sleep(0)
+
+    witness: Witness | None = None
+    if folder is not None:
+        journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9)
+        witness = journal.begin(_FACTS, wall_clock=None)
+        witness.opened(Nobody(), print)
+        await witness.flush()
+    source = cast("RecordSource", InMemory(decoded(data), None))
+    runner = HandlerRunner(source, router, concurrency=64, log=log, witness=witness)
+    gc.collect()
+    began = time.process_time()
+    await runner.run()
+    if witness is not None:
+        await witness.flush()
+    took = (time.process_time() - began) / (len(data) * POLL) * 1e6
+    if witness is not None:
+        await witness.aclose()
+    return took
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="What a journal costs a record, in CPU.")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--records", type=int, default=100_000)
+    options = parser.parse_args()
+    data = encoded(options.records)
+    rows: list[list[str]] = []
+    for waits, name in ((False, "handlers that await nothing"), (True, "that await a turn")):
+        found: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(options.turns):
+            for on in (False, True):
+                with tempfile.TemporaryDirectory() as folder:
+                    took = asyncio.run(turn(data, Path(folder) if on else None, waits))
+                    found[on].append(took)
+        without, journalled = (statistics.median(found[on]) for on in (False, True))
+        more, least = journalled - without, min(found[True]) - min(found[False])
+        ratio = journalled / without
+        rows.append([name, f"{without:.3f}", f"{more:+.3f}", f"{least:+.3f}", f"{ratio:.2f}"])
+    print(table(["µs of CPU a record", "without", "a journal", "least", "ratio"], rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
