@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from functools import reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -14,9 +14,9 @@ from asyncrevoke.audit.topic import is_compacted
 from asyncrevoke.audit.views import SUMMED
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.hashing import key_hashes, mixture, record_hashes
 from asyncrevoke.journal.schema import BUCKET
-from asyncrevoke.spark.arrow import map_in_arrow, pa
+from asyncrevoke.spark.arrow import map_in_arrow, pa, pc
 from asyncrevoke.spark.audit_database import over, small_frame
 from asyncrevoke.spark.offsets import OffsetRange, find_ranges, run_blocking
 from asyncrevoke.spark.range_reader import RangeReader
@@ -182,7 +182,8 @@ class _Reading(NamedTuple):
                 inside = [
                     h for r, h in zip(records, hashes, strict=True) if r.offset // BUCKET == bucket
                 ]
-                _mix(buckets, bucket, inside)
+                if inside:
+                    _mix(buckets, bucket, array("Q", inside))
         numbers = list(buckets)
         counted = list(buckets.values())
         yield _batch(
@@ -230,15 +231,17 @@ class _Reading(NamedTuple):
         return await reader.__aenter__()
 
 
-def _hashes(records: Sequence[Any]) -> Sequence[int]:
+def _hashes(records: Sequence[Any]) -> array[int]:
     keys = [record.key for record in records]
     return record_hashes(keys, [record.value for record in records], key_hashes(keys))
 
 
-def _mix(buckets: dict[int, tuple[int, int, int]], bucket: int, hashes: Sequence[int]) -> None:
+def _mix(buckets: dict[int, tuple[int, int, int]], bucket: int, hashes: array[int]) -> None:
     count, mixed, total = buckets.get(bucket, (0, 0, 0))
-    total += sum([each & SUMMED for each in hashes])
-    buckets[bucket] = count + len(hashes), reduce(int.__xor__, hashes, mixed), total
+    numbers = pa.Array.from_buffers(pa.uint64(), len(hashes), [None, pa.py_buffer(hashes)])
+    summed = pc.call_function("bit_wise_and", [numbers, pa.scalar(SUMMED, pa.uint64())])
+    total += pc.call_function("sum", [summed]).as_py()
+    buckets[bucket] = count + len(hashes), mixed ^ mixture(hashes), total
 
 
 def _signed(number: int) -> int:

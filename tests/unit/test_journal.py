@@ -6,6 +6,7 @@ import asyncio
 import os
 from array import array
 from collections import Counter
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa, pc
 from asyncrevoke.journal.encoding import decode, encode, pack
 from asyncrevoke.journal.entries import Attempts, Packed
+from asyncrevoke.journal.hashing import key_hash, mixture
 from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.journal.segments import Session, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
@@ -286,6 +288,12 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def taken_apart(records: list[Record]) -> tuple[Packed | None, Attempts]:
     started, at = array("q", range(len(records))), array("q", [200] * len(records))
     return pack(records, started, at), Attempts(records, started, 200)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 64, 1001])
+def test_a_mixture_is_the_exclusive_or(count: int) -> None:
+    hashes = array("Q", [key_hash(b"%d" % number) for number in range(count)])
+    assert mixture(hashes) == reduce(int.__xor__, hashes)
 
 
 @pytest.mark.parametrize("change", [{}, {"key": None}])
