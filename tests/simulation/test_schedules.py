@@ -1,5 +1,6 @@
 """Seeded schedules of a simulated cluster keep every invariant."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,8 +10,15 @@ from simulation.found import FOUND
 from simulation.found_converted import FOUND_CONVERTED
 from simulation.found_in_ten_thousand import FOUND_IN_TEN_THOUSAND
 
+from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
-from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw
+from asyncrevoke.testing.simulation.schedule import (
+    Disturbance,
+    GroupMode,
+    MemberPlan,
+    Schedule,
+    draw,
+)
 
 
 def _explain(failures: list[Outcome]) -> str:
@@ -45,6 +53,24 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
             "a revoke was not finished before its deadline",
             "the group was converted while partitions were on their way",
         }
+
+
+@pytest.mark.parametrize("mode", [mode for mode in GroupMode if mode is not GroupMode.CONVERTED])
+def test_in_a_calm_group_nothing_at_all_is_lost_or_repeated(mode: GroupMode) -> None:
+    for seed in range(10):
+        outcome = run(draw(seed, mode, Disturbance.CALM))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+        assert not outcome.duplicates
+        assert not outcome.counts["lost partitions"]
+
+
+def test_work_that_outlasts_a_calm_schedule_is_not_excused() -> None:
+    slow = (MemberPlan(0.1, Shape.TASKS, Pace(3.0, 9.0, 1.0)),) * 2
+    found = {
+        run(dataclasses.replace(calm, members=slow, revoke_timeout=1.5)).invariant
+        for calm in (draw(seed, GroupMode.COOPERATIVE, Disturbance.CALM) for seed in range(5))
+    }
+    assert found & {"undue loss", "I11"}
 
 
 _ALL_FOUND = [*FOUND, *FOUND_CONVERTED, *FOUND_IN_TEN_THOUSAND]

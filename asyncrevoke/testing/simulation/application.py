@@ -105,6 +105,8 @@ class Application:
         self._draining = False
         self._delayed: frozenset[TopicPartition] = frozenset()
         self.on_closed: Callable[[], None] = lambda: None
+        # Whether tasks of the user are waited for before closing, which does not wait for them.
+        self.patient = False
         self.paused_until = 0.0
         self._witness = witness
         self._rng = member.rng
@@ -375,6 +377,10 @@ class Application:
         if self.shape is Shape.ACK:
             # Nobody waits for acknowledgements of the user: what still runs is given up, and
             # what was acknowledged beyond it does not count either.
+            if self.patient:
+                self._draining = True
+                self._maybe_drained()
+                return
             if self._running or any(self._waiting.values()):
                 self._witness.left_uncounted(self.member)
             for partition in sorted(self._waiting):
@@ -384,7 +390,8 @@ class Application:
     def _maybe_drained(self) -> None:
         if self._draining and not self._running and not any(self._waiting.values()):
             self._draining = False
-            self.member.core.boundary(self.member.now, inside=False)
+            if self.shape is not Shape.ACK:
+                self.member.core.boundary(self.member.now, inside=False)
             self._close_consumer()
 
     def _close_consumer(self) -> None:

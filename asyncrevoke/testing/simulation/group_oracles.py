@@ -362,7 +362,8 @@ class GroupOracles:
             raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")
         view.unreported[partition] += 1
         cause = self._verdicts[client][1] if client in self._verdicts else None
-        if cause is None and holding is not None and self._overdue(view, partition, holding):
+        overdue = holding is not None and self._overdue(view, partition, holding)
+        if cause is None and overdue and not books.inexcusable:
             books.counts["lost partitions"] += 1
             books.overdue[client, partition] = "a revoke was not finished before its deadline"
             return

@@ -131,6 +131,8 @@ class Books:
         self.client_disturbed_until: dict[int, float] = {}
         # Whether requests may be lost at any time.
         self.lossy = False
+        # Nothing happens that excuses a loss or a repetition.
+        self.inexcusable = False
         # For how long each client was frozen altogether.
         self.client_frozen: dict[int, float] = {}
         # How far the clock of each client has jumped ahead.
@@ -145,6 +147,8 @@ class Books:
 
     def why_repeated(self, client: int, partition: TopicPartition) -> str | None:
         """What excuses that others work again on what this client has done of a partition."""
+        if self.inexcusable:
+            return None
         return self.excuses.get(client) or self.overdue.get((client, partition))
 
     def disturbed(self, client: int, within: float) -> bool:

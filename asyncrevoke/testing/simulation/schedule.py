@@ -36,11 +36,19 @@ class Protocol(enum.Enum):
 
 
 class Disturbance(enum.Enum):
-    """What may go wrong in a schedule."""
+    """What may go wrong in a schedule. ``CALM`` is ``NONE`` without what applications may do to
+    themselves: no work takes longer than a revoke may, and no loop is left in the midst of it."""
 
     NONE = "none"
     LOSS = "loss"
     FAULTS = "faults"
+    CALM = "calm"
+
+
+_DRAWN = (Disturbance.NONE, Disturbance.LOSS, Disturbance.FAULTS)
+_UNDISTURBED = (Disturbance.NONE, Disturbance.CALM)
+# With it a batch and a stay away from the iterator are over before the shortest deadline.
+_LONGEST_CALM_WORK = 1.0
 
 
 class Kind(enum.Enum):
@@ -216,7 +224,7 @@ def draw(
         drawn_mode = GroupMode.CONSUMER
     elif Random(f"conversion {seed}").random() < 0.25:  # noqa: S311 - reproducible, not secret
         drawn_mode = GroupMode.CONVERTED
-    drawn_disturbance = rng.choice(tuple(Disturbance))
+    drawn_disturbance = rng.choice(_DRAWN)
     mode = mode or drawn_mode
     disturbance = disturbance or drawn_disturbance
     duration = rng.uniform(6.0, 16.0)
@@ -237,7 +245,7 @@ def draw(
         later_assignors=later,
         reset="latest" if rng.random() < 0.2 else "earliest",
         static=rng.random() < 0.12,
-        loss=rng.choice((0.01, 0.03)) if disturbance is not Disturbance.NONE else 0.0,
+        loss=rng.choice((0.01, 0.03)) if disturbance not in _UNDISTURBED else 0.0,
         slow=rng.choice((0.0, 0.1)),
         produce_every=rng.choice((0.15, 0.3, 0.6)),
         initial_delay=rng.choice((0.0, 0.0, 0.5)),
@@ -249,7 +257,23 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    return _with_new_topics(drawn)
+    drawn = _with_new_topics(drawn)
+    return _calm(drawn) if disturbance is Disturbance.CALM else drawn
+
+
+def _calm(schedule: Schedule) -> Schedule:
+    members = tuple(
+        dataclasses.replace(
+            member,
+            pace=dataclasses.replace(member.pace, slow=min(member.pace.slow, _LONGEST_CALM_WORK)),
+        )
+        for member in schedule.members
+    )
+    incidents = tuple(
+        dataclasses.replace(incident, kind=Kind.STOP) if incident.kind is Kind.LEAVE else incident
+        for incident in schedule.incidents
+    )
+    return dataclasses.replace(schedule, members=members, incidents=incidents, revoke_timeout=None)
 
 
 def _with_conversions(schedule: Schedule) -> Schedule:

@@ -61,6 +61,7 @@ class World:
         self.network = Network(self.clock, self.rng("network"), self.brokers)
         self.network.slow = schedule.slow
         self.books = Books(self.clock, self.brokers, self.network)
+        self.books.inexcusable = self._is_calm and schedule.mode is not GroupMode.CONVERTED
         self.judge = Judge(self.books)
         self.group.events = self.judge
         self.network.processed_late = self.judge.group.processed_late
@@ -74,6 +75,10 @@ class World:
         self._joins = self.rng("joins")
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
+
+    @property
+    def _is_calm(self) -> bool:
+        return self.schedule.disturbance is Disturbance.CALM
 
     def _make_group(self) -> Group:
         schedule = self.schedule
@@ -157,6 +162,7 @@ class World:
         )
         self.judge.admit(member)
         application = Application(member, shape, pace, self.judge)
+        application.patient = self._is_calm
         self.applications[client] = application
         self.books.views[client].works_on = application.works_on
         core.subscribe(member.now, self.topics())
