@@ -336,7 +336,7 @@ class Report:
         self.name = name
         self.measured: dict[str, list[Measured]] = {c: [] for c in SCENARIOS[name].clients}
         self.memory: list[tuple[float, float]] = []
-        # Clients that did not do what they should, and why; they have no further turn.
+        # Clients that did not do what they should, and why.
         self.failed: dict[str, str] = {}
 
     def text(self) -> str:
@@ -442,7 +442,8 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
         # Each begins a round in its turn: a broker is slower in its first minutes.
         first = turn % len(clients)
         for client in clients[first:] + clients[:first] if turn else clients[:1]:
-            if client in report.failed:
+            # What has worked is tried again.
+            if client in report.failed and not report.measured[client]:
                 continue
             try:
                 measured = bench.measure(name, client, hottest)

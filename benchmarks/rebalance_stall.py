@@ -181,7 +181,6 @@ def main() -> int:
     options = _options()
     clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
     results: list[Measured] = []
-    # By client and drain; those that failed have no further turn.
     failures: dict[str, str] = {}
     say = sys.stderr.write
     with measured_broker() as broker:
@@ -193,7 +192,8 @@ def main() -> int:
         ]
         for number, (turn, client, drain) in enumerate(runs):
             name = f"{client}, drain {drain:g} s"
-            if name in failures:
+            # What has worked is tried again.
+            if name in failures and (client, drain) not in {(r.client, r.drain) for r in results}:
                 continue
             say(f"[{number + 1}/{len(runs)}] round {turn + 1}, {client}, drain {drain:g} s: ")
             try:
