@@ -24,8 +24,9 @@ from asyncrevoke.protocol.dialects import (
     epochs,
     fetching,
     group,
-    offsets,
-    offsets_by_id,
+    list_offsets,
+    offset_commit,
+    offset_fetch,
 )
 from asyncrevoke.protocol.guard import walk
 
@@ -85,25 +86,27 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
         {13: fetching.fetch_v13, 11: fetching.fetch_v11, 12: fetching.fetch_v12},
         by_id_from=13,
     ),
-    messages.ListOffsetsRequest: _Api(2, {5: offsets.list_offsets_v5, 6: offsets.list_offsets_v6}),
+    messages.ListOffsetsRequest: _Api(
+        2, {5: list_offsets.list_offsets_v5, 6: list_offsets.list_offsets_v6}
+    ),
     messages.MetadataRequest: _Api(3, {12: cluster.metadata_v12, 8: cluster.metadata_v8}),
     messages.OffsetCommitRequest: _Api(
         # A member that has an epoch (KIP-848) is refused with less than 9.
         8,
         {
-            10: offsets_by_id.offset_commit_v10,
-            9: offsets.offset_commit_v9,
-            7: offsets.offset_commit_v7,
+            10: offset_commit.offset_commit_v10,
+            9: offset_commit.offset_commit_v9,
+            7: offset_commit.offset_commit_v7,
         },
         by_id_from=10,
     ),
     messages.OffsetFetchRequest: _Api(
         9,
         {
-            10: offsets_by_id.offset_fetch_v10,
-            9: offsets.offset_fetch_v9,
-            7: offsets.offset_fetch_v7,
-            5: offsets.offset_fetch_v5,
+            10: offset_fetch.offset_fetch_v10,
+            9: offset_fetch.offset_fetch_v9,
+            7: offset_fetch.offset_fetch_v7,
+            5: offset_fetch.offset_fetch_v5,
         },
         by_id_from=10,
     ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make, make_by_id
-from asyncrevoke.protocol.dialects.topic_ids import name_of, names, topic_uuid
+from asyncrevoke.protocol.dialects.topic_ids import by_id, by_name, name_of, names
 from asyncrevoke.protocol.messages import (
     AbortedTransaction,
     FetchedPartition,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v13 import response as fetch13
 
     from asyncrevoke.protocol.dialects.dialect import RequestEntity
+    from asyncrevoke.protocol.dialects.topic_ids import Naming
 
     _Request = TypeVar("_Request", bound=RequestEntity)
 
@@ -39,7 +40,7 @@ def fetch_v11() -> Dialect:
     from kio.schema.fetch.v11 import response as r
 
     build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", _name
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", by_name
     )
     return make(q.FetchRequest, build, r.FetchResponse, _fetched)
 
@@ -50,7 +51,7 @@ def fetch_v12() -> Dialect:
     from kio.schema.fetch.v12 import response as r
 
     build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", _name
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", by_name
     )
     return make(q.FetchRequest, build, r.FetchResponse, _fetched)
 
@@ -62,7 +63,7 @@ def fetch_v13() -> Dialect:
     from kio.schema.fetch.v13 import response as r
 
     build = _builder(
-        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", _id
+        q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", by_id
     )
     return make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_by_id)
 
@@ -73,7 +74,7 @@ def _builder(
     partition: Callable[..., object],
     forgotten: Callable[..., object],
     field: str,
-    named: Callable[[FetchRequest, str], object],
+    named: Naming,
 ) -> Callable[[FetchRequest], _Request]:
     """How to write one version, of whose parts the fields are the same but for the topic's."""
 
@@ -90,7 +91,7 @@ def _builder(
             # A topic may stand there twice: brokers fill a response in the order of the request.
             topics=tuple(
                 topic(
-                    **{field: named(message, name)},
+                    **{field: named(message.topic_ids, name)},
                     partitions=tuple(
                         partition(
                             partition=entry.partition.partition,
@@ -105,7 +106,7 @@ def _builder(
             ),
             forgotten_topics_data=tuple(
                 forgotten(
-                    **{field: named(message, name)},
+                    **{field: named(message.topic_ids, name)},
                     partitions=tuple(tp.partition for tp in partitions),
                 )
                 for name, partitions in groupby(message.forgotten, _topic_of)
@@ -114,14 +115,6 @@ def _builder(
         )
 
     return build
-
-
-def _name(_message: FetchRequest, topic: str) -> object:
-    return topic
-
-
-def _id(message: FetchRequest, topic: str) -> object:
-    return topic_uuid(message.topic_ids, topic)
 
 
 def _topic_of_entry(entry: FetchPartition) -> str:

@@ -1,4 +1,4 @@
-"""Topics by their ids (KIP-516), in versions that have no names."""
+"""Topics by their names, or by their ids (KIP-516) in versions that have no names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
-__all__ = ["name_of", "names", "topic_uuid"]
+    # What stands for a topic, out of the ids that a request tells.
+    Naming: TypeAlias = "Callable[[Mapping[str, bytes] | None, str], object]"
+
+__all__ = ["by_id", "by_name", "name_of", "names"]
 
 
-def topic_uuid(topic_ids: Mapping[str, bytes] | None, topic: str) -> uuid.UUID:
+def by_name(_topic_ids: Mapping[str, bytes] | None, topic: str) -> object:
+    """The name itself."""
+    return topic
+
+
+def by_id(topic_ids: Mapping[str, bytes] | None, topic: str) -> object:
     """The id of a topic, which must be among those that a request tells."""
     topic_id = topic_ids.get(topic) if topic_ids is not None else None
     if topic_id is None:
