@@ -13,6 +13,7 @@ pq: Any = import_module("pyarrow.parquet")
 Array: TypeAlias = Any
 Buffer: TypeAlias = Any
 DataType: TypeAlias = Any
+ParquetWriter: TypeAlias = Any
 RecordBatch: TypeAlias = Any
 Schema: TypeAlias = Any
 Source: TypeAlias = Any

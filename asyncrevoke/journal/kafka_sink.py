@@ -14,9 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.errors import ConfigError, JournalError
-from asyncrevoke.journal.arrow import RecordBatch, Schema, pa, pq
-from asyncrevoke.journal.encoding import SCHEMA
-from asyncrevoke.journal.segments import SEALED, read_blob
+from asyncrevoke.journal.arrow import RecordBatch, Schema, pa
+from asyncrevoke.journal.segments import SEALED, read_blob, sealing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -164,7 +163,7 @@ async def collect(topic: str, folder: Path, **options: object) -> Collected:
                 if name not in writers:
                     (folder / name).mkdir(parents=True)
                     path = folder / name / f"000001{SEALED}"
-                    writers[name] = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+                    writers[name] = sealing(path)
                 writers[name].write_batch(batch)
                 rows += batch.num_rows
     except KafkaError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from asyncrevoke.journal.arrow import RecordBatch, Source, Table, pa, pq
+from asyncrevoke.journal.arrow import ParquetWriter, RecordBatch, Source, Table, pa, pq
 from asyncrevoke.journal.encoding import SCHEMA, decode
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ LOG = ".arrow"
 SEALED = ".parquet"
 _NAME = re.compile(r"\d{6}")
 _ROW_GROUP = 131_072
+# Columns whose values repeat: dictionaries of the others would cost twice what all the rest does,
+# for a larger file.
+_REPEATED = [
+    name
+    for name in SCHEMA.names
+    if name not in ("seq", "at_us", "started_us", "offset", "key_hash", "record_hash")
+]
 
 
 class Segment(NamedTuple):
@@ -120,7 +127,7 @@ def seal(segment: Segment) -> Segment:
         return segment
     sealed = segment.path.with_suffix(SEALED)
     unfinished = sealed.with_suffix(".tmp")
-    with pq.ParquetWriter(unfinished, SCHEMA, compression="zstd") as writer:
+    with sealing(unfinished) as writer:
         for table in _row_groups(read(segment).batches):
             writer.write_table(table, row_group_size=_ROW_GROUP)
     with unfinished.open("rb+") as file:
@@ -129,6 +136,11 @@ def seal(segment: Segment) -> Segment:
     sync_folder(sealed.parent)
     segment.path.unlink()
     return Segment(sealed)
+
+
+def sealing(path: Path) -> ParquetWriter:
+    """Writes rows as Parquet."""
+    return pq.ParquetWriter(path, SCHEMA, compression="zstd", use_dictionary=_REPEATED)
 
 
 def _row_groups(batches: list[RecordBatch]) -> Iterator[Table]:
