@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from simulation.journalled_world import JournalledWorld
 
+from asyncrevoke.testing.simulation.course import Course
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Kind, draw
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int
     # A topic that is created again is another one, of which the journal says nothing.
     incidents = tuple(each for each in schedule.incidents if each.kind is not Kind.RECREATE)
     world = JournalledWorld(replace(schedule, incidents=incidents), tmp_path)
-    world.run()
+    Course(world).run()
     audits = world.audited()
     assert sum(each.done for each in audits) > 0
     for each in audits:

@@ -6,7 +6,7 @@ own. The answers wait for the loop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.effects import (
     Channel,
@@ -24,12 +24,35 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import Request
     from asyncrevoke.testing.simulation.clock import Clock
-    from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.network import Network
 
 # So long after the loop was blocked it is noticed.
 PATIENCE = 2.0
 _NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
+
+
+class Watched(Protocol):
+    """The member whose thread it is."""
+
+    @property
+    def client(self) -> int:
+        """Which client of the world it is."""
+        ...
+
+    @property
+    def now(self) -> float:
+        """Its own clock."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        ...
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its event loop is blocked."""
+        ...
 
 
 class HeartbeatThread:
@@ -38,7 +61,7 @@ class HeartbeatThread:
     beside = True
 
     def __init__(
-        self, clock: Clock, network: Network, member: Member, deliver: Callable[[StoodIn], None]
+        self, clock: Clock, network: Network, member: Watched, deliver: Callable[[StoodIn], None]
     ) -> None:
         self.client = member.client
         self.heartbeats = 0

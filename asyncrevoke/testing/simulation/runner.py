@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from asyncrevoke.testing.simulation.course import Course
 from asyncrevoke.testing.simulation.oracles import Violation
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw
 from asyncrevoke.testing.simulation.world import World
@@ -45,7 +46,7 @@ def run(schedule: Schedule, *, digest: bool = False) -> Outcome:
         world.books.digest = hashlib.sha256()
     outcome = Outcome(schedule.seed)
     try:
-        world.run()
+        Course(world).run()
     except Violation as violation:
         outcome.failure, outcome.invariant = str(violation), violation.invariant
     except Exception as error:  # noqa: BLE001 - a core must never raise, whatever it is

@@ -1,8 +1,7 @@
-"""A world: the cluster, its members, and everything that a schedule does to them."""
+"""A world: the cluster, its members, and who watches them."""
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -14,17 +13,14 @@ from asyncrevoke.testing.simulation.clock import Clock
 from asyncrevoke.testing.simulation.converting_group import ConvertingGroup
 from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
 from asyncrevoke.testing.simulation.epoch_group import EpochGroup
-from asyncrevoke.testing.simulation.faults import Faults
-from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.judge import Judge
 from asyncrevoke.testing.simulation.log import decode_some_large
 from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.network import Network
-from asyncrevoke.testing.simulation.oracles import Books, Violation
+from asyncrevoke.testing.simulation.oracles import Books
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
     GroupMode,
-    MemberPlan,
     Protocol,
     Schedule,
 )
@@ -33,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.testing.simulation.brokers import Group
-    from asyncrevoke.testing.simulation.schedule import Incident
 
 _GROUP = "group"
-_CLOSE_TIMEOUT = 12.0
+CLOSE_TIMEOUT = 12.0
 # So many members have the thread that keeps a frozen one's membership.
 _SHARE_OF_THREADS = 0.6
 # So many wait for the coordinator when they do not know whether they are members.
@@ -51,7 +46,7 @@ def topic_name(index: int) -> str:
 
 
 class World:
-    """One run of a schedule. ``run`` raises :class:`Violation` if an oracle objects."""
+    """What there is of a schedule at any moment; what happens to it is its :class:`Course`."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -65,14 +60,11 @@ class World:
         self.judge = Judge(self.books)
         self.group.events = self.judge
         self.network.processed_late = self.judge.group.processed_late
-        self.faults = Faults(self)
         self.applications: dict[int, Application] = {}
         self.closing = False
-        # A member has joined to make a group rebalance that leaves partitions unread.
-        self._rescued = False
         self.producing_until = 0.0
         self._producer = self.rng("producer")
-        self._joins = self.rng("joins")
+        self.joins = self.rng("joins")
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
 
@@ -140,7 +132,7 @@ class World:
             "auto_offset_reset": schedule.reset,
             "rebalance_timeout": schedule.rebalance_timeout,
             "revoke_timeout": schedule.revoke_timeout,
-            "close_timeout": _CLOSE_TIMEOUT,
+            "close_timeout": CLOSE_TIMEOUT,
             "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
             "on_suspect": self._draw_on_suspect(client),
             **OPTIONS[shape],
@@ -194,35 +186,9 @@ class World:
         }
         return options | ({"group_protocol": "auto"} if protocol is Protocol.AUTO else {})
 
-    def _join_planned(self, plan: MemberPlan) -> None:
-        self.join(plan.shape, plan.pace, protocol=plan.protocol)
-
     def live(self) -> list[Application]:
         """The applications that neither ended nor are about to."""
         return [a for a in self.applications.values() if a.member.alive and not a.ending]
-
-    # --- the run ---------------------------------------------------------------------------------
-
-    def run(self) -> None:
-        """Run the schedule to its end."""
-        schedule, clock = self.schedule, self.clock
-        for plan in schedule.members:
-            clock.at(plan.at, partial(self._join_planned, plan))
-        for incident in schedule.incidents:
-            clock.at(incident.at, partial(self._befall, incident))
-        if schedule.loss:
-            self.books.lossy = True
-            self.faults.lose_requests(schedule.loss)
-        self.producing_until = schedule.duration
-        self.produce()
-        clock.run_until(schedule.duration)
-        self.faults.end()
-        self._come_to_rest()
-        self._close_all()
-
-    def _befall(self, incident: Incident) -> None:
-        self.books.note(-1, incident)
-        self.faults.befall(incident)
 
     def produce(self) -> None:
         """Write batches into partitions drawn by chance, before ``producing_until``."""
@@ -236,44 +202,6 @@ class World:
         pause = self.schedule.produce_every * rng.random()
         if self.clock.now + pause < self.producing_until:
             self.clock.after(pause, self.produce)
-
-    def _come_to_rest(self) -> None:
-        schedule = self.schedule
-        patience = 25.0 + 2 * (schedule.rebalance_timeout + schedule.session_timeout)
-        if schedule.disturbance is Disturbance.FAULTS:
-            patience += 30.0
-        deadline = self.clock.now + patience
-        while self.judge.unfinished(self._live_clients()):
-            overlooked = isinstance(self.group, ConvertingGroup) and self.group.unread
-            if not self.live() or (overlooked and not self._rescued):
-                self._rescued = overlooked
-                self.join(Shape.LOOP, Pace(), schedule.later_assignors)
-            if self.clock.now >= deadline:
-                self.judge.must_be_at_rest(self._live_clients(), self.report())
-            self.clock.run_until(min(self.clock.now + 0.25, deadline))
-
-    def _live_clients(self) -> list[int]:
-        return [a.member.client for a in self.live()]
-
-    def _close_all(self) -> None:
-        self.closing = True
-        for application in list(self.live()):
-            if self._joins.random() < 0.5:
-                application.stop()
-            else:
-                application.leave()
-        deadline = self.clock.now + _CLOSE_TIMEOUT + self.schedule.session_timeout + 5
-        self.clock.run_until(deadline, self._is_over)
-        if not self._is_over():
-            raise Violation("close", "members have not closed\n" + self.report())
-        reasons = self.judge.deliveries.missing(released=True)
-        if reasons:
-            raise Violation("I5", "after closing: " + "; ".join(reasons))
-
-    def _is_over(self) -> bool:
-        return self.group.state is GroupState.EMPTY and not any(
-            a.member.alive for a in self.applications.values()
-        )
 
     def report(self) -> str:
         """Who waits for what."""
