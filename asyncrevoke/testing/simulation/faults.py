@@ -130,9 +130,11 @@ class Faults:
         names = self._world.topics()
         if len(names) > 1:
             some = names[incident.target % len(names) :][:1]
-            application.subscribe(some)
+            # A blocked event loop subscribes to nothing before it runs again.
+            member = application.member
+            member.later(0.0, lambda: application.subscribe(some))
             # Somebody has to read the rest, or the end could never be reached.
-            self._world.clock.after(2.0, lambda: application.subscribe(names))
+            member.later(2.0, lambda: application.subscribe(names))
 
     def _commit(self, _incident: Incident, application: Application) -> None:
         application.commit()
