@@ -304,7 +304,8 @@ class EpochGroup:
                     self._step(member, member.epoch, owned)
             case MemberState.UNREVOKED:
                 if owned is not None and not owned & member.pending:
-                    self._step(member, member.epoch + 1, owned)
+                    # Brokers before 4.3 move its epoch on, though there is more to give up.
+                    self._step(member, member.epoch + (not self.lenient), owned)
             case MemberState.UNRELEASED:
                 self._step(member, member.epoch, owned)
         if member.state is not MemberState.UNREVOKED and member.rebalance is not None:
