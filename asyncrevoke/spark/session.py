@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.errors import BrokerMissingError
@@ -34,7 +34,25 @@ _TOLD: dict[str, type[AsyncRevokeError]] = {
 _EXTRA = "pip install 'asyncrevoke[spark]'"
 
 
-def check_spark(version_of: Callable[[str], str] = metadata.version) -> None:
+def installed_version(package: str) -> str:
+    """The version of a package, of one that Spark brings along in an archive too.
+
+    PackageNotFoundError if there is none.
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        # spark-submit of a Spark that was unpacked, an image of Spark, a notebook's cluster.
+        try:
+            found: object = getattr(import_module(package), "__version__", None)
+        except ModuleNotFoundError:
+            found = None
+        if not isinstance(found, str):
+            raise
+        return found
+
+
+def check_spark(version_of: Callable[[str], str] = installed_version) -> None:
     """SparkSetupError if a package is missing, or pyspark is of a version that is not supported."""
     for package in ("pyspark", "pyarrow"):
         try:
@@ -86,9 +104,19 @@ def open_session(master: str | None = None, *, app_name: str = "asyncrevoke") ->
     builder = builder.config("spark.speculation", "false")
     if master is not None:
         builder = builder.master(master)
-    elif "SPARK_REMOTE" not in os.environ and "PYSPARK_SUBMIT_ARGS" not in os.environ:
+    elif not is_submitted(os.environ):
         builder = builder.master("local[*]").config("spark.ui.enabled", "false")
     return builder.getOrCreate()
+
+
+def is_submitted(environ: Mapping[str, str]) -> bool:
+    """Whether somebody else has said where Spark runs.
+
+    ``spark-submit`` starts a script with the port of a Spark that knows its master.
+    """
+    return not environ.keys().isdisjoint(
+        {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"}
+    )
 
 
 def is_connected(spark: SparkSession) -> bool:

@@ -11,7 +11,13 @@ from asyncrevoke.spark.errors import (
     SparkSetupError,
     StalledReadError,
 )
-from asyncrevoke.spark.session import check_java, check_spark, told_by_a_task
+from asyncrevoke.spark.session import (
+    check_java,
+    check_spark,
+    installed_version,
+    is_submitted,
+    told_by_a_task,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +41,35 @@ def test_an_unsupported_pyspark_is_told_apart(version: str) -> None:
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.3.0.dev2"])
 def test_both_supported_versions_pass(version: str) -> None:
     check_spark(lambda _name: version)
+
+
+def test_a_spark_that_was_unpacked_is_known_without_having_been_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unpacked_spark").mkdir()
+    (tmp_path / "unpacked_spark" / "__init__.py").write_text("__version__ = '4.2.0'\n")
+    (tmp_path / "without_version.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed_version("unpacked_spark") == "4.2.0"
+    assert installed_version("pytest") == metadata.version("pytest")
+    for name in ("no_such_package_at_all", "without_version"):
+        with pytest.raises(metadata.PackageNotFoundError, match=name):
+            installed_version(name)
+
+
+@pytest.mark.parametrize(
+    ("environ", "submitted"),
+    [
+        ({"HOME": "/root"}, False),
+        ({"PYSPARK_GATEWAY_PORT": "4040"}, True),
+        ({"PYSPARK_SUBMIT_ARGS": "--master local pyspark-shell"}, True),
+        ({"SPARK_REMOTE": "sc://host"}, True),
+    ],
+)
+def test_the_master_of_a_submitted_script_is_left_as_it_is(
+    environ: dict[str, str], submitted: bool
+) -> None:
+    assert is_submitted(environ) is submitted
 
 
 def java(folder: Path, version: str) -> dict[str, str]:
