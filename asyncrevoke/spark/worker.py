@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import sys
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+# Of malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+# The most that glibc takes.
+_LARGEST_KEPT = 32 * 1024 * 1024
+_MOST_KEPT = 128 * 1024 * 1024
 # Objects between two looks of the garbage collector.
 _GARBAGE = 50_000
 
@@ -67,13 +74,14 @@ class Worker:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._opened: dict[Target, Opened] = {}
         # Spark ends workers without a word: nothing of this is ever left.
         self._stack = AsyncExitStack()
         # Thousands of records are alive at once: by the default, each hundred of them would have
         # the collector look through all that is young.
         gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
+        keep_freed_memory()
         Thread(target=self._loop.run_forever, name="asyncrevoke replay", daemon=True).start()
 
     def start(self, work: Coroutine[object, object, T]) -> Future[T]:
@@ -132,6 +140,27 @@ class Worker:
 
 
 _current: list[Worker] = []
+
+
+def keep_freed_memory() -> None:
+    """Fetches of megabytes come and go: what one has freed is for the next one.
+
+    By its defaults glibc gives such memory back to the kernel, which has to clear it again, page
+    by page. Other libraries are left as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """One of uvloop if that is installed: what handlers await costs a task less; else asyncio's."""
+    try:
+        import uvloop  # noqa: PLC0415 - where there is one
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def imported(name: str) -> Consumer:
