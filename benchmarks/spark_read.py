@@ -39,7 +39,7 @@ def main() -> None:
                 "connector, 8 MB fetches": lambda: connector(**fetches),
                 **ways,
             }
-        compare(arguments.records, arguments.runs, ways)
+        compare(arguments, ways)
 
 
 def _take(frame: DataFrame) -> None:

@@ -43,7 +43,7 @@ def main() -> None:
         ways = {"source": lambda: run("source"), "fused": lambda: run("fused")}
         if arguments.jars or arguments.packages:
             ways = {"connector (jvm)": lambda: run("jvm"), **ways}
-        compare(arguments.records, arguments.runs, ways)
+        compare(arguments, ways)
 
 
 if __name__ == "__main__":

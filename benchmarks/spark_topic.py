@@ -41,6 +41,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument("--records", type=int, default=2_000_000)
     options.add_argument("--size", type=int, default=100, help="bytes of each value")
     options.add_argument("--runs", type=int, default=3, help="warm runs of each, interleaved")
+    options.add_argument("--only", nargs="+", help="of what is compared, by name")
     options.add_argument("--jars", help="jars of Spark's Kafka connector, a,b,c: compare with it")
     options.add_argument("--packages", action="store_true", help="the same, from Maven Central")
     return options
@@ -88,50 +89,76 @@ async def fill(address: str, records: int, size: int) -> None:
             )
 
 
-def compare(records: int, runs: int, ways: Mapping[str, Callable[[], None]]) -> None:
+def compare(arguments: argparse.Namespace, ways: Mapping[str, Callable[[], None]]) -> None:
     """Time each way once cold, then interleaved; print records per second.
 
     And the processor time of a record in all processes (Spark, workers, broker), which tells the
     same on a machine that has other work: cores divided by it is the most that there can be.
     """
+    if arguments.only:
+        ways = {name: ways[name] for name in arguments.only}
+    records, runs = arguments.records, arguments.runs
     cold = {name: _timed(run)[0] for name, run in ways.items()}
-    warm: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    warm: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in ways}
     for _ in range(runs):
         for name, run in ways.items():
             warm[name].append(_timed(run))
     first = statistics.median(seconds for seconds, _ in warm[next(iter(ways))])
     for name, timed in warm.items():
         median = statistics.median(seconds for seconds, _ in timed)
-        used = statistics.median(used for _, used in timed)
+        total = statistics.median(sum(each.values()) for _, each in timed)
         rates = ", ".join(f"{records / seconds:,.0f}" for seconds, _ in timed)
+        by_part = {
+            part: statistics.median(each.get(part, 0.0) for _, each in timed)
+            for part in ("Spark", "workers", "driver", "broker")
+        }
+        parts = ", ".join(f"{part} {used / records * 1e6:.1f}" for part, used in by_part.items())
         print(
             f"{name:24} cold {cold[name]:6.1f} s   warm {records / median:10,.0f}/s ({rates})"
-            f"   {first / median:5.2f}x   {used / records * 1e6:6.1f} us of processor time a record"
+            f"   {first / median:5.2f}x   {total / records * 1e6:6.1f} us of processor time"
+            f" a record ({parts})",
+            flush=True,
         )
 
 
-def _timed(run: Callable[[], None]) -> tuple[float, float]:
-    began, used = time.perf_counter(), _processor_time()
+def _timed(run: Callable[[], None]) -> tuple[float, dict[str, float]]:
+    began, before = time.perf_counter(), _processor_times()
     run()
-    return time.perf_counter() - began, _processor_time() - used
+    seconds, after = time.perf_counter() - began, _processor_times()
+    return seconds, {part: used - before.get(part, 0.0) for part, used in after.items()}
 
 
-def _processor_time() -> float:
+def _processor_times() -> dict[str, float]:
     """Seconds of this process and all that it has started, those that have ended included.
 
-    From /proc: 0 where there is none.
+    From /proc: nothing where there is none.
     """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
+    words: dict[int, str] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text().rpartition(")")[2].split()
+            command = file.with_name("cmdline").read_text()
         except OSError:  # it has ended meanwhile
             continue
         number = int(file.parent.name)
         parents[number] = int(fields[1])
         ticks[number] = sum(map(int, fields[11:15]))
+        words[number] = command
     ours = {os.getpid()}
     while more := {child for child, parent in parents.items() if parent in ours} - ours:
         ours |= more
-    return sum(ticks.get(number, 0) for number in ours) / os.sysconf("SC_CLK_TCK")
+    seconds: dict[str, float] = {}
+    for number in ours & ticks.keys():
+        part = _part(number, words[number])
+        seconds[part] = seconds.get(part, 0.0) + ticks[number] / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+def _part(number: int, command: str) -> str:
+    if number == os.getpid():
+        return "driver"
+    if "SparkSubmit" in command:
+        return "Spark"
+    return "workers" if "pyspark" in command else "broker"
