@@ -162,9 +162,8 @@ def main() -> int:
                 step = STEPS[name]
                 left = ends - time.monotonic()
                 if not options.quick and left < 60 * step.minutes:
-                    failed.append(
-                        f"{name}: it takes {step.minutes:.1f} min, {left / 60:.1f} are left"
-                    )
+                    need = f"{step.minutes:.1f} min, {max(left, 0.0) / 60:.1f} are left"
+                    failed.append(f"{name}: it takes {need}")
                     continue
                 say(f"--- {name}\n")
                 arguments = step.quick if options.quick else step.full
@@ -179,7 +178,8 @@ def main() -> int:
                 # What there is so far can be looked at.
                 _write(results, options.folder)
     _write(results, options.folder)
-    print(f"see {options.folder / 'results.md'}")
+    if results:
+        print(f"see {options.folder / 'results.md'}")
     for why in failed:
         print(f"not measured: {why}")
     return 1 if failed else 0
