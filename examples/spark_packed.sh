@@ -5,7 +5,7 @@ set -euo pipefail
 python=${PYTHON:-python3.11}
 
 "$python" -m venv environment-made
-environment-made/bin/pip install asyncrevoke pyarrow venv-pack
+environment-made/bin/pip install 'asyncrevoke[journal]' uvloop venv-pack
 environment-made/bin/venv-pack --prefix environment-made --output environment.tar.gz
 
 # The driver runs in an environment of its own, with asyncrevoke[spark].

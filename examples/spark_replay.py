@@ -13,7 +13,8 @@ def main() -> None:
     servers = os.environ.get("KAFKA", "localhost:9092")
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     yesterday = today - timedelta(days=1)
-    ranges = resolve_ranges(servers, "orders", start=yesterday, end=today, missing="clip")
+    topic = os.environ.get("TOPIC", "orders")
+    ranges = resolve_ranges(servers, topic, start=yesterday, end=today, missing="clip")
     report = replay(
         open_session(),
         os.environ.get("TARGET", "app:consumer"),

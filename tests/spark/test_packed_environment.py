@@ -1,19 +1,27 @@
-"""Executors that have nothing but an archive of an environment: ``tox -e spark`` asks for it."""
+"""Executors that have nothing but an archive of an environment: ``tox -e spark`` asks for it.
+
+By the example's own script and ``spark-submit``, as processes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
-from importlib import import_module
+import tarfile
+import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
-pytest.importorskip("pyspark", reason="needs the extra spark")
+from asyncrevoke.journal.arrow import pq
+
+pyspark = pytest.importorskip("pyspark", reason="needs the extra spark")
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
-    pytest.mark.timeout(500),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         "ASYNCREVOKE_SPARK_DOWNLOADS" not in os.environ,
         reason="ASYNCREVOKE_SPARK_DOWNLOADS=1 has an environment made, with pip",
@@ -29,6 +37,9 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
+RECORDS = 100
+MASTER = "local-cluster[2,1,1024]"
+BIN = Path(pyspark.__file__).parent / "bin"
 
 APP = """
 import asyncrevoke, sys
@@ -40,72 +51,131 @@ async def handle(value: bytes) -> str:
     return asyncrevoke.__file__ + " " + sys.prefix
 """
 
-# Its own path is not for the executors, so it does not come from the environment.
-DRIVER = """
-import os, sys
-address, topic, folder, root, app = sys.argv[1:]
-sys.path.insert(0, root)
-os.environ["PYSPARK_PYTHON"] = "./environment/bin/python"
-os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-from asyncrevoke.spark import replay, resolve_ranges
-from pyspark.sql import SparkSession
-spark = (
-    SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
-    .config("spark.archives", f"{folder}/environment.tar.gz#environment").getOrCreate()
-)
+# Each of them is planned by a Python that the driver's Spark starts.
+PLANNED = """
+import sys
+from asyncrevoke.spark import open_session, register, replay, replay_stream, resolve_ranges
+address, topic, folder = sys.argv[1:]
+spark = open_session()
 report = replay(
-    spark, "packed_app:consumer", resolve_ranges(address, topic), sink=f"{folder}/out",
-    bootstrap_servers=address, py_files=[app],
+    spark, "app:consumer", resolve_ranges(address, topic), sink=folder, run_id="source",
+    bootstrap_servers=address, engine="source",
 )
 print("OUTCOMES", dict(report.outcomes))
-for row in spark.read.parquet(report.results).select("result").distinct().collect():
-    print("RAN", bytes(row[0]).decode())
+replay_stream(
+    spark, "app:consumer", topic=topic, checkpoint=f"{folder}/checkpoint", sink=folder,
+    bootstrap_servers=address,
+).awaitTermination()
+print("STREAM", spark.read.parquet(f"{folder}/stream").count())
+register(spark)
+table = spark.read.format("asyncrevoke").option("bootstrap_servers", address).option("topic", topic)
+print("TABLE", table.load().count())
 spark.stop()
 """
 
 
-def pack(folder: Path) -> None:
-    """``environment.tar.gz``, as the documentation says."""
-    plain = folder / "made"
-    subprocess.run([sys.executable, "-m", "venv", str(plain)], check=True)
-    python = str(plain / "bin" / "python")
-    install = [python, "-m", "pip", "install", "--quiet", f"{ROOT}", "pyarrow"]
-    subprocess.run(install, check=True, timeout=300)
-    venv_pack: Any = import_module("venv_pack")
-    venv_pack.pack(prefix=str(plain), output=str(folder / "environment.tar.gz"))
+class Place(NamedTuple):
+    """A folder with ``app.py`` and ``examples``, and what commands know there."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(
+            words,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            cwd=self.folder,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr[-6000:]
+        return done.stdout
 
 
-def test_executors_run_handlers_in_a_packed_environment(
-    kafka_broker: RunningBroker, topic: str, tmp_path: Path
-) -> None:
-    async def fill() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
-        async with producer:
-            for n in range(100):
-                await producer.send_and_wait(topic, b"%d" % n, partition=n % 2)
+async def fill(servers: str, topic: str) -> None:
+    """Records of yesterday, which is what the example replays."""
+    yesterday = int((datetime.now(UTC) - timedelta(days=1)).timestamp() * 1000)
+    producer: Any = AIOKafkaProducer(bootstrap_servers=servers)  # half typed
+    async with producer:
+        for n in range(RECORDS):
+            await producer.send_and_wait(topic, b"%d" % n, partition=n % 2, timestamp_ms=yesterday)
 
-    asyncio.run(fill())
-    pack(tmp_path)
-    (tmp_path / "driver.py").write_text(DRIVER)
-    (tmp_path / "code").mkdir()
-    app = tmp_path / "code" / "packed_app.py"
-    app.write_text(APP)
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment.pop("PYTHONPATH", None)
-    words = [sys.executable, str(tmp_path / "driver.py"), kafka_broker.bootstrap_servers, topic]
-    done = subprocess.run(
-        [*words, str(tmp_path), str(ROOT), str(app)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=tmp_path,
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("packed")
+    (folder / "app.py").write_text(APP)
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    # This package is where pip looks, as it will be in an index.
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"{ROOT}"]
+    subprocess.run([*build, "--wheel-dir", str(folder / "wheels")], check=True, timeout=200)
+    # Only the driver is told where this package's sources are: executors inherit all but this.
+    driver = folder / "driver-python"
+    driver.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec "{sys.executable}" "$@"\n', "utf-8"
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    assert "OUTCOMES {'ok': 100}" in done.stdout
-    ran = [line for line in done.stdout.splitlines() if line.startswith("RAN ")]
-    assert ran
-    for line in ran:
+    driver.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {
+        "MASTER": MASTER,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PIP_FIND_LINKS": str(folder / "wheels"),
+        "PYSPARK_DRIVER_PYTHON": str(driver),
+        "PYTHON": sys.executable,
+        "SINK": str(folder / "replayed"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return Place(folder, environment)
+
+
+class Replayed(NamedTuple):
+    """What the example's script has left, and said."""
+
+    place: Place
+    servers: str
+    topic: str
+    told: str
+
+
+@pytest.fixture(scope="module")
+def replayed(place: Place, kafka_broker: RunningBroker) -> Replayed:
+    servers, topic = kafka_broker.bootstrap_servers, f"plain-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(topic, 2)
+    asyncio.run(fill(servers, topic))
+    environment = {**place.environment, "KAFKA": servers, "TOPIC": topic}
+    told = place._replace(environment=environment).run("bash", "examples/spark_packed.sh")
+    return Replayed(place, servers, topic, told)
+
+
+def test_the_example_packs_an_environment_and_its_executors_run_handlers_in_it(
+    replayed: Replayed,
+) -> None:
+    assert f"{RECORDS} records: {{'ok': {RECORDS}}}" in replayed.told
+    results = replayed.place.folder / "replayed" / "results"
+    rows = pq.read_table(results, columns=["result"]).to_pylist()
+    ran = [row["result"].decode() for row in rows]
+    assert len(ran) == RECORDS
+    for line in set(ran):
         assert line.count("/environment") == 2, line
         assert str(ROOT) not in line
+
+
+def test_what_the_driver_plans_in_python_works_where_the_archive_is_unpacked(
+    replayed: Replayed,
+) -> None:
+    place = replayed.place
+    with tarfile.open(place.folder / "environment.tar.gz") as packed:
+        packed.extractall(place.folder / "environment", filter="fully_trusted")
+    (place.folder / "planned.py").write_text(PLANNED)
+    environment = {**place.environment, "PYSPARK_PYTHON": "./environment/bin/python"}
+    told = place._replace(environment=environment).run(
+        *(str(BIN / "spark-submit"), "--master", MASTER),
+        *("--archives", "environment.tar.gz#environment", "--py-files", "app.py"),
+        *("--conf", "spark.speculation=false"),
+        *("planned.py", replayed.servers, replayed.topic, str(place.folder / "planned")),
+    )
+    assert f"OUTCOMES {{'ok': {RECORDS}}}" in told
+    assert f"STREAM {RECORDS}" in told
+    assert f"TABLE {RECORDS}" in told
