@@ -32,6 +32,10 @@ def small_frame(
     spark: SparkSession, columns: Mapping[str, str], rows: Sequence[Sequence[object]]
 ) -> DataFrame:
     """A DataFrame of what this process has, without asking Python for it again."""
+    if not rows:
+        # Spark Connect makes nothing of an empty table of Arrow, whose columns have types as well.
+        empty = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in columns.items()]
+        return spark.range(0).selectExpr(*empty)
     types = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
     schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
     named = [dict(zip(columns, row, strict=True)) for row in rows]
