@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.journal.segments import Segment
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -85,6 +86,11 @@ async def journalled(servers: str, topic: str, folder: Path) -> None:
         await done.wait()
 
 
+def unsealed(segment: Segment) -> Segment:
+    """As a process that was killed leaves it."""
+    return segment
+
+
 def change_one_record(folder: Path, partition: int, offset: int) -> None:
     """Its handler was given other bytes than the topic has."""
     (session,) = sessions(folder)
@@ -118,7 +124,7 @@ def test_an_audit_finds_the_same_where_its_tasks_are_elsewhere(
     asyncio.run(journalled(servers, topic, journal))
     change_one_record(journal, 1, CHANGED)
     # A log that nobody has sealed yet takes Python to be read.
-    monkeypatch.setattr(writer, "seal", lambda segment: segment)
+    monkeypatch.setattr(writer, "seal", unsealed)
     asyncio.run(journalled(servers, topic, journal))
     assert {file.suffix for file in journal.glob("*/0*")} == {".parquet", ".arrow"}
     (tmp_path / "driver.py").write_text(DRIVER)

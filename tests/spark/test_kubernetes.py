@@ -22,7 +22,7 @@ import pytest
 pyspark = pytest.importorskip("pyspark", reason="needs the extra spark")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -60,7 +60,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def api_server() -> Iterator[_Server]:
+def api_server() -> Generator[_Server]:
     with _Server(("127.0.0.1", 0), _Api) as server:
         server.created = []
         threading.Thread(target=server.serve_forever, daemon=True).start()
