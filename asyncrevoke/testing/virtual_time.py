@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # Seconds on the wall: how often time passes by itself, and how long the loop may take to run dry.
 _TICK = 0.01
 _PATIENCE = 10.0
+# Seconds that pass with each tick while something is waited for that may need threads or sockets.
+_PER_TICK = 0.1
 # What floating point may lose when seconds are added up.
 _ROUNDING = 1e-9
 
@@ -176,9 +178,7 @@ class VirtualTime:
             if not waiting.done():
                 await self.tick()
                 async with self.call():
-                    await self.settle()
-                    if not waiting.done():
-                        self.clock.step(self.clock.now + 1.0)
+                    await self.pass_until(self.clock.now + _PER_TICK, waiting.done)
 
     async def tick(self) -> None:
         """Wait for about 10 ms on the wall."""
