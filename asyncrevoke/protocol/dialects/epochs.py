@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make
@@ -16,12 +16,18 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kio.schema.offset_for_leader_epoch.v3.response import (
         OffsetForLeaderEpochResponse as Ends3,
     )
     from kio.schema.offset_for_leader_epoch.v4.response import (
         OffsetForLeaderEpochResponse as Ends4,
     )
+
+    from asyncrevoke.protocol.dialects.dialect import RequestEntity
+
+    _Request = TypeVar("_Request", bound=RequestEntity)
 
 __all__ = ["offsets_for_leader_epoch_v3", "offsets_for_leader_epoch_v4"]
 
@@ -30,28 +36,9 @@ def offsets_for_leader_epoch_v3() -> Dialect:
     """For consumers, who need DESCRIBE on the topic alone (KIP-320)."""
     from kio.schema.offset_for_leader_epoch.v3 import request as q
     from kio.schema.offset_for_leader_epoch.v3 import response as r
-    from kio.schema.types import BrokerId, TopicName
-    from kio.static.primitive import i32
 
-    def build(message: OffsetsForLeaderEpochRequest) -> q.OffsetForLeaderEpochRequest:
-        return q.OffsetForLeaderEpochRequest(
-            replica_id=BrokerId(-1),
-            topics=tuple(
-                q.OffsetForLeaderTopic(
-                    topic=TopicName(topic),
-                    partitions=tuple(
-                        q.OffsetForLeaderPartition(
-                            partition=i32(query.partition.partition),
-                            current_leader_epoch=i32(query.leader_epoch),
-                            leader_epoch=i32(query.epoch),
-                        )
-                        for query in queries
-                    ),
-                )
-                for topic, queries in by_topic(message.queries).items()
-            ),
-        )
-
+    parts = q.OffsetForLeaderTopic, q.OffsetForLeaderPartition
+    build = _builder(q.OffsetForLeaderEpochRequest, *parts)
     return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
 
 
@@ -59,17 +46,29 @@ def offsets_for_leader_epoch_v4() -> Dialect:
     """The same with tagged fields."""
     from kio.schema.offset_for_leader_epoch.v4 import request as q
     from kio.schema.offset_for_leader_epoch.v4 import response as r
+
+    parts = q.OffsetForLeaderTopic, q.OffsetForLeaderPartition
+    build = _builder(q.OffsetForLeaderEpochRequest, *parts)
+    return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
+
+
+def _builder(
+    request: Callable[..., _Request],
+    topic: Callable[..., object],
+    partition: Callable[..., object],
+) -> Callable[[OffsetsForLeaderEpochRequest], _Request]:
+    """How to write one version, of whose parts the fields are the same."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i32
 
-    def build(message: OffsetsForLeaderEpochRequest) -> q.OffsetForLeaderEpochRequest:
-        return q.OffsetForLeaderEpochRequest(
+    def build(message: OffsetsForLeaderEpochRequest) -> _Request:
+        return request(
             replica_id=BrokerId(-1),
             topics=tuple(
-                q.OffsetForLeaderTopic(
-                    topic=TopicName(topic),
+                topic(
+                    topic=TopicName(name),
                     partitions=tuple(
-                        q.OffsetForLeaderPartition(
+                        partition(
                             partition=i32(query.partition.partition),
                             current_leader_epoch=i32(query.leader_epoch),
                             leader_epoch=i32(query.epoch),
@@ -77,11 +76,11 @@ def offsets_for_leader_epoch_v4() -> Dialect:
                         for query in queries
                     ),
                 )
-                for topic, queries in by_topic(message.queries).items()
+                for name, queries in by_topic(message.queries).items()
             ),
         )
 
-    return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
+    return build
 
 
 def _ends(entity: Ends3 | Ends4) -> OffsetsForLeaderEpochResponse:

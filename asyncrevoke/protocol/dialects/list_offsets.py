@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.dialects.dialect import Dialect, by_topic, make
@@ -16,8 +16,14 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kio.schema.list_offsets.v5.response import ListOffsetsResponse as List5
     from kio.schema.list_offsets.v6.response import ListOffsetsResponse as List6
+
+    from asyncrevoke.protocol.dialects.dialect import RequestEntity
+
+    _Request = TypeVar("_Request", bound=RequestEntity)
 
 __all__ = ["list_offsets_v5", "list_offsets_v6"]
 
@@ -26,29 +32,8 @@ def list_offsets_v5() -> Dialect:
     """With leader epochs (KIP-320)."""
     from kio.schema.list_offsets.v5 import request as q
     from kio.schema.list_offsets.v5 import response as r
-    from kio.schema.types import BrokerId, TopicName
-    from kio.static.primitive import i8, i32, i64
 
-    def build(message: ListOffsetsRequest) -> q.ListOffsetsRequest:
-        return q.ListOffsetsRequest(
-            replica_id=BrokerId(-1),
-            isolation_level=i8(message.read_committed),
-            topics=tuple(
-                q.ListOffsetsTopic(
-                    name=TopicName(topic),
-                    partitions=tuple(
-                        q.ListOffsetsPartition(
-                            partition_index=i32(query.partition.partition),
-                            current_leader_epoch=i32(query.leader_epoch),
-                            timestamp=i64(query.timestamp),
-                        )
-                        for query in queries
-                    ),
-                )
-                for topic, queries in by_topic(message.queries).items()
-            ),
-        )
-
+    build = _builder(q.ListOffsetsRequest, q.ListOffsetsTopic, q.ListOffsetsPartition)
     return make(q.ListOffsetsRequest, build, r.ListOffsetsResponse, _listed)
 
 
@@ -56,18 +41,29 @@ def list_offsets_v6() -> Dialect:
     """The same with tagged fields."""
     from kio.schema.list_offsets.v6 import request as q
     from kio.schema.list_offsets.v6 import response as r
+
+    build = _builder(q.ListOffsetsRequest, q.ListOffsetsTopic, q.ListOffsetsPartition)
+    return make(q.ListOffsetsRequest, build, r.ListOffsetsResponse, _listed)
+
+
+def _builder(
+    request: Callable[..., _Request],
+    topic: Callable[..., object],
+    partition: Callable[..., object],
+) -> Callable[[ListOffsetsRequest], _Request]:
+    """How to write one version, of whose parts the fields are the same."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i8, i32, i64
 
-    def build(message: ListOffsetsRequest) -> q.ListOffsetsRequest:
-        return q.ListOffsetsRequest(
+    def build(message: ListOffsetsRequest) -> _Request:
+        return request(
             replica_id=BrokerId(-1),
             isolation_level=i8(message.read_committed),
             topics=tuple(
-                q.ListOffsetsTopic(
-                    name=TopicName(topic),
+                topic(
+                    name=TopicName(name),
                     partitions=tuple(
-                        q.ListOffsetsPartition(
+                        partition(
                             partition_index=i32(query.partition.partition),
                             current_leader_epoch=i32(query.leader_epoch),
                             timestamp=i64(query.timestamp),
@@ -75,11 +71,11 @@ def list_offsets_v6() -> Dialect:
                         for query in queries
                     ),
                 )
-                for topic, queries in by_topic(message.queries).items()
+                for name, queries in by_topic(message.queries).items()
             ),
         )
 
-    return make(q.ListOffsetsRequest, build, r.ListOffsetsResponse, _listed)
+    return build
 
 
 def _listed(entity: List5 | List6) -> ListOffsetsResponse:
