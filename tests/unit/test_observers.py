@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -207,11 +207,10 @@ async def test_facts_are_had_from_another_thread_in_time_or_not_at_all() -> None
         assert seen.consumer is not None
         facts = await asyncio.to_thread(seen.consumer.facts)
         assert facts.health.assigned == 0
-        # The loop does not run while it waits for the thread.
-        blocked = asyncio.get_running_loop().run_in_executor(None, seen.consumer.facts)
-        asyncio.get_running_loop().call_soon(time.sleep, 1.3)
-        with pytest.raises(TimeoutError):
-            await blocked
+        with ThreadPoolExecutor(1) as other:
+            asking = other.submit(seen.consumer.facts)
+            # Waited for without `await`: the loop does not run until the thread has given up.
+            assert isinstance(asking.exception(60), TimeoutError)
 
 
 def test_what_is_no_observer_is_refused_with_a_hint() -> None:
