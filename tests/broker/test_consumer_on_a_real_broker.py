@@ -582,7 +582,7 @@ async def test_an_unreachable_broker_is_named_in_the_log_and_closing_is_quick(
                 batch = await consumer.poll(timeout=0.1)
                 assert list(batch.records) == []
             begun = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - begun < 2
+    assert asyncio.get_running_loop().time() - begun < 10
 
 
 async def test_a_topic_that_does_not_exist_is_named_in_the_log(

@@ -194,7 +194,7 @@ async def test_a_handler_that_hangs_fails_at_its_max_handler_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [False, 42, ValueError("returned"), NotImplemented, object(), [Ellipsis]], ids=repr
+    "garbage", [False, 42, ValueError("returned"), NotImplemented, object, [Ellipsis]], ids=repr
 )
 async def test_what_a_handler_returns_is_ignored(garbage: object) -> None:
     async def returning() -> object:

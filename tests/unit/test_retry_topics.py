@@ -107,7 +107,7 @@ async def test_what_is_written_says_where_it_comes_from_why_and_when_it_is_due()
         assert abs(first.timestamp / 1000 - before) < 10, "not 1234: brokers delete by it"
         named = dict(first.headers)
         due = float(named.pop("asyncrevoke-due") or 0) / 1000
-        assert abs(due - (first.timestamp / 1000 + 60)) < 0.01
+        assert abs(due - (first.timestamp / 1000 + 60)) < 1
         assert named == {
             "trace": b"1",
             "asyncrevoke-origin-topic": b"orders",
