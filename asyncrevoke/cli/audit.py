@@ -19,8 +19,9 @@ from asyncrevoke.cli.connection_options import (
     Password,
     Security,
     Username,
-    client_options,
+    connection,
 )
+from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -76,15 +77,21 @@ def audit(
         raise _end(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'")
     from asyncrevoke.audit.comparison import Settings  # noqa: PLC0415 - needs the extra
 
-    options = client_options(
-        security_protocol, ca_file, sasl_mechanism, sasl_username, sasl_password
-    )
     settings = Settings(skew_ms / 1000, stall_seconds, exact)
     try:
+        config = connection(
+            bootstrap_servers,
+            security_protocol,
+            ca_file,
+            sasl_mechanism,
+            sasl_username,
+            sasl_password,
+        )
+        options = security_options(config)
         audited = asyncio.run(
             audit_topic(path, topic, bootstrap_servers, group, settings, patience, options)
         )
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         raise _end(str(error)) from error
     except AsyncRevokeError as error:
         raise _end(str(error), FAILED) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, TypeAlias, cast
 
 import typer
 
@@ -46,24 +46,3 @@ def connection(
         sasl_plain_username=username,
         sasl_plain_password=password,
     )
-
-
-def client_options(
-    protocol: str,
-    ca_file: Path | None,
-    mechanism: str,
-    username: str | None,
-    password: str | None,
-) -> dict[str, Any]:
-    """These options as aiokafka has them. Raises OSError."""
-    options: dict[str, Any] = {"security_protocol": protocol}
-    if protocol.endswith("SSL"):
-        cafile = None if ca_file is None else str(ca_file)
-        options["ssl_context"] = ssl.create_default_context(cafile=cafile)
-    if protocol.startswith("SASL"):
-        options |= {
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": username,
-            "sasl_plain_password": password,
-        }
-    return options

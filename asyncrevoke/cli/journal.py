@@ -20,8 +20,9 @@ from asyncrevoke.cli.connection_options import (
     Password,
     Security,
     Username,
-    client_options,
+    connection,
 )
+from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 FAILED = 1
@@ -150,14 +151,20 @@ def collect(
     """
     sink = _load("asyncrevoke.journal.kafka_sink")
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    options = client_options(
-        security_protocol, ca_file, sasl_mechanism, sasl_username, sasl_password
-    )
     try:
+        config = connection(
+            bootstrap_servers,
+            security_protocol,
+            ca_file,
+            sasl_mechanism,
+            sasl_username,
+            sasl_password,
+        )
+        options = security_options(config)
         found = asyncio.run(
             sink.collect(topic, path, bootstrap_servers=bootstrap_servers, **options)
         )
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         raise _end(str(error), USAGE) from error
     except AsyncRevokeError as error:
         raise _end(str(error), FAILED) from error
