@@ -91,7 +91,7 @@ def audit(
         audited = asyncio.run(
             audit_topic(path, topic, bootstrap_servers, group, settings, patience, options)
         )
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         raise _end(str(error)) from error
     except AsyncRevokeError as error:
         raise _end(str(error), FAILED) from error

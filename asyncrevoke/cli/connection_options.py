@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias, cast
 import typer
 
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.errors import ConfigError
 
 Servers: TypeAlias = Annotated[
     str | None, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
@@ -29,6 +30,17 @@ Password: TypeAlias = Annotated[
 ]
 
 
+def trusted(ca_file: Path | None) -> ssl.SSLContext | None:
+    """What trusts these certificates; None trusts the system's. Raises ConfigError."""
+    try:
+        return None if ca_file is None else ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(
+            f"--ca-file names a file of certificates (PEM), and {ca_file} is none: {why}"
+        ) from error
+
+
 def connection(
     servers: str,
     protocol: str,
@@ -37,11 +49,11 @@ def connection(
     username: str | None,
     password: str | None,
 ) -> ConsumerConfig:
-    """These options as a configuration. Raises ConfigError and OSError."""
+    """These options as a configuration. Raises ConfigError."""
     return ConsumerConfig(
         bootstrap_servers=servers,
         security_protocol=cast("SecurityProtocol", protocol),
-        ssl_context=None if ca_file is None else ssl.create_default_context(cafile=ca_file),
+        ssl_context=trusted(ca_file),
         sasl_mechanism=cast("SaslMechanism", mechanism),
         sasl_plain_username=username,
         sasl_plain_password=password,

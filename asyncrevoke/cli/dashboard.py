@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import ssl
 import webbrowser
 from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import CaFile, Mechanism, Password, Security, Username
+from asyncrevoke.cli.connection_options import (
+    CaFile,
+    Mechanism,
+    Password,
+    Security,
+    Username,
+    trusted,
+)
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
 
@@ -49,7 +55,7 @@ def dashboard(
         config = ConsumerConfig(
             bootstrap_servers=bootstrap_servers,
             security_protocol=cast("SecurityProtocol", security_protocol),
-            ssl_context=None if ca_file is None else ssl.create_default_context(cafile=ca_file),
+            ssl_context=trusted(ca_file),
             sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
             sasl_plain_username=sasl_username,
             sasl_plain_password=sasl_password,

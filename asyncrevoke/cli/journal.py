@@ -164,7 +164,7 @@ def collect(
         found = asyncio.run(
             sink.collect(topic, path, bootstrap_servers=bootstrap_servers, **options)
         )
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         raise _end(str(error), USAGE) from error
     except AsyncRevokeError as error:
         raise _end(str(error), FAILED) from error

@@ -512,6 +512,7 @@ def test_no_groups_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         ["--bootstrap-servers", "kafka://x"],
         ["--timeout", "-1"],
         ["--ca-file", "no-such-file", "--security-protocol", "SSL"],
+        ["--ca-file", __file__, "--security-protocol", "SSL"],
     ],
 )
 def test_a_wrong_option_is_a_usage_error_with_a_sentence(options: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -12,7 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username
+from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username, trusted
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
@@ -66,7 +65,7 @@ def groups(
         config = ConsumerConfig(
             bootstrap_servers=bootstrap_servers,
             security_protocol=cast("SecurityProtocol", security_protocol),
-            ssl_context=None if ca_file is None else ssl.create_default_context(cafile=ca_file),
+            ssl_context=trusted(ca_file),
             sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
             sasl_plain_username=sasl_username,
             sasl_plain_password=sasl_password,
@@ -74,7 +73,7 @@ def groups(
             request_timeout=timeout,
             client_id="asyncrevoke-groups",
         )
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         raise _end(error, USAGE) from error
     try:
         answer = asyncio.run(_ask(config, name))
