@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.batch import Item, first_offset
+from asyncrevoke.handlers.ending import end
 from asyncrevoke.handlers.flow import flow_of
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.handler_work import HandlerWork
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.observers import Observers
     from asyncrevoke.runtime.witness import Witness
+
+_LEFT_BEHIND = "a handler was cancelled and has not ended: it is left behind"
 
 
 class HandlerRunner:
@@ -130,7 +133,7 @@ class HandlerRunner:
                 self._log.error("cancelled while a failure drained", exc_info=self._failure)
             raise
         finally:
-            await self._end()
+            await end(self._workers, self._backlog, self._log, _LEFT_BEHIND)
         if self._failure is not None:
             raise self._failure
 
@@ -208,19 +211,3 @@ class HandlerRunner:
         self._failure = error
         self._drain_all()
         self._source.stop()
-
-    async def _end(self) -> None:
-        left: list[Item] = []
-        try:
-            left = await self._workers.close()
-        finally:
-            # What waits behind a failed record, or was never started because run was cancelled.
-            self._backlog.clear()
-            for item in left:
-                self._log.error(
-                    "a handler was cancelled and has not ended: it is left behind",
-                    topic=item.topic,
-                    partition=item.partition,
-                    offset=first_offset(item),
-                )
-                self._backlog.abandon(item)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarT
 
 from asyncrevoke.errors import HandlerExitError, IllegalStateError
 from asyncrevoke.handlers.backlog import Backlog
-from asyncrevoke.handlers.batch import Item, first_offset
+from asyncrevoke.handlers.ending import end
 from asyncrevoke.handlers.flow import Flow, lane_key
 from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.batch import Item
     from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import LetterSender
     from asyncrevoke.handlers.log import Log
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 _State: TypeAlias = Literal["new", "entered", "left"]
+_LEFT_BEHIND = "a task was cancelled and has not ended: it is left behind"
 
 
 class _AllTopics:
@@ -335,19 +337,9 @@ class TrackedTaskGroup:
         self._source.stop()
 
     async def _end(self) -> None:
-        left: list[Item] = []
         try:
-            left = await self._workers.close()
+            await end(self._workers, self._backlog, self._log, _LEFT_BEHIND)
         finally:
-            self._backlog.clear()
-            for item in left:
-                self._log.error(
-                    "a task was cancelled and has not ended: it is left behind",
-                    topic=item.topic,
-                    partition=item.partition,
-                    offset=first_offset(item),
-                )
-                self._backlog.abandon(item)
             if self._dead_letters is not None:
                 await self._dead_letters.aclose()
 
