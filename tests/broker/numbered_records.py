@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke import Record, TopicPartition
     from asyncrevoke.config import ConsumerOptions
 
-DEADLINE = 25.0
+DEADLINE = 60.0
 # Partition and offset of a record.
 Place: TypeAlias = tuple[int, int]
 

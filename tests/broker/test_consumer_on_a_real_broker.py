@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Kafka:

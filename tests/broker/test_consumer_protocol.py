@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class Kafka:

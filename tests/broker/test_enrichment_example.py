@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "enrichment.py"
 ORDERS = 60
-DEADLINE = 40.0
+DEADLINE = 60.0
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS = 60
-DEADLINE = 40.0
+DEADLINE = 60.0
 
 pytestmark = pytest.mark.broker
 every_example = pytest.mark.parametrize("name", ["kip983_loop", "task_group", "handlers"])

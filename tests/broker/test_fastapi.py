@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 40
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
-DEADLINE = 40.0
+DEADLINE = 60.0
 
 
 @contextmanager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 Assignor = Literal["cooperative-sticky", "range"]
-DEADLINE = 30.0
+DEADLINE = 60.0
 PARTITIONS = 6
 
 
