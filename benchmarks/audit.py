@@ -113,6 +113,7 @@ class Made:
     """Records of 8 partitions that Spark makes; see ``asyncrevoke.spark.audit_sources.Bounded``."""
 
     compacted = False
+    has_keys = False
 
     def __init__(self, spark: SparkSession, records: int) -> None:
         self.each = records // PARTITIONS
@@ -124,7 +125,14 @@ class Made:
             "xxhash64(id) AS record_hash",
         )
 
-    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:  # noqa: ARG002 - all of them
+    def fingerprints(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],  # noqa: ARG002 - all of them
+        query: str,
+        *,
+        bare: Sequence[int],  # noqa: ARG002 - the query knows
+    ) -> DataFrame:
         """Of all records."""
         return over(spark, query, {"records": self.rows})
 

@@ -40,6 +40,8 @@ class AnomalyKind(enum.StrEnum):
     STALL = "stall"
     JOURNAL_GAP = "journal_gap"
     SOUGHT_PAST = "sought_past"
+    ORDER_NOT_COMPARED = "order_not_compared"
+    CONTENT_NOT_COMPARED = "content_not_compared"
     UNVERIFIABLE = "unverifiable"
     PENDING = "pending"
 
@@ -93,6 +95,15 @@ CATALOGUE: Final = {
     AnomalyKind.JOURNAL_GAP: Meaning(Severity.INCONCLUSIVE, "rows are, or may be, missing"),
     AnomalyKind.SOUGHT_PAST: Meaning(
         Severity.WARN, "never done, because the position was set beyond it"
+    ),
+    AnomalyKind.ORDER_NOT_COMPARED: Meaning(
+        Severity.INCONCLUSIVE,
+        "begun before an earlier record had ended, and nobody knows whether their keys differ",
+    ),
+    AnomalyKind.CONTENT_NOT_COMPARED: Meaning(
+        Severity.INFO,
+        "the journal has no hashes (content=False): nobody knows whether keys and values were those"
+        " of the topic",
     ),
     AnomalyKind.UNVERIFIABLE: Meaning(
         Severity.INFO, "handled, and the topic no longer has it, so that it cannot be compared"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
 from asyncrevoke.audit.rules import Terms, judged, rules, together
-from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, views
+from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState
 
@@ -114,19 +114,25 @@ class Comparison:
         settings: Settings,
         *,
         compacted: bool,
+        keys: bool = True,
     ) -> None:
+        """``keys``: those of the topic's records are known."""
         self._db = database
         self._topic = topic
         self._settings = settings
+        self._bare = self._without_hashes(sessions)
         self._terms = Terms(
             int(settings.skew * 1e6),
             compacted,
             orders.by in ("key", "partition"),
             orders.by == "partition",
             orders.nulls,
+            bool(self._bare) and orders.by == "key",
+            keys,
         )
         ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
+        database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare])
         live = [(state.name,) for state in sessions if state.live]
         database.put("live", {"session": "STRING"}, live)
         budgets = [
@@ -137,9 +143,31 @@ class Comparison:
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
         for name, query in views(database.dialect, int(settings.stall * 1e6)).items():
             database.define(name, query)
+        if self._terms.keyless:
+            database.define("inverted", inverted())
+        # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
+        self.bare: Sequence[int] = ()
+        if self._bare:
+            query = (
+                "SELECT DISTINCT part FROM attempts JOIN bare ON bare.session = attempts.session"
+            )
+            self.bare = sorted(part for (part,) in database.rows(query))
 
         rows = database.rows(f"SELECT {', '.join(_WINDOW)} FROM windows ORDER BY part")
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
+
+    def _without_hashes(self, sessions: Sequence[SessionState]) -> list[str]:
+        """Sessions whose journal has ``content=False``; where the beginning is missing that says
+        so, its rows do."""
+        bare = [state.name for state in sessions if state.facts.get("content") is False]
+        unknown = [f"'{state.name}'" for state in sessions if not state.facts]
+        if unknown:
+            rows = self._db.rows(
+                f"SELECT session FROM journal WHERE session IN ({', '.join(unknown)})"
+                " AND kind = 'ATTEMPT' GROUP BY session HAVING count(record_hash) = 0"
+            )
+            bare += [name for (name,) in rows]
+        return bare
 
     def windows(self) -> list[Range]:
         """What is to be compared at all."""
@@ -153,14 +181,16 @@ class Comparison:
 
     def fingerprints(self, table: str) -> str:
         """The query that gives those of this table of records."""
-        return fingerprints(self._db.dialect, table)
+        return fingerprints(self._db.dialect, table, self.bare)
 
     def flagged(self, windows: Sequence[Range]) -> list[Range]:
         """What differs by its fingerprints."""
         by_number = {window.partition: window for window in windows}
+        query = flagged(self._db.dialect, self.bare, inverted=self._terms.keyless)
         clipped = [
             Range(part, max(lo, by_number[part].lo), min(hi, by_number[part].hi))
-            for part, lo, hi in sorted(self._db.rows(flagged(self._db.dialect)))
+            for part, lo, hi in sorted(self._db.rows(query))
+            if part in by_number
         ]
         return _joined(each for each in clipped if each.hi > each.lo)
 
@@ -187,7 +217,8 @@ class Comparison:
         two_tiers: bool,
     ) -> Audited:
         """Judge, when ``source`` is there."""
-        anomalies = [*_gaps(sessions), *self._anomalies()]
+        bare = [Anomaly(AnomalyKind.CONTENT_NOT_COMPARED, sessions=(n,)) for n in self._bare]
+        anomalies = [*_gaps(sessions), *bare, *self._anomalies()]
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
             " (SELECT count(*) AS n FROM first_done) d"

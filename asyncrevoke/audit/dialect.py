@@ -31,6 +31,10 @@ class Dialect(Protocol):
         """A division of whole numbers that are not negative, without the rest."""
         ...
 
+    def hashed(self, number: str) -> str:
+        """A BIGINT that looks like chance."""
+        ...
+
     def quantiles(self, value: str, *wanted: float) -> str:
         """An array of them."""
         ...
@@ -64,6 +68,10 @@ class DuckDialect:
     def whole(self, number: str, divisor: str) -> str:
         """See :class:`Dialect`."""
         return f"({number}) // ({divisor})"
+
+    def hashed(self, number: str) -> str:
+        """See :class:`Dialect`."""
+        return f"CAST(hash({number}) >> 1 AS BIGINT)"
 
     def quantiles(self, value: str, *wanted: float) -> str:
         """See :class:`Dialect`."""
@@ -99,6 +107,10 @@ class SparkDialect:
     def whole(self, number: str, divisor: str) -> str:
         """See :class:`Dialect`."""
         return f"(({number}) div ({divisor}))"
+
+    def hashed(self, number: str) -> str:
+        """See :class:`Dialect`."""
+        return f"xxhash64({number})"
 
     def quantiles(self, value: str, *wanted: float) -> str:
         """See :class:`Dialect`."""

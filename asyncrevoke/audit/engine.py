@@ -43,7 +43,7 @@ class Source(Protocol):
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
         """Give all records in these ranges to ``take``: tables of ``part, off, timestamp_us,
-        record_hash``."""
+        key_hash, record_hash``."""
         ...
 
 
@@ -127,7 +127,8 @@ class LocalDatabase:
         names = [_NAMES.get(name, name) for name in journal.column_names]
         self._db.register("journal", journal.rename_columns(names))
         record = {"part": "INT", "off": "BIGINT"}
-        self.put("source", {**record, "timestamp_us": "BIGINT", "record_hash": "BIGINT"}, [])
+        known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
+        self.put("source", {**record, **known}, [])
         counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
         self.put("read_fingerprints", {"part": "INT", **counted}, [])
 
@@ -162,7 +163,7 @@ class _Chunks:
         self,
         database: LocalDatabase,
         name: str,
-        query: str = "SELECT part, off, timestamp_us, record_hash FROM chunk",
+        query: str = "SELECT part, off, timestamp_us, key_hash, record_hash FROM chunk",
     ) -> None:
         self._database = database
         self._name = name

@@ -23,19 +23,25 @@ _NO_KEY = "CAST(NULL AS BIGINT)"
 
 class Terms(NamedTuple):
     """What the rules are told. ``ordered``: all handlers of the topic keep an order, which is
-    ``by_partition`` or by key, and then ``nulls`` says whether null keys are one."""
+    ``by_partition`` or by key, and then ``nulls`` says whether null keys are one.
+
+    ``keyless``: some sessions have no hashes of keys, and the order is by key; then it is judged by
+    those of the topic, if ``keys`` of it are known."""
 
     skew_us: int
     compacted: bool
     ordered: bool
     by_partition: bool
     nulls: bool
+    keyless: bool = False
+    keys: bool = True
 
 
 def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
     """Tables that several rules read, in their order; made when the records are there."""
     skew = terms.skew_us
-    return {
+    keyed = {"keyed": _keyed(terms)} if terms.keyless else {}
+    return keyed | {
         "never_done": f"""
             SELECT source.part, source.off, covers.at_us, covers.session, covers.beyond
             FROM source JOIN windows ON windows.part = source.part
@@ -76,6 +82,17 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
     }
 
 
+def _keyed(terms: Terms) -> str:
+    """Calls whose keys are known."""
+    return f"""
+        SELECT a.part, a.off, coalesce(a.key_hash, source.key_hash) AS key_hash, a.session, a.s,
+               a.f, a.done, a.attempt
+        FROM attempts a LEFT JOIN bare ON bare.session = a.session
+        LEFT JOIN source ON source.part = a.part AND source.off = a.off
+        WHERE bare.session IS NULL OR (source.off IS NOT NULL AND {_boolean(terms.keys)})
+    """
+
+
 def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
     """All of them."""
     skew = terms.skew_us
@@ -85,6 +102,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
     passed = evidence(earlier_offset="earlier_off", it_ended_us="ended", begun_us="s")
     gone = evidence(attempts="count(*)", log_start="any_value(windows.log_start)")
     ordered, by_partition = _boolean(terms.ordered), _boolean(terms.by_partition)
+    keyed = "keyed" if terms.keyless else "attempts"
     sought = """EXISTS (SELECT 1 FROM sought WHERE sought.part = n.part
                         AND n.off >= sought.lo AND n.off < sought.hi)"""
 
@@ -155,7 +173,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                            min_by(session, CASE WHEN done THEN f END) AS ender
                     FROM (
                         SELECT part, session, s, f, min(off) AS off, bool_or(done) AS done, lane
-                        FROM (SELECT *, if({by_partition}, NULL, key_hash) AS lane FROM attempts
+                        FROM (SELECT *, if({by_partition}, NULL, key_hash) AS lane FROM {keyed}
                               WHERE attempt IS NOT NULL AND {ordered} AND
                                     ({by_partition} OR {_boolean(terms.nulls)}
                                      OR key_hash IS NOT NULL))
@@ -225,6 +243,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             FROM attempts a JOIN source ON source.part = a.part AND source.off = a.off
             WHERE a.record_hash <> source.record_hash
         """,
+        **({AnomalyKind.ORDER_NOT_COMPARED: _not_compared(sql, terms)} if terms.keyless else {}),
         AnomalyKind.ORPHAN: f"""
             SELECT part, off AS lo, off AS hi, key_hash, {array("session")} AS sessions,
                    {no_generations} AS generations, at_us,
@@ -278,6 +297,18 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             WHERE w.log_end > w.committed
         """,
     }
+
+
+def _not_compared(sql: Dialect, terms: Terms) -> str:
+    return f"""
+        SELECT i.part, i.off AS lo, i.off AS hi, {_NO_KEY} AS key_hash,
+               {sql.empty("STRING")} AS sessions, {sql.empty("INT")} AS generations, i.s AS at_us,
+               {sql.evidence(begun_us="i.s")} AS evidence
+        FROM inverted i JOIN windows ON windows.part = i.part
+        LEFT JOIN source ON source.part = i.part AND source.off = i.off
+        WHERE i.off >= windows.log_start
+          AND NOT (source.off IS NOT NULL AND {_boolean(terms.keys)})
+    """
 
 
 def together(found: dict[AnomalyKind, str]) -> str:

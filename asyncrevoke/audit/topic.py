@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.journal.arrow import Table, pa
-from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -155,12 +155,16 @@ async def _compacts(admin: Any, name: str) -> bool:  # noqa: ANN401 - half typed
 
 def _table(partition: int, records: list[Any]) -> Table:
     keys = [record.key for record in records]
-    hashes = record_hashes(keys, [record.value for record in records], key_hashes(keys))
+    of_keys = key_hashes(keys)
+    hashes = record_hashes(keys, [record.value for record in records], of_keys)
+    if of_keys is None:
+        of_keys = [None if key is None else key_hash(key) for key in keys]
     return pa.table(
         {
             "part": pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
             "off": array("q", [record.offset for record in records]),
             "timestamp_us": array("q", [record.timestamp * 1000 for record in records]),
+            "key_hash": pa.array(of_keys, pa.uint64()).view(pa.int64()),
             "record_hash": pa.array(hashes, pa.uint64()).view(pa.int64()),
         }
     )

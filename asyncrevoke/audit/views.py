@@ -2,9 +2,10 @@
 
 Given are ``journal`` (the columns of ``journal/schema.py`` of one group and one topic, of which
 ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds`` (``part,
-lo, hi``: where each log starts and ends), ``live`` (``session``) and ``budgets`` (``session,
-budget``). Later come ``ranges`` (``part, lo, hi``, without ``hi``: what is compared record by
-record), and ``source``: ``part, off, timestamp_us, record_hash`` of the records in them.
+lo, hi``: where each log starts and ends), ``live`` and ``bare`` (``session``; the latter has no
+hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part, lo, hi``, without
+``hi``: what is compared record by record), and ``source``: ``part, off, timestamp_us, key_hash,
+record_hash`` of the records in them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 from asyncrevoke.journal.schema import BUCKET, TERMINAL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.audit.dialect import Dialect
 
 # A time that does not come.
@@ -101,20 +104,47 @@ def views(sql: Dialect, stall_us: int) -> dict[str, str]:
     }
 
 
-def fingerprints(sql: Dialect, table: str, where: str = "true") -> str:
-    """What two sets of records are compared by: of each bucket, how many, and two mixtures."""
-    bucket = sql.whole("off", str(BUCKET))
-    return f"""
-        SELECT part, {bucket} AS bucket, count(*) AS records, bit_xor(record_hash) AS mixed,
-               CAST(sum(record_hash & {SUMMED}) AS BIGINT) AS total
-        FROM {table} WHERE {where} GROUP BY part, {bucket}
+def inverted() -> str:
+    """Records without a hash of the key that may not have kept its order: one of a lower offset had
+    not ended when they began, or one of a higher offset began before they had ended."""
+    return """
+        SELECT part, off, s FROM (
+            SELECT *, max(f) OVER (PARTITION BY part ORDER BY off
+                                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended,
+                   min(s) OVER (PARTITION BY part ORDER BY off
+                                ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS begun
+            FROM (SELECT part, off, min(s) AS s, min(CASE WHEN done THEN f END) AS f,
+                         bool_or(bare.session IS NOT NULL) AS keyless
+                  FROM attempts LEFT JOIN bare ON bare.session = attempts.session
+                  WHERE attempt IS NOT NULL GROUP BY part, off))
+        WHERE keyless AND (s < ended OR f > begun)
     """
 
 
-def flagged(sql: Dialect) -> str:
-    """The buckets in which ``source_fingerprints`` are not those of what was done.
+def fingerprints(sql: Dialect, table: str, bare: Sequence[int] = ()) -> str:
+    """What two sets of records are compared by: of each bucket, how many, and two mixtures. Of the
+    partitions in ``bare`` only offsets are compared."""
+    bucket = sql.whole("off", str(BUCKET))
+    mark = "record_hash"
+    if bare:
+        listed = ", ".join(map(str, bare))
+        mark = f"if(part IN ({listed}), {sql.hashed('off')}, record_hash)"
+    return f"""
+        SELECT part, {bucket} AS bucket, count(*) AS records, bit_xor({mark}) AS mixed,
+               CAST(sum({mark} & {SUMMED}) AS BIGINT) AS total
+        FROM {table} GROUP BY part, {bucket}
+    """
+
+
+def flagged(sql: Dialect, bare: Sequence[int] = (), *, inverted: bool = False) -> str:
+    """The buckets in which ``source_fingerprints`` are not those of what was done, and with
+    ``inverted`` those of the records in that table.
 
     What was done twice differs, too: then the bucket is compared record by record, and that is all.
+    """
+    bucket = sql.whole("off", str(BUCKET))
+    more = f"""
+        UNION SELECT part, {bucket} * {BUCKET} AS lo, ({bucket} + 1) * {BUCKET} AS hi FROM inverted
     """
     done = """(
         SELECT attempts.part, attempts.off, record_hash
@@ -124,9 +154,11 @@ def flagged(sql: Dialect) -> str:
         SELECT coalesce(source.part, done.part) AS part,
                coalesce(source.bucket, done.bucket) * {BUCKET} AS lo,
                (coalesce(source.bucket, done.bucket) + 1) * {BUCKET} AS hi
-        FROM source_fingerprints source FULL JOIN ({fingerprints(sql, done)}) done
+        FROM source_fingerprints source
+        FULL JOIN ({fingerprints(sql, done, bare)}) done
             ON source.part = done.part AND source.bucket = done.bucket
         WHERE source.records IS DISTINCT FROM done.records
            OR source.mixed IS DISTINCT FROM done.mixed
            OR source.total IS DISTINCT FROM done.total
+        {more if inverted else ""}
     """

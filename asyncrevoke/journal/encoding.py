@@ -15,7 +15,7 @@ from itertools import accumulate, chain, groupby, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.journal.arrow import Array, Buffer, DataType, RecordBatch, Schema, pa, pc
-from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact, Packed
+from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact, Packed, Turn
 from asyncrevoke.journal.hashing import (
     key_hash,
     key_hashes,
@@ -37,16 +37,28 @@ SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COL
 
 _OF_FILES = ("session_id", "group")
 _PLAIN = ("seq", "partition", "offset", "key_hash", "record_hash")
-_LOG_SCHEMA = pa.schema(
-    [
-        field
-        if field.name in _PLAIN
-        else pa.field(field.name, pa.run_end_encoded(pa.int32(), field.type))
-        for field in SCHEMA
-        if field.name not in _OF_FILES
-    ]
-)
+_HASHES = ("key_hash", "record_hash")
+
+
+def _log_schema(plain: Sequence[str]) -> Schema:
+    return pa.schema(
+        [
+            field
+            if field.name in plain
+            else pa.field(field.name, pa.run_end_encoded(pa.int32(), field.type))
+            for field in SCHEMA
+            if field.name not in _OF_FILES
+        ]
+    )
+
+
+# By whether there are hashes: columns without a value take nothing if they are in runs.
+_LOG_SCHEMAS = {
+    True: _log_schema(_PLAIN),
+    False: _log_schema([name for name in _PLAIN if name not in _HASHES]),
+}
 _TYPE_OF = {column.name: column.type for column in COLUMNS}
+_RUNS_OF = {name: pa.run_end_encoded(pa.int32(), kind) for name, kind in _TYPES.items()}
 # Rows of attempts in one batch, at least: more hold the interpreter longer, and each batch costs as
 # much as a thousand rows.
 _ENOUGH = 2048
@@ -54,27 +66,27 @@ _ENOUGH_PACKED = 16_384
 _LONGEST_ERROR = 1024
 
 
-def log_schema(session_id: str, group: str | None) -> Schema:
-    """The schema of a session's log."""
+def log_schema(session_id: str, group: str | None, *, content: bool = True) -> Schema:
+    """The schema of a session's log, with hashes of ``content`` or without."""
     known = {"session_id": session_id} | ({} if group is None else {"group": group})
-    return _LOG_SCHEMA.with_metadata(known)
+    return _LOG_SCHEMAS[content].with_metadata(known)
 
 
-def encode(entries: Sequence[Entry], seq: int) -> Iterator[RecordBatch]:
+def encode(entries: Sequence[Entry], seq: int, *, content: bool = True) -> Iterator[RecordBatch]:
     """The rows of these entries, the first of which has the number ``seq``."""
     for batch in _batches(entries):
         first = batch[0]
         if isinstance(first, Attempts):
-            encoded = _attempts(cast("list[Attempts]", batch), seq)
+            encoded = _attempts(cast("list[Attempts]", batch), seq, content)
         elif isinstance(first, Packed):
-            encoded = _packed_attempts(cast("list[Packed]", batch), seq)
+            encoded = _packed_attempts(cast("list[Packed]", batch), seq, content)
         else:
-            encoded = _facts(cast("list[Fact]", batch), seq)
+            encoded = _facts(cast("list[Fact]", batch), seq, content)
         seq += encoded.num_rows
         yield encoded
 
 
-def encode_last(queue: Queue) -> None:
+def encode_last(queue: Queue, *, content: bool) -> None:
     """Encode what has been put last. To be called by who puts it, while the records are in the
     processor's cache: somebody else may take from the other end meanwhile."""
     taken: list[tuple[int, Entry]] = []
@@ -90,41 +102,51 @@ def encode_last(queue: Queue) -> None:
     if taken:
         taken.reverse()
         seq = taken[0][0]
-        queue.append((seq, Batches(list(encode([entry for _, entry in taken], seq)))))
+        entries = [entry for _, entry in taken]
+        queue.append((seq, Batches(list(encode(entries, seq, content=content)))))
 
 
-def pack(records: Sequence[Record], started: array[int], at: array[int]) -> Packed | None:
+def pack(
+    records: Sequence[Record], turns: Sequence[Turn], *, content: bool, one_topic: bool
+) -> Packed | None:
     """Attempts that went well at first, taken apart; None if they are of several topics, or some
-    key or a value is null."""
+    key or a value is null. ``one_topic``: nobody has to look."""
     rows = len(records)
     topic = records[0].topic
-    if [record.topic for record in records].count(topic) != rows:
+    if not one_topic and [record.topic for record in records].count(topic) != rows:
         return None
-    keys = [record.key for record in records]
-    values = [record.value for record in records]
-    if keys[0] is None:
-        if keys.count(None) != rows:
+    key_column = hashes = b""
+    if content:
+        found = _hashes_of(records)
+        if found is None:
             return None
-        of_keys: Iterable[int] = repeat(HASH_SEED)
-        key_column = b""
-    else:
+        key_column, hashes = found
+    return Packed(
+        rows,
+        topic,
+        turns,
+        array("i", [record.partition for record in records]),
+        array("q", [record.offset for record in records]),
+        key_column,
+        hashes,
+    )
+
+
+def _hashes_of(records: Sequence[Record]) -> tuple[bytes, bytes] | None:
+    """Of the keys, if they have any, and of the records."""
+    rows = len(records)
+    keys = [record.key for record in records]
+    of_keys: Iterable[int] = repeat(HASH_SEED)
+    key_column = b""
+    if keys[0] is not None:
         found = key_hashes(keys)
         if found is None:
             return None
         of_keys, key_column = found, struct.pack(f"{rows}Q", *found)
-    hashes = plain_hashes(values, of_keys)
-    if hashes is None:
+    elif keys.count(None) != rows:
         return None
-    return Packed(
-        rows,
-        topic,
-        started.tobytes(),
-        at.tobytes(),
-        struct.pack(f"{rows}i", *[record.partition for record in records]),
-        struct.pack(f"{rows}q", *[record.offset for record in records]),
-        key_column,
-        hashes,
-    )
+    hashes = plain_hashes([record.value for record in records], of_keys)
+    return None if hashes is None else (key_column, hashes)
 
 
 def _alike(entry: Entry) -> object:
@@ -157,28 +179,41 @@ def rows_of(entry: Entry) -> int:
     return len(entry.records) if isinstance(entry, Attempts) else 1
 
 
-def _packed_attempts(entries: list[Packed], seq: int) -> RecordBatch:
+def _packed_attempts(entries: list[Packed], seq: int, content: bool) -> RecordBatch:
     sizes = [entry.rows for entry in entries]
     rows = sum(sizes)
+    turns = list(chain.from_iterable([entry.turns for entry in entries]))
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
-        "at_us": _runs_in(_joined(pa.int64(), [entry.at for entry in entries], rows)),
-        "started_us": _runs_in(_joined(pa.int64(), [entry.started for entry in entries], rows)),
+        "at_us": _runs("at_us", [turn.at for turn in turns], [turn.rows for turn in turns]),
+        "started_us": _started(turns),
         "partition": _joined(pa.int32(), [entry.partitions for entry in entries], rows),
         "offset": _joined(pa.int64(), [entry.offsets for entry in entries], rows),
-        "record_hash": _longs(numbers_of(b"".join([entry.record_hashes for entry in entries]))),
         "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
         "topic": _runs("topic", [entry.topic for entry in entries], sizes),
         "attempt": _runs("attempt", [1], [rows]),
         "outcome": _runs("outcome", [Outcome.OK], [rows]),
     }
-    if entries[0].key_hashes:
-        hashes = [entry.key_hashes for entry in entries]
-        columns["key_hash"] = _joined(pa.int64(), hashes, rows)
-    return _batch(columns, rows)
+    if content:
+        hashes = b"".join([entry.record_hashes for entry in entries])
+        columns["record_hash"] = _longs(numbers_of(hashes))
+        if entries[0].key_hashes:
+            hashed = [entry.key_hashes for entry in entries]
+            columns["key_hash"] = _joined(pa.int64(), hashed, rows)
+    return _batch(columns, rows, content)
 
 
-def _joined(kind: DataType, parts: list[bytes], rows: int) -> Array:
+def _started(turns: Sequence[Turn]) -> Array:
+    if all(isinstance(turn.started, int) for turn in turns):
+        began = [turn.started for turn in turns]
+        return _runs("started_us", began, [turn.rows for turn in turns])
+    started = array("q")
+    for rows, began, _ in turns:
+        started += array("q", [began]) * rows if isinstance(began, int) else array("q", began)
+    return _runs_in(_longs(started))
+
+
+def _joined(kind: DataType, parts: Sequence[bytes | array[int]], rows: int) -> Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(b"".join(parts))])
 
 
@@ -186,10 +221,32 @@ def _runs_in(numbers: Array) -> Array:
     return pc.call_function("run_end_encode", [numbers])
 
 
-def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
+def _attempts(entries: list[Attempts], seq: int, content: bool) -> RecordBatch:
     sizes = [len(entry.records) for entry in entries]
     records = list(chain.from_iterable([entry.records for entry in entries]))
+    turns = [Turn(len(entry.records), entry.started, entry.at) for entry in entries]
     rows = len(records)
+    errors = [entry.error for entry in entries]
+    columns: dict[str, Array] = {
+        "seq": _numbers(seq, rows),
+        "at_us": _runs("at_us", [entry.at for entry in entries], sizes),
+        "started_us": _started(turns),
+        "partition": _packed(pa.int32(), "i", [record.partition for record in records]),
+        "offset": _packed(pa.int64(), "q", [record.offset for record in records]),
+        "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
+        "topic": _topics([record.topic for record in records]),
+        "attempt": _runs("attempt", [entry.attempt for entry in entries], sizes),
+        "outcome": _runs("outcome", [entry.outcome for entry in entries], sizes),
+    }
+    if content:
+        columns |= _hash_columns(records)
+    if any(errors):
+        columns["error_type"] = _runs("error_type", [_type_of(e) for e in errors], sizes)
+        columns["error"] = _runs("error", [_text_of(e) for e in errors], sizes)
+    return _batch(columns, rows, content)
+
+
+def _hash_columns(records: Sequence[Record]) -> dict[str, Array]:
     keys = [record.key for record in records]
     of_keys = key_hashes(keys)
     hashes = record_hashes(keys, [record.value for record in records], of_keys)
@@ -197,64 +254,44 @@ def _attempts(entries: list[Attempts], seq: int) -> RecordBatch:
         key_column = _signed([None if key is None else key_hash(key) for key in keys])
     else:
         key_column = _packed(pa.int64(), "Q", of_keys)
-    at, started = array("q"), array("q")
-    for entry, size in zip(entries, sizes, strict=True):
-        at += array("q", [entry.at]) * size
-        began = entry.started
-        started += array("q", [began]) * size if isinstance(began, int) else array("q", began)
-    errors = [entry.error for entry in entries]
-    columns: dict[str, Array] = {
-        "seq": _numbers(seq, rows),
-        "at_us": _runs_in(_longs(at)),
-        "started_us": _runs_in(_longs(started)),
-        "partition": _packed(pa.int32(), "i", [record.partition for record in records]),
-        "offset": _packed(pa.int64(), "q", [record.offset for record in records]),
-        "key_hash": key_column,
-        "record_hash": _longs(hashes),
-        "kind": _runs("kind", [Kind.ATTEMPT], [rows]),
-        "topic": _topics([record.topic for record in records]),
-        "attempt": _runs("attempt", [entry.attempt for entry in entries], sizes),
-        "outcome": _runs("outcome", [entry.outcome for entry in entries], sizes),
-    }
-    if any(errors):
-        columns["error_type"] = _runs("error_type", [_type_of(e) for e in errors], sizes)
-        columns["error"] = _runs("error", [_text_of(e) for e in errors], sizes)
-    return _batch(columns, rows)
+    return {"key_hash": key_column, "record_hash": _longs(hashes)}
 
 
-def _facts(entries: list[Fact], seq: int) -> RecordBatch:
+def _facts(entries: list[Fact], seq: int, content: bool) -> RecordBatch:
     rows = len(entries)
     ones = [1] * rows
-    records = [entry.record for entry in entries]
-    key_of = [None if r is None or r.key is None else [key_hash(r.key)] for r in records]
     columns: dict[str, Array] = {
         "seq": _numbers(seq, rows),
         "at_us": _runs_in(_longs(array("q", [entry.at for entry in entries]))),
         "partition": _numbers_or_null([entry.partition for entry in entries], "i"),
         "offset": _numbers_or_null([entry.offset for entry in entries], "q"),
-        "key_hash": _signed([None if of is None else of[0] for of in key_of]),
-        "record_hash": _signed(
+    }
+    if content:
+        records = [entry.record for entry in entries]
+        key_of = [None if r is None or r.key is None else [key_hash(r.key)] for r in records]
+        columns["key_hash"] = _signed([None if of is None else of[0] for of in key_of])
+        columns["record_hash"] = _signed(
             [
                 None if r is None else record_hashes([r.key], [r.value], of)[0]
                 for r, of in zip(records, key_of, strict=True)
             ]
-        ),
-    }
+        )
     for name in ("kind", "topic", "member", "generation", "outcome", "facts"):
         columns[name] = _runs(name, [getattr(entry, name) for entry in entries], ones)
-    return _batch(columns, rows)
+    return _batch(columns, rows, content)
 
 
-def _batch(columns: dict[str, Array], rows: int) -> RecordBatch:
+def _batch(columns: dict[str, Array], rows: int, content: bool) -> RecordBatch:
+    schema = _LOG_SCHEMAS[content]
     arrays = [
         columns[field.name]
         if field.name in columns
-        else pa.nulls(rows, field.type)
-        if field.name in _PLAIN
         else _no_value(field.name, rows)
-        for field in _LOG_SCHEMA
+        if pa.types.is_run_end_encoded(field.type)
+        else pa.nulls(rows, field.type)
+        for field in schema
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_LOG_SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _longs(numbers: array[int]) -> Array:
@@ -335,7 +372,7 @@ def _runs(name: str, values: Iterable[object], sizes: Sequence[int]) -> Array:
         code = "i" if _TYPE_OF[name] == "int" else "q"
         typed = _numbers_or_null(cast("list[int | None]", kept), code)
     return pa.RunEndEncodedArray.from_buffers(
-        _LOG_SCHEMA.field(name).type,
+        _RUNS_OF[_TYPE_OF[name]],
         end,
         [None],
         null_count=0,

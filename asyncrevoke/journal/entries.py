@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -24,18 +25,26 @@ class Attempts(NamedTuple):
     error: BaseException | None = None
 
 
-class Packed(NamedTuple):
-    """Attempts that went well at first, of one topic: a column each, as Arrow will have them.
+class Turn(NamedTuple):
+    """Attempts that ended together. ``started`` is one time for all, or one each."""
 
-    ``key_hashes`` is empty if all keys are null.
+    rows: int
+    started: int | Sequence[int]
+    at: int
+
+
+class Packed(NamedTuple):
+    """Attempts that went well at first, of one topic: columns, as Arrow will have them, and when
+    they were.
+
+    ``key_hashes`` is empty if all keys are null, and with ``record_hashes`` if there are none.
     """
 
     rows: int
     topic: str
-    started: bytes
-    at: bytes
-    partitions: bytes
-    offsets: bytes
+    turns: Sequence[Turn]
+    partitions: array[int]
+    offsets: array[int]
     key_hashes: bytes
     record_hashes: bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from itertools import repeat
@@ -13,6 +14,8 @@ from asyncrevoke.journal.schema import HASH_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_LONG = struct.Struct("<q").pack
 
 
 def key_hash(key: bytes) -> int:
@@ -48,6 +51,11 @@ def plain_hashes(values: Sequence[bytes | None], of_keys: Iterable[int]) -> byte
         return b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
     except TypeError:  # a tombstone
         return None
+
+
+def offset_hashes(offsets: Iterable[int]) -> array[int]:
+    """The hash of each offset as unsigned numbers, as Spark's of a BIGINT."""
+    return array("Q", [xxh64_intdigest(_LONG(offset), HASH_SEED) for offset in offsets])
 
 
 def numbers_of(digests: bytes) -> array[int]:

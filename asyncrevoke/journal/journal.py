@@ -54,6 +54,7 @@ class Journal:
         path: str | os.PathLike[str],
         *,
         strict: bool = False,
+        content: bool = True,
         segment_bytes: int = 64 * 2**20,
         segment_seconds: float = 900.0,
         sink: KafkaSink | None = None,
@@ -71,6 +72,7 @@ class Journal:
         if segment_seconds <= 0:
             raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
         self.strict = strict
+        self.content = content
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._sink = sink
@@ -103,7 +105,9 @@ class Journal:
         )
         known = {"version": VERSION, "host": socket.gethostname(), "pid": os.getpid(), **facts}
         clock = _since_the_epoch(wall_clock)
-        return Recorder(known, clock, writer, lock.release, strict=self.strict)
+        return Recorder(
+            known, clock, writer, lock.release, strict=self.strict, content=self.content
+        )
 
     def _open_writer(
         self,
@@ -125,6 +129,7 @@ class Journal:
                 segment_seconds=self._segment_seconds,
                 on_full=on_full,
                 on_batch=on_batch,
+                content=self.content,
             )
 
         if threaded:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from array import array
-from itertools import groupby, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.encoding import encode_last, pack, rows_of
-from asyncrevoke.journal.entries import Attempts, Fact, Packed
+from asyncrevoke.journal.entries import Attempts, Fact, Packed, Turn
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
@@ -55,8 +54,10 @@ class Recorder:
         release: Callable[[], None],
         *,
         strict: bool,
+        content: bool,
     ) -> None:
         self.strict = strict
+        self._content = content
         self._facts = facts
         self._clock = clock
         self._open_writer = open_writer
@@ -72,8 +73,9 @@ class Recorder:
         self._fresh = 0
         # What has ended well at first and is to be put, with its times.
         self._well: list[Record] = []
-        self._well_started = array("q")
-        self._well_at = array("q")
+        self._well_turns: list[Turn] = []
+        # The topics that have a handler.
+        self._topics: set[str] = set()
         self._will_put = False
         self._group: Group | None = None
         # Called since the last turn ended, then until they end: when that was seen.
@@ -97,7 +99,7 @@ class Recorder:
         self._group = group
         self._writer = self._open_writer(on_error)
         self._queue = self._writer.queue
-        facts = {**self._facts, "strict": self.strict}
+        facts = {**self._facts, "strict": self.strict, "content": self._content}
         self._put(Fact(Kind.BEGIN, self._clock(), facts=json.dumps(facts)))
 
     def _put(self, entry: Entry) -> None:
@@ -113,7 +115,7 @@ class Recorder:
             self._fresh += rows
         if self._fresh >= _ENOUGH:
             self._fresh = 0
-            encode_last(queue)
+            encode_last(queue, content=self._content)
 
     def _put_well(self, records: Sequence[Record], started: int | Sequence[int], at: int) -> None:
         """These have ended well at first: what is written is taken out of many at once."""
@@ -122,12 +124,8 @@ class Recorder:
         if not self._will_put:
             self._will_put = True
             self._writer.later(self._put_waiting)
-        count = len(records)
         self._well += records
-        self._well_started += (
-            array("q", [started]) * count if isinstance(started, int) else array("q", started)
-        )
-        self._well_at += array("q", [at]) * count
+        self._well_turns.append(Turn(len(records), started, at))
         if len(self._well) >= _MANY:
             self._put_packed()
 
@@ -137,17 +135,17 @@ class Recorder:
             self._put_packed()
 
     def _put_packed(self) -> None:
-        records, started, at = self._well, self._well_started, self._well_at
-        self._well, self._well_started, self._well_at = [], array("q"), array("q")
-        packed = pack(records, started, at)
+        records, turns = self._well, self._well_turns
+        self._well, self._well_turns = [], []
+        one_topic = len(self._topics) == 1
+        packed = pack(records, turns, content=self._content, one_topic=one_topic)
         if packed is not None:
             self._put(packed)
             return
         first = 0
-        for now, same in groupby(at):
-            last = first + len(list(same))
-            self._put(Attempts(records[first:last], started[first:last].tolist(), now))
-            first = last
+        for rows, started, at in turns:
+            self._put(Attempts(records[first : first + rows], started, at))
+            first += rows
 
     @property
     def behind(self) -> bool:
@@ -180,6 +178,7 @@ class Recorder:
 
     def ordered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler has this topic."""
+        self._topics.add(topic)
         facts = json.dumps({"handler": handler, "order_by": order_by})
         self._put(Fact(Kind.TOPIC, self._clock(), topic, facts=facts))
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Stands for a record's content, on both sides.
 _HASH = "xxhash64(off) AS record_hash"
+_HASHED = "if(record_hash IS NULL, NULL, xxhash64(off)) AS record_hash"
+_UNKNOWN = ("CAST(NULL AS BIGINT) AS timestamp_us", "CAST(NULL AS BIGINT) AS key_hash")
 # What a gap would be taken for.
 _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.SOUGHT_PAST})
 
@@ -29,6 +31,7 @@ class DenseSource:
     shows that it has no gaps. Raises ConfigError if it has."""
 
     compacted = False
+    has_keys = False
 
     def __init__(
         self, bootstrap: str | Sequence[str] | ConsumerConfig, topic: str, *, committed: bool
@@ -43,7 +46,14 @@ class DenseSource:
         check_dense(bootstrap, found)
         self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
 
-    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
+    def fingerprints(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],
+        query: str,
+        *,
+        bare: Sequence[int],  # noqa: ARG002 - all of them are
+    ) -> DataFrame:
         """See :class:`~asyncrevoke.spark.audit_sources.Bounded`."""
         return over(spark, query, {"records": self.records(spark, ranges)})
 
@@ -53,12 +63,12 @@ class DenseSource:
         parts = [self._range(each.partition, each.lo, each.hi) for each in ranges]
         offsets = dense_offsets(spark, self._bootstrap, parts, check=False)
         named = offsets.selectExpr("partition AS part", "offset AS off")
-        return named.selectExpr("part", "off", "CAST(NULL AS BIGINT) AS timestamp_us", _HASH)
+        return named.selectExpr("part", "off", *_UNKNOWN, _HASH)
 
     def without_content(self, journal: DataFrame) -> DataFrame:
         """A journal, with the names that the rules have, whose records are such as these."""
         return journal.selectExpr(
-            *[_HASH if name == "record_hash" else f"`{name}`" for name in journal.columns]
+            *[_HASHED if name == "record_hash" else f"`{name}`" for name in journal.columns]
         )
 
     def confirm(self, anomalies: Sequence[Anomaly]) -> None:

@@ -145,7 +145,14 @@ def _compared(
     settings: Settings,
 ) -> Audited:
     comparison = Comparison(
-        database, topic, source.bounds, states, orders, settings, compacted=source.compacted
+        database,
+        topic,
+        source.bounds,
+        states,
+        orders,
+        settings,
+        compacted=source.compacted,
+        keys=source.has_keys,
     )
     windows = ranges = comparison.windows()
     two_tiers = comparison.in_two_tiers(windows)
@@ -163,7 +170,8 @@ def differing(
 ) -> tuple[int, list[Range]]:
     """How many records were read for fingerprints, and where those of the journal differ."""
     windows = comparison.windows()
-    found = source.fingerprints(spark, windows, comparison.fingerprints("records"))
+    query = comparison.fingerprints("records")
+    found = source.fingerprints(spark, windows, query, bare=comparison.bare)
     database.add("source_fingerprints", over(spark, MERGED, {"found": found}))
     ranges = comparison.flagged(windows)
     ((read,),) = database.rows("SELECT coalesce(sum(records), 0) FROM source_fingerprints")

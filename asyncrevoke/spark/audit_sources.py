@@ -14,7 +14,7 @@ from asyncrevoke.audit.topic import is_compacted
 from asyncrevoke.audit.views import SUMMED
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.hashing import key_hashes, mixture, record_hashes
+from asyncrevoke.journal.hashing import key_hash, key_hashes, mixture, offset_hashes, record_hashes
 from asyncrevoke.journal.schema import BUCKET
 from asyncrevoke.spark.arrow import map_in_arrow, pa, pc
 from asyncrevoke.spark.audit_database import over, small_frame
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.spark.arrow import RecordBatch
 
-RECORDS = "part INT, off BIGINT, timestamp_us BIGINT, record_hash BIGINT"
+RECORDS = "part INT, off BIGINT, timestamp_us BIGINT, key_hash BIGINT, record_hash BIGINT"
 FINGERPRINTS = "part INT, bucket BIGINT, records BIGINT, mixed BIGINT, total BIGINT"
 _NEEDED = ("partition", "offset", "timestamp", "key", "value")
 
@@ -49,13 +49,21 @@ class Bounded(Protocol):
         """Whether records vanish from the middle of the log."""
         ...
 
-    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
-        """``part, bucket, records, mixed, total`` of these ranges; ``query`` would give them of
-        the table ``records``, and a bucket may be in several rows."""
+    @property
+    def has_keys(self) -> bool:
+        """Whether hashes of keys are known."""
+        ...
+
+    def fingerprints(
+        self, spark: SparkSession, ranges: Sequence[Range], query: str, *, bare: Sequence[int]
+    ) -> DataFrame:
+        """``part, bucket, records, mixed, total`` of these ranges, of the partitions in
+        ``bare`` by offsets alone; ``query`` would give them of the table ``records``, and a bucket
+        may be in several rows."""
         ...
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """``part, off, timestamp_us, record_hash`` of these ranges."""
+        """``part, off, timestamp_us, key_hash, record_hash`` of these ranges."""
         ...
 
 
@@ -65,6 +73,8 @@ class FrameSource:
     It has to have been read after the journal was written: what lies beyond its last record is
     taken to be not there.
     """
+
+    has_keys = True
 
     def __init__(self, frame: DataFrame, *, compacted: bool = False) -> None:
         missing = [name for name in _NEEDED if name not in frame.columns]
@@ -78,13 +88,21 @@ class FrameSource:
             "partition AS part",
             "offset AS off",
             _micros(frame),
+            "if(key IS NULL, NULL, xxhash64(key)) AS key_hash",
             "xxhash64(key, value) AS record_hash",
         )
         found = self._records.groupBy("part").agg(F.min("off"), F.max("off") + 1).collect()
         rows = cast("list[tuple[int, int, int]]", found)
         self.bounds = {part: Bounds(lo, hi) for part, lo, hi in rows}
 
-    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:
+    def fingerprints(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],
+        query: str,
+        *,
+        bare: Sequence[int],  # noqa: ARG002 - the query knows
+    ) -> DataFrame:
         """See :class:`Bounded`."""
         return over(spark, query, {"records": self.records(spark, ranges)})
 
@@ -111,6 +129,8 @@ class TopicSource:
     The fingerprints are made where the records are read: nothing but them reaches Spark.
     """
 
+    has_keys = True
+
     def __init__(self, options: Mapping[str, str], *, compacted: bool | None) -> None:
         self.options = SourceOptions.of(options)
         config, topic = self.options.config(), self.options.topic
@@ -120,22 +140,29 @@ class TopicSource:
         self.compacted = compacted
         self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
 
-    def fingerprints(self, spark: SparkSession, ranges: Sequence[Range], query: str) -> DataFrame:  # noqa: ARG002 - made in Python
+    def fingerprints(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[Range],
+        query: str,  # noqa: ARG002 - made in Python
+        *,
+        bare: Sequence[int],
+    ) -> DataFrame:
         """See :class:`Bounded`."""
-        return self._read(spark, ranges, FINGERPRINTS, as_fingerprints=True)
+        return self._read(spark, ranges, FINGERPRINTS, frozenset(bare))
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """See :class:`Bounded`."""
-        return self._read(spark, ranges, RECORDS, as_fingerprints=False)
+        return self._read(spark, ranges, RECORDS, None)
 
     def _read(
-        self, spark: SparkSession, ranges: Sequence[Range], schema: str, *, as_fingerprints: bool
+        self, spark: SparkSession, ranges: Sequence[Range], schema: str, bare: frozenset[int] | None
     ) -> DataFrame:
         topic = self.options.topic
         parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
         if not parts:
             return small_frame(spark, dict(each.split() for each in schema.split(", ")), [])
-        task = _Reading(self.options, parts, as_fingerprints)
+        task = _Reading(self.options, parts, bare)
         # The identifier says which ranges a task has: one or more.
         tasks = min(len(parts), _MOST_TASKS)
         return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, schema)
@@ -157,23 +184,26 @@ _ENOUGH = 64_000
 
 
 class _Reading(NamedTuple):
-    """What a task does."""
+    """What a task does: records, or fingerprints, of partitions in ``bare`` by offsets alone."""
 
     options: SourceOptions
     parts: Sequence[OffsetRange]
-    as_fingerprints: bool
+    bare: frozenset[int] | None
 
     def run(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         """Read what the identifiers name."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[int(number)]
-                yield from (self._fingerprints if self.as_fingerprints else self._records)(part)
+                yield from (self._records if self.bare is None else self._fingerprints)(part)
 
     def _fingerprints(self, part: OffsetRange) -> Generator[RecordBatch]:
         buckets: dict[int, tuple[int, int, int]] = {}
         for records in self._read(part):
-            hashes = _hashes(records)
+            if self.bare and part.partition in self.bare:
+                hashes = offset_hashes([record.offset for record in records])
+            else:
+                hashes = _hashes(records)
             first, last = records[0].offset // BUCKET, records[-1].offset // BUCKET
             if first == last:
                 _mix(buckets, first, hashes)
@@ -205,6 +235,7 @@ class _Reading(NamedTuple):
                     list(repeat(part.partition, len(records))),
                     [record.offset for record in records],
                     [record.timestamp * 1000 for record in records],
+                    [None if r.key is None else _signed(key_hash(r.key)) for r in records],
                     [_signed(each) for each in _hashes(records)],
                 ],
             )
@@ -248,7 +279,7 @@ def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def _batch(schema: str, columns: Sequence[Sequence[int]]) -> RecordBatch:
+def _batch(schema: str, columns: Sequence[Sequence[int | None]]) -> RecordBatch:
     declared = [column.split() for column in schema.split(", ")]
     types = {"INT": pa.int32(), "BIGINT": pa.int64()}
     arrays = [pa.array(v, types[kind]) for v, (_, kind) in zip(columns, declared, strict=True)]

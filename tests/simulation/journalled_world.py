@@ -10,7 +10,7 @@ from asyncrevoke.audit.engine import audit
 from asyncrevoke.core.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa
-from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.protocol.messages import OffsetCommitRequest
 from asyncrevoke.testing.simulation.application import Shape
@@ -164,12 +164,14 @@ class _Topic:
             ]
             keys, values = [r.key for r in records], [r.value for r in records]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
+            of_keys = [None if key is None else key_hash(key) for key in keys]
             take(
                 pa.table(
                     {
                         "part": pa.array([each.partition] * len(records), pa.int32()),
                         "off": pa.array([r.offset for r in records], pa.int64()),
                         "timestamp_us": pa.array([0] * len(records), pa.int64()),
+                        "key_hash": pa.array(of_keys, pa.uint64()).view(pa.int64()),
                         "record_hash": hashes.view(pa.int64()),
                     }
                 )

@@ -163,6 +163,15 @@ def not_committed_yet(_a: Member, b: Member) -> None:
     b.commits = []
 
 
+def without_hashes(a: Member, _b: Member) -> None:
+    a.content = False
+
+
+def an_order_of_unknown_keys(a: Member, _b: Member) -> None:
+    a.content = False
+    a.attempts[30] = a.attempts[30]._replace(at=at(36))
+
+
 CASES = (
     Injected(nothing, ()),
     Injected(lost, (("lost", 30, 31),)),
@@ -189,15 +198,26 @@ CASES = (
     Injected(handled_where_there_is_nothing, (("phantom", 30, 31),), Log(frozenset({30, 31}))),
     Injected(handled_beyond_the_end, (("phantom", 98, 99),), Log(hi=98)),
     Injected(handled_before_the_log, (("unverifiable", 0, 9),), Log(lo=10)),
+    Injected(without_hashes, (("content_not_compared", None, None),)),
+    Injected(
+        an_order_of_unknown_keys,
+        (
+            ("content_not_compared", None, None),
+            ("phantom", 30, 30),
+            ("order_not_compared", 30, 30),
+        ),
+        Log(frozenset({30})),
+    ),
     Injected(not_committed_yet, (("pending", 50, RECORDS - 1),)),
 )
 
 
-def written(folder: Path, *cases: Injected) -> Topic:
+def written(folder: Path, *cases: Injected, content: bool = True) -> Topic:
     """Write each case into a partition of its own, and give the topic."""
     topic = Topic()
     for number, case in enumerate(cases):
         a, b = clean_run(number, f"{number:02}-")
+        a.content = b.content = content
         case.change(a, b)
         a.write(folder)
         b.write(folder)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.injected_anomalies import CASES, Injected, a_stall, lost, written
-from unit.written_journal import RECORDS, Topic, audited, clean_run, found
+from unit.written_journal import RECORDS, Topic, audited, clean_run, found, lost_rows
 
 from asyncrevoke.audit import comparison, engine
 from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
@@ -39,6 +39,52 @@ def test_an_anomaly_is_found_where_it_is_and_nothing_else(tmp_path: Path, case: 
         if "INCONCLUSIVE" in severities
         else "PASS"
     )
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_without_hashes_all_but_content_is_found(
+    tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    topic = written(tmp_path, case, content=False)
+    result = audited(tmp_path, topic=topic, settings=Settings(exact=exact))
+    about_content = ("content_mismatch", "content_not_compared")
+    assert [each for each in found(result) if each[0] != "content_not_compared"] == [
+        each for each in case.found if each[0] not in about_content
+    ]
+    assert {a.sessions for a in result.anomalies if a.kind == "content_not_compared"} == {
+        ("00-a",),
+        ("00-b",),
+    }
+
+
+def test_a_bare_partition_of_unordered_keys_is_compared_by_fingerprints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    members = clean_run()
+    for member in members:
+        member.content = False
+    result = audited(tmp_path, *members)
+    assert result.two_tiers
+    assert result.exact_ranges == []
+    assert {kind for kind, *_ in found(result)} == {"content_not_compared"}
+    assert result.verdict == "PASS"
+
+
+def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> None:
+    members = clean_run()
+    for member in members:
+        member.content = False
+        member.write(tmp_path)
+    lost_rows(tmp_path / "a", 0, 0)
+    result = audited(tmp_path)
+    assert found(result) == [
+        ("journal_gap", None, None),
+        ("content_not_compared", None, None),
+        ("content_not_compared", None, None),
+    ]
 
 
 def test_every_kind_of_anomaly_is_injected() -> None:

@@ -17,7 +17,7 @@ from asyncrevoke import BatchError, ConfigError, Consumer, JournalError, Record,
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa, pc
 from asyncrevoke.journal.encoding import decode, encode, pack
-from asyncrevoke.journal.entries import Attempts, Packed
+from asyncrevoke.journal.entries import Attempts, Packed, Turn
 from asyncrevoke.journal.hashing import key_hash, mixture
 from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.journal.segments import Session, seal_session, sessions
@@ -285,9 +285,11 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Journal(tmp_path)
 
 
-def taken_apart(records: list[Record]) -> tuple[Packed | None, Attempts]:
-    started, at = array("q", range(len(records))), array("q", [200] * len(records))
-    return pack(records, started, at), Attempts(records, started, 200)
+def taken_apart(records: list[Record], *, content: bool = True) -> tuple[Packed | None, Attempts]:
+    started = list(range(len(records)))
+    turns = [Turn(len(records), started, 200)]
+    packed = pack(records, turns, content=content, one_topic=False)
+    return packed, Attempts(records, started, 200)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 1001])
@@ -296,16 +298,19 @@ def test_a_mixture_is_the_exclusive_or(count: int) -> None:
     assert mixture(hashes) == reduce(int.__xor__, hashes)
 
 
+@pytest.mark.parametrize("content", [True, False])
 @pytest.mark.parametrize("change", [{}, {"key": None}])
-def test_rows_that_are_taken_apart_at_once_are_the_same(change: dict[str, Any]) -> None:
+def test_rows_that_are_taken_apart_at_once_are_the_same(
+    change: dict[str, Any], content: bool
+) -> None:
     records = [
         msgspec.structs.replace(record(offset, partition=offset % 3), **change)
         for offset in range(100)
     ]
-    packed, attempts = taken_apart(records)
+    packed, attempts = taken_apart(records, content=content)
     assert packed is not None
-    (one,) = encode([packed], 5)
-    (other,) = encode([attempts], 5)
+    (one,) = encode([packed], 5, content=content)
+    (other,) = encode([attempts], 5, content=content)
     assert decode(one, None).to_pylist() == decode(other, None).to_pylist()
 
 

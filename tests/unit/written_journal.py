@@ -10,7 +10,7 @@ from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
-from asyncrevoke.journal.hashing import key_hashes, record_hashes
+from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.schema import Kind, Outcome
@@ -69,12 +69,14 @@ class Topic:
             found = [r for r in records if each.lo <= r.offset < each.hi]
             keys, values = [r.key for r in found], [r.value for r in found]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
+            of_keys = [None if key is None else key_hash(key) for key in keys]
             take(
                 pa.table(
                     {
                         "part": pa.array([r.partition for r in found], pa.int32()),
                         "off": pa.array([r.offset for r in found], pa.int64()),
                         "timestamp_us": pa.array([r.timestamp * 1000 for r in found], pa.int64()),
+                        "key_hash": pa.array(of_keys, pa.uint64()).view(pa.int64()),
                         "record_hash": hashes.view(pa.int64()),
                     }
                 )
@@ -91,6 +93,7 @@ class Member:
         last: int,
         *,
         strict: bool = False,
+        content: bool = True,
         partition: int = 0,
         prefix: str = "",
     ) -> None:
@@ -98,6 +101,7 @@ class Member:
         self.partition = partition
         self.folder = prefix + name
         self.strict = strict
+        self.content = content
         begin, end = START + first * STEP - MS, START + last * STEP + STEP
         self.begin: list[Fact] = [
             Fact(Kind.BEGIN, begin),
@@ -137,20 +141,27 @@ class Member:
             [*self.attempts.values(), *self.more, *self.commits, *self.end[:-1]],
             key=lambda entry: entry.at,
         )
-        known = self.begin[0]._replace(facts=json.dumps(facts(strict=self.strict)))
+        known = self.begin[0]._replace(
+            facts=json.dumps(facts(strict=self.strict, content=self.content))
+        )
         return [known, *self.begin[1:], *middle, *self.end[-1:]]
 
     def write(self, folder: Path) -> None:
         session = Session(folder / self.folder)
         session.folder.mkdir(parents=True)
         log = LogFile(
-            session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
+            session,
+            "billing",
+            segment_bytes=2**20,
+            segment_seconds=60,
+            on_full=lambda _: None,
+            content=self.content,
         )
         log.take(numbered(self.rows()))
         log.close()
 
 
-def facts(*, strict: bool = False) -> dict[str, object]:
+def facts(*, strict: bool = False, content: bool = True) -> dict[str, object]:
     """Of a BEGIN."""
     return {
         "group": "billing",
@@ -160,6 +171,7 @@ def facts(*, strict: bool = False) -> dict[str, object]:
         "null_keys": "ordered",
         "revoke_budget": 2.0,
         "strict": strict,
+        "content": content,
     }
 
 
