@@ -157,14 +157,14 @@ def _table(partition: int, records: list[Any]) -> Table:
     keys = [record.key for record in records]
     of_keys = key_hashes(keys)
     hashes = record_hashes(keys, [record.value for record in records], of_keys)
-    if of_keys is None:
-        of_keys = [None if key is None else key_hash(key) for key in keys]
+    or_null: Sequence[int | None]
+    or_null = of_keys or [None if key is None else key_hash(key) for key in keys]
     return pa.table(
         {
             "part": pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
             "off": array("q", [record.offset for record in records]),
             "timestamp_us": array("q", [record.timestamp * 1000 for record in records]),
-            "key_hash": pa.array(of_keys, pa.uint64()).view(pa.int64()),
+            "key_hash": pa.array(or_null, pa.uint64()).view(pa.int64()),
             "record_hash": pa.array(hashes, pa.uint64()).view(pa.int64()),
         }
     )

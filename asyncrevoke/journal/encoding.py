@@ -205,8 +205,8 @@ def _packed_attempts(entries: list[Packed], seq: int, content: bool) -> RecordBa
 
 def _started(turns: Sequence[Turn]) -> Array:
     if all(isinstance(turn.started, int) for turn in turns):
-        began = [turn.started for turn in turns]
-        return _runs("started_us", began, [turn.rows for turn in turns])
+        times = [turn.started for turn in turns]
+        return _runs("started_us", times, [turn.rows for turn in turns])
     started = array("q")
     for rows, began, _ in turns:
         started += array("q", [began]) * rows if isinstance(began, int) else array("q", began)

@@ -112,7 +112,7 @@ class Member:
             offset: Attempts([self.record(offset)], at(offset), at(offset) + 5 * MS)
             for offset in range(first, last)
         }
-        self.more: list[Entry] = []
+        self.more: list[Attempts | Fact] = []
         self.commits = [self.commit(last, end - 3 * MS)]
         self.end: list[Fact] = [
             Fact(Kind.REVOKE_BEGIN, end - 4 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
