@@ -75,6 +75,14 @@ async def asyncrevoke_journal(group: Group, handler: Handler) -> None:
         await _asyncrevoke(group, handler, Journal(folder))
 
 
+async def asyncrevoke_bare_journal(group: Group, handler: Handler) -> None:
+    """With a journal that has no hashes of keys and values."""
+    from asyncrevoke.journal import Journal  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        await _asyncrevoke(group, handler, Journal(folder, content=False))
+
+
 async def _asyncrevoke(group: Group, handler: Handler, journal: Journal | None) -> None:
     from asyncrevoke import Consumer  # noqa: PLC0415
 
@@ -412,6 +420,7 @@ async def hottest_alone(group: Group, handler: Handler) -> None:  # noqa: ARG001
 OURS = "asyncrevoke, handlers by key"
 OUR_LOOP = "asyncrevoke, handlers in a row"
 JOURNAL = "asyncrevoke, with a journal"
+BARE_JOURNAL = "asyncrevoke, journal without content"
 OURS_ON_UVLOOP = "asyncrevoke on uvloop"
 FASTSTREAM_CONCURRENT = "faststream-concurrent-aiokafka"
 KSTREAMS = "kstreams"
@@ -429,6 +438,7 @@ CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
     OUR_LOOP: asyncrevoke_sequential,
     JOURNAL: asyncrevoke_journal,
+    BARE_JOURNAL: asyncrevoke_bare_journal,
     OURS_ON_UVLOOP: asyncrevoke,
     "aiokafka, bare getmany()": aiokafka_bare,
     "aiokafka, handlers in a row": aiokafka_sequential,

@@ -37,6 +37,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from asyncrevoke.broker.jars import KAFKA_VERSION
 from benchmarks.broker import measured_broker, topic_name
 from benchmarks.handler_clients import (
+    BARE_JOURNAL,
     CLIENTS,
     CONFLUENT,
     CONFLUENT_AIO,
@@ -93,6 +94,7 @@ SCENARIOS = {
         (
             OURS,
             JOURNAL,
+            BARE_JOURNAL,
             OURS_ON_UVLOOP,
             "aiokafka, bare getmany()",
             "aiokafka, handlers in a row",
@@ -121,6 +123,7 @@ SCENARIOS = {
         (
             OURS,
             JOURNAL,
+            BARE_JOURNAL,
             "aiokafka, a task per record",
             "FastStream, max_workers",
             FASTSTREAM_CONCURRENT,

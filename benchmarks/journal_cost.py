@@ -84,7 +84,9 @@ def decoded(data: list[tuple[int, bytes]]) -> Iterator[PollResult]:
         yield PollResult({where: records})
 
 
-async def turn(data: list[tuple[int, bytes]], folder: Path | None, waits: bool) -> float:
+async def turn(
+    data: list[tuple[int, bytes]], folder: Path | None, waits: bool, *, content: bool = True
+) -> float:
     """Handle all of it; the CPU that it took, in microseconds a record."""
     router, log = Router(), EventLog()
 
@@ -95,7 +97,7 @@ async def turn(data: list[tuple[int, bytes]], folder: Path | None, waits: bool) 
 
     witness: Witness | None = None
     if folder is not None:
-        journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9)
+        journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9, content=content)
         witness = journal.begin(_FACTS, wall_clock=None)
         witness.opened(Nobody(), print)
         await witness.flush()
@@ -121,16 +123,28 @@ def main() -> int:
     data = encoded(options.records)
     rows: list[list[str]] = []
     for waits, name in ((False, "handlers that await nothing"), (True, "that await a turn")):
-        found: dict[bool, list[float]] = {False: [], True: []}
+        found: dict[bool | None, list[float]] = {None: [], False: [], True: []}
         for _ in range(options.turns):
-            for on in (False, True):
-                with tempfile.TemporaryDirectory() as folder:
-                    took = asyncio.run(turn(data, Path(folder) if on else None, waits))
-                    found[on].append(took)
-        without, journalled = (statistics.median(found[on]) for on in (False, True))
-        more, least = journalled - without, min(found[True]) - min(found[False])
-        ratio = journalled / without
-        rows.append([name, f"{without:.3f}", f"{more:+.3f}", f"{least:+.3f}", f"{ratio:.2f}"])
+            for content, took in found.items():
+                with tempfile.TemporaryDirectory() as at:
+                    folder = None if content is None else Path(at)
+                    took.append(
+                        asyncio.run(turn(data, folder, waits, content=content is not False))
+                    )
+        without = found[None]
+        for content, what in ((True, "all"), (False, "no content")):
+            took = found[content]
+            more = statistics.median(took) - statistics.median(without)
+            ratio = statistics.median(a / b for a, b in zip(took, without, strict=True))
+            rows.append(
+                [
+                    f"{name}: {what}",
+                    f"{statistics.median(without):.3f}",
+                    f"{more:+.3f}",
+                    f"{min(took) - min(without):+.3f}",
+                    f"{ratio:.2f}",
+                ]
+            )
     print(table(["µs of CPU a record", "without", "a journal", "least", "ratio"], rows))
     return 0
 
