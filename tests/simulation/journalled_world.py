@@ -35,9 +35,9 @@ _EPOCH = 1_800_000_000
 class Scribe(Judge):
     """Judges, and writes down what each member would have written."""
 
-    def __init__(self, books: Books, folder: Path) -> None:
+    def __init__(self, books: Books, folder: Path, *, content: bool) -> None:
         super().__init__(books)
-        self._journal = Journal(folder)
+        self._journal = Journal(folder, content=content)
         self._recorders: dict[int, Recorder] = {}
         self._shapes: dict[int, Shape] = {}
         # Of the member that is about to come.
@@ -112,9 +112,9 @@ class Scribe(Judge):
 class JournalledWorld(World):
     """Writes a journal into ``folder``."""
 
-    def __init__(self, schedule: Schedule, folder: Path) -> None:
+    def __init__(self, schedule: Schedule, folder: Path, *, content: bool = True) -> None:
         super().__init__(schedule)
-        self.scribe = self.judge = Scribe(self.books, folder)
+        self.scribe = self.judge = Scribe(self.books, folder, content=content)
         self.group.events = self.judge
         self.network.processed_late = self.judge.group.processed_late
         self._folder = folder

@@ -195,6 +195,53 @@ async def test_strict_writes_a_call_down_before_it_is_made(tmp_path: Path) -> No
     assert attempts(tmp_path) == [(0, 0, 1, "ok")]
 
 
+@pytest.mark.parametrize("strict", [True, False])
+async def test_without_content_rows_have_no_hashes(tmp_path: Path, strict: bool) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, strict=strict, content=False))
+
+    @consumer.handler("orders", on_error="skip")
+    async def bill(value: dict[str, int]) -> None:
+        if value["id"] == 1:
+            raise ValueError("no such customer")
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        for number in range(4):
+            await t.publish("orders", {"id": number}, key="a")
+        await t.advance(1)
+    assert Counter(attempts(tmp_path)) == Counter(
+        [(0, 0, 1, "ok"), (0, 1, 1, "skipped"), (0, 2, 1, "ok"), (0, 3, 1, "ok")]
+    )
+    assert len(rows(tmp_path, "START")) == (4 if strict else 0)
+    found = read_journal(tmp_path)
+    assert {(row["key_hash"], row["record_hash"]) for row in found.table.to_pylist()} == {
+        (None, None)
+    }
+    assert found.sessions[0].facts["content"] is False
+    assert found.sessions[0].gap is None
+
+
+@pytest.mark.parametrize("content", [True, False])
+async def test_many_calls_of_one_turn_are_written_down_by_topic_and_partition(
+    tmp_path: Path, content: bool
+) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, content=content))
+
+    async def count(_record: Record) -> None: ...
+
+    consumer.handler("orders", "clicks")(count)
+    sent: Counter[tuple[str, int, int]] = Counter()
+    async with TestConsumer(consumer, partitions=2) as t:
+        for topic in ("orders", "clicks"):
+            for number in range(400):
+                await t.publish(
+                    topic, b"%d" % number, key=b"%d" % (number % 7), partition=number % 2
+                )
+                sent[topic, number % 2, number // 2] += 1
+            await t.advance(1)
+    written = [(r["topic"], r["partition"], r["offset"]) for r in rows(tmp_path, "ATTEMPT")]
+    assert Counter(written) == sent
+
+
 async def test_nothing_is_committed_beyond_what_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
