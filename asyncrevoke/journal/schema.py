@@ -73,7 +73,8 @@ COLUMNS: Final = (
     Column("topic", "string"),
     Column("partition", "int"),
     Column("offset", "long"),
-    # xxhash64(key) as Spark has it, null for a null key.
+    # xxhash64(key) as Spark has it, null for a null key. Of a session whose BEGIN says
+    # ``"content": false``, both hashes are always null.
     Column("key_hash", "long"),
     # xxhash64(key, value) as Spark has it.
     Column("record_hash", "long"),
