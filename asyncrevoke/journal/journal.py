@@ -40,9 +40,9 @@ class Journal:
     ``strict``: also that a handler is about to be called is on disk before it is. Then even a call
     that dies with its process is known; it costs a flush per call, shared by those that wait.
 
-    ``content=False`` leaves out the hashes of keys and values, which are most of what a journal
-    costs handlers that await nothing. An audit then says that content was not compared, and judges
-    the order of keys by those that the topic has.
+    ``content=False`` leaves out the hashes of keys and values, which take longer than all else that
+    is written of a record. An audit then says that content was not compared, and judges the order
+    of keys by those that the topic has.
 
     A log is sealed, to Parquet, at ``segment_bytes`` or ``segment_seconds``, and at the end. What a
     killed process has left is sealed when ``path`` is next used.
