@@ -417,6 +417,12 @@ class _Requests:
         """Close all connections."""
         await self._requests.close()
 
+    def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
+        """Send one request at once; no commit, which waits."""
+        if isinstance(send.message, OffsetCommitRequest):
+            return False
+        return self._requests.begin(send, then)
+
     async def request(self, send: Send) -> Replied | Failed:
         """Send one request; a commit when what it covers is on disk."""
         message = send.message

@@ -13,8 +13,11 @@ from asyncrevoke.core.effects import Failed, FailureKind, Replied
 from asyncrevoke.runtime.connection import Connection, RequestFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Channel, Node, Send
+    from asyncrevoke.protocol.messages import Response
 
 __all__ = ["Channels"]
 
@@ -24,11 +27,15 @@ _LONGEST_CONNECT: Final = 30.0
 class _Slot:
     """The connection of one channel to one broker, or the attempt to open it."""
 
-    __slots__ = ("node", "opening")
+    __slots__ = ("connection", "node", "opening", "waiting")
 
     def __init__(self, node: Node, opening: asyncio.Task[Connection]) -> None:
         self.node = node
         self.opening = opening
+        # What was opened, when the first request goes over it.
+        self.connection: Connection | None = None
+        # Requests that wait for it, whose turn comes before that of later ones.
+        self.waiting = 0
 
     @property
     def usable(self) -> bool:
@@ -57,6 +64,24 @@ class Channels:
         self._config = config
         self._slots: dict[tuple[int, Channel], _Slot] = {}
         self._closed = False
+
+    def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
+        """See :meth:`Requests.begin`: without a task, and in this turn of the event loop."""
+        slot = self._slots.get((send.node.node_id, send.channel))
+        if slot is None or slot.connection is None or slot.waiting or slot.node != send.node:
+            return False
+        connection, request_id = slot.connection, send.request_id
+        if not connection.connected:
+            return False
+
+        def done(answer: Response | RequestFailed) -> None:
+            if isinstance(answer, RequestFailed):
+                then(Failed(request_id, answer.kind, answer.detail))
+            else:
+                then(Replied(request_id, answer))
+
+        connection.begin(send.message, done, within=send.timeout)
+        return True
 
     async def request(self, send: Send) -> Replied | Failed:
         """Send the message and give its response, or why there is none; raises nothing.
@@ -107,8 +132,12 @@ class Channels:
             raise RequestFailed(FailureKind.UNREACHABLE, "this consumer is closed")
         slot = self._slot(send.node, send.channel)
         if not slot.opening.done():
-            # Unlike ``await``, this neither passes our cancellation on nor that of the attempt.
-            await asyncio.wait([slot.opening], timeout=send.timeout)
+            slot.waiting += 1
+            try:
+                # Unlike ``await``, this neither passes our cancellation on nor the attempt's.
+                await asyncio.wait([slot.opening], timeout=send.timeout)
+            finally:
+                slot.waiting -= 1
         if not slot.opening.done():
             raise RequestFailed(
                 FailureKind.UNREACHABLE,
@@ -116,7 +145,8 @@ class Channels:
             )
         if slot.opening.cancelled():
             raise RequestFailed(FailureKind.UNREACHABLE, "the connection was given up")
-        return slot.opening.result()
+        slot.connection = slot.opening.result()
+        return slot.connection
 
     def _slot(self, node: Node, channel: Channel) -> _Slot:
         key = (node.node_id, channel)

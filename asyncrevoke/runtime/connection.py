@@ -1,8 +1,9 @@
-"""One connection to one broker: kio messages over aiokafka's connection.
+"""One connection to one broker: kio messages over a connection that aiokafka has opened.
 
-aiokafka opens the socket, does TLS, SASL and the version lookup, and matches responses to requests.
-Its ``send`` takes any object with the few members of :class:`_Outgoing` and :class:`_Prepared`, by
-which messages of ours travel.
+aiokafka opens the socket, does TLS, SASL and the version lookup. Then requests and responses of
+ours travel over its transport without it: it has a task that reads, another one that each request
+waits in, and timers for each of them, so that an answer would take three turns of the event loop
+from the socket to whoever waits for it. Here it takes none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import struct
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -20,30 +23,36 @@ from aiokafka.conn import AIOKafkaConnection
 from asyncrevoke.config.security import security_options
 from asyncrevoke.core.effects import FailureKind
 from asyncrevoke.protocol import codec
-from asyncrevoke.protocol.codec import Decoded, MalformedResponse, UnsupportedVersion
+from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
 from asyncrevoke.runtime.bearer import answer_challenges
 from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
+from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Node
     from asyncrevoke.protocol.messages import Request, Response
+
+    # What gets a response, or why there is none.
+    Done: TypeAlias = "Callable[[Response | RequestFailed], object]"
 
 __all__ = ["Connection", "RequestFailed"]
 
 _log = logging.getLogger("asyncrevoke.connection")
 
 _MIB: Final = 1024 * 1024
+_SIZE: Final = struct.Struct(">i")
 # Room for what is no record data, and for responses that have none: metadata of a large cluster.
 _FRAME_MARGIN: Final = _MIB
 _SMALLEST_FRAME_LIMIT: Final = 16 * _MIB
 # Brokers close idle connections after 10 minutes; being first avoids sending into a closed one.
 _IDLE_SECONDS: Final = 540
-# aiokafka has one timeout per connection, ours are per request.
+# aiokafka has one timeout per request, ours is for all that opening takes.
 _NEVER_MS: Final = 2**31 - 1
+_NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
 
 
@@ -56,94 +65,48 @@ class RequestFailed(Exception):  # noqa: N818 - as the core calls it
         self.detail = detail
 
 
-class _FrameTooLargeError(ConnectionError):
-    """A response larger than we are willing to hold. An OSError, as aiokafka expects of sockets."""
-
-
 class _NoTokenError(Exception):
     """The application's token provider failed."""
-
-
-class _Header(Protocol):
-    correlation_id: int
 
 
 class _RawConnection(Protocol):
     """What we use of aiokafka's connection."""
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
-    async def send(self, request: object) -> Decoded | MalformedResponse: ...
+    def send(self, request: object) -> object: ...
     def connected(self) -> bool: ...
     def close(self) -> asyncio.Future[None] | None: ...
 
 
-class _Bytes:
-    __slots__ = ("_data",)
+class _Told(Exception):  # noqa: N818 - it is no error
+    """Which versions of each request the broker offers."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def encode(self) -> bytes:
-        return self._data
+    def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        super().__init__(versions)
+        self.versions = versions
 
 
-class _ResponseHeader:
-    __slots__ = ("correlation_id",)
+class _Question:
+    """To be sent, a request is told the versions first; this one goes no further."""
 
-    def __init__(self, correlation_id: int) -> None:
-        self.correlation_id = correlation_id
-
-
-class _Outgoing:
-    """A request before the version is known."""
-
-    __slots__ = ("_message",)
-
-    def __init__(self, message: Request) -> None:
-        self._message = message
-
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> _Prepared:
-        message = self._message
-        by_id = codec.knows_ids(message)
-        return _Prepared(message, codec.choose_version(type(message), versions, by_id=by_id))
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> object:
+        raise _Told(versions)
 
 
-class _Prepared:
-    """A request in the version that both sides speak, and the reader of its response."""
+class _Pending:
+    """A request without its response. ``done`` is None when nobody wants that any more."""
 
-    __slots__ = ("_message", "_version")
+    __slots__ = ("correlation", "deadline", "done", "message", "version", "within")
 
-    def __init__(self, message: Request, version: int) -> None:
-        self._message = message
-        self._version = version
-
-    def build_request_header(self, correlation_id: int, client_id: str) -> _Bytes:
-        message_type = type(self._message)
-        return _Bytes(codec.encode_header(message_type, self._version, correlation_id, client_id))
-
-    def encode(self) -> bytes:
-        return codec.encode_request(self._message, self._version)
-
-    def parse_response_header(self, frame: io.BytesIO) -> _Header:
-        try:
-            return _ResponseHeader(codec.correlation_id(frame.getvalue()))
-        except MalformedResponse:
-            return _ResponseHeader(-1)  # matches no request, so the connection is given up
-
-    @property
-    def RESPONSE_TYPE(self) -> _Prepared:  # noqa: N802 - aiokafka's name
-        return self
-
-    def decode(self, frame: io.BytesIO) -> Decoded | MalformedResponse:
-        # Raised in here, it would be logged by aiokafka as a bug of its own.
-        try:
-            message = self._message
-            return codec.decode_response(type(message), self._version, frame.getvalue(), message)
-        except MalformedResponse as error:
-            return error
-
-    def __repr__(self) -> str:
-        return f"{type(self._message).__name__} v{self._version}"
+    def __init__(
+        self, correlation: int, version: int, message: Request, within: float, deadline: float
+    ) -> None:
+        self.correlation = correlation
+        self.version = version
+        self.message = message
+        self.within = within
+        self.deadline = deadline
+        self.done: Done | None = None
 
 
 class _TokenProvider:
@@ -173,22 +136,34 @@ class Connection:
         node: Node,
         raw: _RawConnection,
         writer: asyncio.StreamWriter,
+        versions: Mapping[int, tuple[int, int]],
+        client_id: str,
+        limit: int,
     ) -> None:
         self.node = node
+        # Which makes itself felt in a hint: what never answers may not be what it should be.
+        self._answered = False
         self._raw = raw
         self._writer = writer
-        self._in_flight = 0
-        self._answered = False
+        self._versions = versions
+        self._client_id = client_id
+        self._loop = asyncio.get_running_loop()
+        self._open = raw.connected()
+        self._correlation = 0
+        # In the order in which they were sent: they are answered in that order.
+        self._pending: deque[_Pending] = deque()
+        # One timer for all, which looks whether anything is overdue, or all of it idle.
+        self._looks_at = _NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._used_at = self._loop.time()
+        self._look_at(self._used_at + _IDLE_SECONDS)
+        transport = writer.transport
+        frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
+        transport.set_protocol(frames)
 
     @classmethod
-    async def open(
-        cls,
-        node: Node,
-        config: ConsumerConfig,
-        *,
-        within: float,
-    ) -> Connection:
-        """Connect, authenticate and learn the broker's versions, all ``within`` so many seconds.
+    async def open(cls, node: Node, config: ConsumerConfig, *, within: float) -> Connection:
+        """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -196,57 +171,116 @@ class Connection:
         try:
             raw = _raw_connection(node, config)
             async with asyncio.timeout(within):
-                reader, writer = await raw.connect()
+                _, writer = await raw.connect()
+            versions = _versions(raw)
         except Exception as error:  # whatever SASL libraries raise is a refusal, too
             raise _refusal(error, node, config, within) from error
-        _limit_frames(reader, max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN)
-        return cls(node, raw, writer)
+        limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
+        return cls(node, raw, writer, versions, config.client_id, limit)
 
     @property
     def connected(self) -> bool:
         """False as soon as either side has closed it."""
-        return self._raw.connected()
+        return self._open
 
     async def request(self, message: Request, *, within: float) -> Response:
-        """Send ``message`` and wait for its response, at most ``within`` so many seconds.
+        """Send ``message`` and wait for its response; see :meth:`begin`.
+
+        If cancelled, the connection is closed unless others wait on it, since the next request
+        would have to wait for an answer that nobody wants.
+        """
+        future: asyncio.Future[Response] = self._loop.create_future()
+
+        def done(answer: Response | RequestFailed) -> None:
+            if future.done():
+                return
+            if isinstance(answer, RequestFailed):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        pending = self._send(message, within, done)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            pending.done = None
+            if all(other.done is None for other in self._pending):
+                self.abort()
+            raise
+
+    def begin(self, message: Request, done: Done, *, within: float) -> None:
+        """Send ``message``; ``done(answer)`` gets its response or why there is none, at the latest
+        after ``within`` seconds, and never before this returns.
 
         Responses come in the order of the requests. After a timeout, or an answer that cannot be
-        decoded, the connection is closed, and other requests on it fail with DISCONNECTED. If
-        cancelled, it is closed unless others wait on it, since the next request would have to wait
-        for an answer that nobody wants.
+        decoded, the connection is closed, and other requests on it fail with DISCONNECTED.
         """
-        if not self.connected:
+        try:
+            self._send(message, within, done)
+        except RequestFailed as failure:
+            self._loop.call_soon(done, failure)
+
+    def _send(self, message: Request, within: float, done: Done) -> _Pending:
+        if not self._open:
             raise RequestFailed(
                 FailureKind.UNREACHABLE, f"the connection to {_name(self.node)} was closed before"
             )
-        self._in_flight += 1
+        message_type = type(message)
+        correlation = self._correlation = (self._correlation + 1) % 2**31
         try:
-            async with asyncio.timeout(within):
-                answer = await self._raw.send(_Outgoing(message))
-        except asyncio.CancelledError:
-            if self._in_flight == 1:
-                self.abort()
-            raise
+            version = codec.choose_version(
+                message_type, self._versions, by_id=codec.knows_ids(message)
+            )
+            header = codec.encode_header(message_type, version, correlation, self._client_id)
+            body = codec.encode_request(message, version)
         except (UnsupportedVersion, ValueError) as error:
             detail = f"{_name(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
-        except TimeoutError as error:
-            self.abort()
-            raise RequestFailed(
-                FailureKind.TIMEOUT,
-                f"{_name(self.node)} did not answer {_what(message)} within {round(within, 1):g} s",
-            ) from error
-        except (kafka_errors.KafkaError, OSError) as error:
+        now = self._used_at = self._loop.time()
+        deadline = now + within
+        pending = _Pending(correlation, version, message, within, deadline)
+        pending.done = done
+        try:
+            self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
+        except (OSError, RuntimeError) as error:  # uvloop raises the latter
             self.abort()
             raise self._broken(error, message) from error
-        finally:
-            self._in_flight -= 1
-        if isinstance(answer, MalformedResponse):
+        self._pending.append(pending)
+        if deadline < self._looks_at:
+            self._look_at(deadline)
+        return pending
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _received(self, frame: bytes) -> bool:
+        """Take a frame in; whether others may follow."""
+        if not self._pending:
             self.abort()
-            raise RequestFailed(
-                FailureKind.MALFORMED, f"{_name(self.node)} answered {_what(message)}: {answer}"
-            ) from answer
+            return False
+        pending = self._pending[0]
+        message = pending.message
+        try:
+            correlation = codec.correlation_id(frame)
+            if correlation != pending.correlation:
+                self._fail_first(
+                    FailureKind.MALFORMED,
+                    f"{_name(self.node)} answered {_what(message)} out of order: request"
+                    f" {pending.correlation} by {correlation}",
+                )
+                return False
+            if pending.done is None:
+                answer = None
+            else:
+                answer = codec.decode_response(type(message), pending.version, frame, message)
+        except MalformedResponse as error:
+            self._fail_first(
+                FailureKind.MALFORMED, f"{_name(self.node)} answered {_what(message)}: {error}"
+            )
+            return False
+        del self._pending[0]
         self._answered = True
+        if answer is None:
+            return True
         if answer.unknown_errors:
             codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
             _log.warning(
@@ -256,15 +290,77 @@ class Connection:
                 _what(message),
                 codes,
             )
-        return answer.message
+        if pending.done is not None:
+            pending.done(answer.message)
+        return self._open
+
+    def _fail_first(self, kind: FailureKind, detail: str) -> None:
+        """The request that is to be answered first fails by this, and all others with it."""
+        pending = self._pending.popleft()
+        if pending.done is not None:
+            self._loop.call_soon(pending.done, RequestFailed(kind, detail))
+        self.abort()
+
+    def _lost(self, error: Exception | None) -> None:
+        """No answers come any more."""
+        if not self._open:
+            return
+        if isinstance(error, FrameTooLargeError) and self._pending:
+            what = _what(self._pending[0].message)
+            detail = f"{_name(self.node)} answered {what}: {error}"
+            self._fail_first(FailureKind.MALFORMED, detail)
+        else:
+            self._abort(error or EOFError())
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _look_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = at
+        self._timer = self._loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        """Requests come more often than timers should be set: only when this one goes off it is
+        seen whether it was still needed."""
+        now = self._loop.time()
+        for pending in self._pending:
+            if pending.deadline <= now:
+                self._pending.remove(pending)
+                self._pending.appendleft(pending)
+                self._fail_first(
+                    FailureKind.TIMEOUT,
+                    f"{_name(self.node)} did not answer {_what(pending.message)} within"
+                    f" {round(pending.within, 1):g} s",
+                )
+                return
+        if self._pending:
+            self._look_at(min(pending.deadline for pending in self._pending))
+        elif now - self._used_at >= _IDLE_SECONDS:
+            self.abort()
+        else:
+            self._look_at(self._used_at + _IDLE_SECONDS)
+
+    # --- the end ---------------------------------------------------------------------------------
 
     def abort(self) -> None:
         """Close without waiting; requests in flight fail with DISCONNECTED."""
+        self._abort(None)
+
+    def _abort(self, cause: Exception | None) -> None:
+        self._open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._raw.close()
+        while self._pending:
+            pending = self._pending.popleft()
+            if pending.done is not None:
+                self._loop.call_soon(pending.done, self._broken(cause, pending.message))
 
     async def close(self) -> None:
         """Close, and wait for the goodbye of TLS for at most a second. If cancelled, don't wait."""
-        self._raw.close()
+        self.abort()
         try:
             # A peer that went away without a word never says goodbye.
             with suppress(TimeoutError, OSError):
@@ -273,25 +369,23 @@ class Connection:
         finally:
             self._writer.transport.abort()
 
-    def _broken(self, error: Exception, message: Request) -> RequestFailed:
-        cause = error.__cause__
-        if isinstance(error, kafka_errors.CorrelationIdError):
-            return RequestFailed(
-                FailureKind.MALFORMED,
-                f"{_name(self.node)} answered {_what(message)} out of order: {error}",
-            )
-        if isinstance(cause, _FrameTooLargeError):
-            return RequestFailed(
-                FailureKind.MALFORMED, f"{_name(self.node)} answered {_what(message)}: {cause}"
-            )
+    def _broken(self, cause: Exception | None, message: Request) -> RequestFailed:
         detail = f"the connection to {_name(self.node)} broke before it answered {_what(message)}"
-        if isinstance(cause, asyncio.IncompleteReadError):
+        if isinstance(cause, EOFError):
             detail = f"{_name(self.node)} closed the connection before it answered {_what(message)}"
         elif cause is not None:
             detail += f": {cause!r}"
         if not self._answered:
             detail += "; if it always does, check security_protocol and the broker's log"
         return RequestFailed(FailureKind.DISCONNECTED, detail)
+
+
+def _versions(raw: _RawConnection) -> Mapping[int, tuple[int, int]]:
+    try:
+        raw.send(_Question())
+    except _Told as told:
+        return told.versions
+    raise AssertionError("aiokafka sent what it should not have prepared")
 
 
 def _raw_connection(node: Node, config: ConsumerConfig) -> _RawConnection:
@@ -304,29 +398,10 @@ def _raw_connection(node: Node, config: ConsumerConfig) -> _RawConnection:
         node.port,
         client_id=config.client_id,
         request_timeout_ms=_NEVER_MS,
-        max_idle_ms=_IDLE_SECONDS * 1000,
         **security,
     )
     answer_challenges(connection)
     return cast("_RawConnection", connection)
-
-
-def _limit_frames(reader: asyncio.StreamReader, limit: int) -> None:
-    """Refuse a frame by its declared size, before it is collected in memory.
-
-    aiokafka reads a frame as its size and then ``readexactly(size)`` from this reader.
-    """
-    read = reader.readexactly
-
-    async def readexactly(n: int) -> bytes:
-        if not 0 <= n <= limit:
-            raise _FrameTooLargeError(
-                f"a response of {n} bytes, and at most {limit} are taken; if that is a record batch"
-                " of yours, raise fetch_max_bytes"
-            )
-        return await read(n)
-
-    setattr(reader, "readexactly", readexactly)  # noqa: B010 - a method for type checkers
 
 
 def _name(node: Node) -> str:

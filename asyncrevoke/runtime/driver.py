@@ -302,12 +302,12 @@ class Driver:
         if send.channel in _FETCHING:
             # To write a request takes about as long as all that is between an answer and its
             # handlers: what was just drained goes to them before we ask for more.
-            self._loop.call_soon(self._start_request, send)
+            self._loop.call_soon(self._loop.call_soon, self._start_request, send)
         else:
             self._start_request(send)
 
     def _start_request(self, send: Send) -> None:
-        if not self._ending.done():
+        if not self._ending.done() and not self._requests.begin(send, self._feed):
             self._adopt(self._loop.create_task(self._request(send)))
 
     async def _request(self, send: Send) -> None:

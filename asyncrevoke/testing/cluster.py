@@ -242,6 +242,10 @@ class Connections:
         self._channels: dict[tuple[int, Channel], _Channel] = {}
         self._cut = False
 
+    def begin(self, _send: Send, _then: object) -> bool:
+        """Nothing is sent at once: False."""
+        return False
+
     async def request(self, send: Send) -> Replied | Failed:
         """Send one request and wait for its answer."""
         broker = self._cluster.resolve(send.node)

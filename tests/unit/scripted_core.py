@@ -236,6 +236,9 @@ class ScriptedRequests:
     def reset(self, node: Node, channel: Channel) -> None:
         self.resets.append((node, channel))
 
+    def begin(self, _send: Send, _then: object) -> bool:
+        return False
+
     async def request(self, send: Send) -> Replied | Failed:
         self.sent.append(send)
         self.on_request(send)

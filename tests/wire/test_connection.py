@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from aiokafka.abc import AbstractTokenProvider
@@ -18,9 +18,6 @@ from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.runtime.channels import Channels
 from asyncrevoke.runtime.connection import _raw_connection
-
-if TYPE_CHECKING:
-    import io
 
 HEARTBEAT = messages.HeartbeatRequest(
     group_id="g", generation=1, member_id="m", group_instance_id=None
@@ -460,59 +457,27 @@ async def test_a_token_provider_that_fails_is_no_refusal_and_is_asked_again(star
     assert kind(await setup.send()) is FailureKind.AUTHENTICATION
 
 
-class Spy:
-    """An object with these members, which notes those that are used."""
-
-    def __init__(self, **members: object) -> None:
-        self._members = members
-        self._used: set[str] = set()
-
-    def __getattr__(self, name: str) -> object:
-        if name not in self._members:
-            raise AttributeError(name)
-        self._used.add(name)
-        return self._members[name]
-
-    @property
-    def all_used(self) -> bool:
-        return self._used == set(self._members)
+class ToldError(Exception):
+    """The versions that a request was told."""
 
 
-async def test_aiokafka_sends_whatever_has_the_members_that_ours_have(start: Start) -> None:
+async def test_aiokafka_tells_a_request_the_versions_before_it_sends_anything(
+    start: Start,
+) -> None:
     """The contract with aiokafka: if this fails after an upgrade, read its conn.py again."""
-    offered: list[dict[int, tuple[int, int]]] = []
 
-    def prepare(versions: dict[int, tuple[int, int]]) -> Spy:
-        offered.append(versions)
-        return prepared
+    class Question:
+        def prepare(self, versions: dict[int, tuple[int, int]]) -> object:
+            raise ToldError(versions)
 
-    def build_request_header(correlation_id: int, client_id: str) -> Spy:
-        client = client_id.encode()
-        fields = struct.pack(">hhih", 12, 3, correlation_id, len(client))
-        return Spy(encode=lambda: fields + client)
-
-    def parse_response_header(frame: io.BytesIO) -> Spy:
-        return Spy(correlation_id=struct.unpack_from(">i", frame.getvalue())[0])
-
-    def decode(frame: io.BytesIO) -> bytes:
-        return frame.getvalue()[4:]
-
-    request = Spy(prepare=prepare)
-    response_type = Spy(decode=decode)
-    prepared = Spy(
-        build_request_header=build_request_header,
-        encode=lambda: b"body",
-        parse_response_header=parse_response_header,
-        RESPONSE_TYPE=response_type,
-    )
     setup = await start(well)
     raw = _raw_connection(setup.node, ConsumerConfig())
     async with asyncio.timeout(10):
         reader, writer = await raw.connect()
-        answer: object = await raw.send(request)
-    assert answer == bytes(6)
-    assert offered == [setup.broker.versions]
-    assert all(spy.all_used for spy in (request, prepared, response_type))
+    with pytest.raises(ToldError) as asked:
+        raw.send(Question())
+    assert asked.value.args == (setup.broker.versions,)
+    assert setup.broker.requests == 0
     assert isinstance(reader, asyncio.StreamReader)
     assert isinstance(writer, asyncio.StreamWriter)
     assert raw.connected()
