@@ -204,11 +204,20 @@ def _header(message_type: type[Request], version: int, client_id: str) -> bytes:
 
 def encode_request(message: Request, version: int) -> bytes:
     """The body of the request. Raises ``ValueError`` for what has no place in it."""
+    dialect = _dialect(type(message), version)
+    try:
+        written = dialect.write(message)
+    except (struct.error, UnicodeEncodeError):
+        written = None
+    return _build(dialect, message, version) if written is None else written
+
+
+def _build(dialect: Dialect, message: Request, version: int) -> bytes:
     from kio.serial.errors import SerialError
 
     name = type(message).__name__
     try:
-        return _write(_dialect(type(message), version).build(message))
+        return _write(dialect.build(message))
     except (SerialError, struct.error, TypeError, UnicodeEncodeError) as error:
         raise ValueError(f"a {name} cannot be written in version {version}: {error}") from error
 

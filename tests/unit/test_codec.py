@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kio.schema.fetch.v11 import response as fetch11
 from kio.schema.fetch.v12 import response as fetch12
 from kio.schema.fetch.v13 import response as fetch13
@@ -195,6 +197,68 @@ def test_a_request_reads_back_by_its_schema(message: Request) -> None:
         header = codec.encode_header(type(message), version, 5, "client")
         plain = struct.pack(">hhih", codec.api_key(type(message)), version, 5, 6) + b"client"
         assert header == plain + (b"\0" if dialect.flexible else b"")
+
+
+def _fetch(
+    partitions: list[tuple[str, int, int, int, int]],
+    forgotten: list[tuple[str, int]],
+    rack: str,
+    wait: float,
+    numbers: tuple[int, int, int, int],
+) -> messages.FetchRequest:
+    low, most, session_id, epoch = numbers
+    return messages.FetchRequest(
+        partitions=tuple(
+            messages.FetchPartition(
+                partition=TopicPartition(topic, number),
+                offset=offset,
+                max_bytes=size,
+                leader_epoch=leader,
+            )
+            for topic, number, offset, size, leader in partitions
+        ),
+        forgotten=tuple(TopicPartition(*partition) for partition in forgotten),
+        rack=rack,
+        max_wait=wait,
+        min_bytes=low,
+        max_bytes=most,
+        read_committed=bool(epoch % 2),
+        session_id=session_id,
+        session_epoch=epoch,
+        topic_ids=TOPIC_IDS,
+    )
+
+
+NUMBERS = st.integers(-1, 2**31 - 1)
+NAMES = st.sampled_from(sorted(TOPIC_IDS))
+
+
+@given(
+    st.builds(
+        _fetch,
+        st.lists(
+            st.tuples(NAMES, NUMBERS, st.integers(-1, 2**63 - 1), NUMBERS, NUMBERS), max_size=200
+        ),
+        st.lists(st.tuples(NAMES, NUMBERS), max_size=1),
+        st.text(st.characters(codec="utf-8"), max_size=200),
+        st.floats(0, 1e7),
+        st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS),
+    )
+)
+def test_what_is_written_without_kio_reads_as_if_kio_had_written_it(
+    message: messages.FetchRequest,
+) -> None:
+    for version in codec.versions(messages.FetchRequest):
+        entity = codec._dialect(messages.FetchRequest, version).build(message)
+        data = codec.encode_request(message, version)
+        assert data == codec._write(entity)
+
+
+@pytest.mark.parametrize("version", [11, 13])
+def test_a_usual_fetch_is_written_without_kio(version: int) -> None:
+    dialect = codec._dialect(messages.FetchRequest, version)
+    assert dialect.write(REQUESTS[-2]) == codec.encode_request(REQUESTS[-2], version)
+    assert dialect.write(REQUESTS[-1]) is None
 
 
 def test_partitions_of_a_fetch_keep_their_order() -> None:

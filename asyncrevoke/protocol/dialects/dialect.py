@@ -39,8 +39,8 @@ _Entry = TypeVar("_Entry", bound=_OfPartition)
 class Dialect:
     """How to write a request in one version, and how to read the response.
 
-    ``build`` and ``read`` belong to one type of message each, that under which ``codec`` keeps
-    this dialect.
+    ``build``, ``read`` and ``write`` belong to one type of message each, that under which ``codec``
+    keeps this dialect.
     """
 
     api_key: int
@@ -50,6 +50,8 @@ class Dialect:
     build: Callable[[Request], RequestEntity]
     # Some responses are read beside their request, if it is at hand: they name topics by ids.
     read: Callable[[Entity, Request | None], Response]
+    # For requests that come often: writes a usual one without an entity; None of another one.
+    write: Callable[[Request], bytes | None] = lambda _message: None
 
 
 def make(
@@ -57,13 +59,14 @@ def make(
     build: Callable[[_Request], _RequestEntity],
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity], Response],
+    write: Callable[[_Request], bytes | None] = lambda _message: None,
 ) -> Dialect:
     """Tie the four together; that they fit each other is checked here, and forgotten after it."""
 
     def read_alone(entity: _ResponseEntity, _request: _Request | None) -> Response:
         return read(entity)
 
-    return make_by_id(request_type, build, response_type, read_alone)
+    return make_by_id(request_type, build, response_type, read_alone, write)
 
 
 def make_by_id(
@@ -71,6 +74,7 @@ def make_by_id(
     build: Callable[[_Request], _RequestEntity],
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity, _Request | None], Response],
+    write: Callable[[_Request], bytes | None] = lambda _message: None,
 ) -> Dialect:
     """The same, of a version that names topics by their ids alone."""
     return Dialect(
@@ -80,6 +84,7 @@ def make_by_id(
         response_type=response_type,
         build=cast("Callable[[Request], RequestEntity]", build),
         read=cast("Callable[[Entity, Request | None], Response]", read),
+        write=cast("Callable[[Request], bytes | None]", write),
     )
 
 
