@@ -205,11 +205,14 @@ def _header(message_type: type[Request], version: int, client_id: str) -> bytes:
 def encode_request(message: Request, version: int) -> bytes:
     """The body of the request. Raises ``ValueError`` for what has no place in it."""
     dialect = _dialect(type(message), version)
-    try:
-        written = dialect.write(message)
-    except (struct.error, UnicodeEncodeError):
-        written = None
-    return _build(dialect, message, version) if written is None else written
+    if dialect.shortcut is not None:
+        try:
+            written = dialect.shortcut.write(message)
+        except (struct.error, UnicodeEncodeError):
+            written = None  # whose fault it is says the long way
+        if written is not None:
+            return written
+    return _build(dialect, message, version)
 
 
 def _build(dialect: Dialect, message: Request, version: int) -> bytes:
@@ -238,10 +241,18 @@ def decode_response(
 
     Raises ``MalformedResponse`` for whatever bytes are none; nothing else comes out of it.
     """
-    from kio.serial import entity_reader
-
     correlation_id(frame)
     dialect = _dialect(message_type, version)
+    if dialect.shortcut is not None:
+        message = dialect.shortcut.read(frame, _CORRELATION_ID.size, request)
+        if message is not None:
+            return Decoded(message)
+    return _read(dialect, version, frame, request)
+
+
+def _read(dialect: Dialect, version: int, frame: bytes, request: Request | None) -> Decoded:
+    from kio.serial import entity_reader
+
     response_type = dialect.response_type
     offset = _CORRELATION_ID.size
     try:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, get_args, get_origin
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
-__all__ = ["HostileFrame", "Walk", "walk"]
+__all__ = ["HostileFrame", "Walk", "varint", "walk"]
 
 
 class HostileFrame(Exception):  # noqa: N818 - it names what was read
@@ -196,7 +196,8 @@ def _error_code_step() -> _Step:
     return error_code
 
 
-def _varint(frame: bytes, position: int) -> tuple[int, int]:
+def varint(frame: bytes, position: int) -> tuple[int, int]:
+    """The unsigned number at a position, and the position after it."""
     byte = frame[position]
     if byte < 0x80:
         return byte, position + 1
@@ -211,7 +212,7 @@ def _varint(frame: bytes, position: int) -> tuple[int, int]:
 
 
 def _compact_bytes(found: Walk, position: int) -> int:
-    length, position = _varint(found.frame, position)
+    length, position = varint(found.frame, position)
     return position + length - 1 if length else position
 
 
@@ -232,7 +233,7 @@ def _signed(frame: bytes, position: int, size: int) -> int:
 def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool) -> _Step:
     def array(found: Walk, position: int) -> int:
         if flexible:
-            count, position = _varint(found.frame, position)
+            count, position = varint(found.frame, position)
             count -= 1
         else:
             count = _signed(found.frame, position, 4)
@@ -253,14 +254,14 @@ def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool) -> _St
 
 def _tags(found: Walk, position: int) -> int:
     start = position
-    count, position = _varint(found.frame, position)
+    count, position = varint(found.frame, position)
     if not count:
         return position
     if count > len(found.frame) - position:
         raise HostileFrame(f"it declares {count} tagged fields in {len(found.frame)} bytes")
     for _ in range(count):
-        _, position = _varint(found.frame, position)
-        size, position = _varint(found.frame, position)
+        _, position = varint(found.frame, position)
+        size, position = varint(found.frame, position)
         position += size
     found.edits.append((start, position, _NO_TAGS))
     return position

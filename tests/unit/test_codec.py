@@ -257,8 +257,9 @@ def test_what_is_written_without_kio_reads_as_if_kio_had_written_it(
 @pytest.mark.parametrize("version", [11, 13])
 def test_a_usual_fetch_is_written_without_kio(version: int) -> None:
     dialect = codec._dialect(messages.FetchRequest, version)
-    assert dialect.write(REQUESTS[-2]) == codec.encode_request(REQUESTS[-2], version)
-    assert dialect.write(REQUESTS[-1]) is None
+    assert dialect.shortcut is not None
+    assert dialect.shortcut.write(REQUESTS[-2]) == codec.encode_request(REQUESTS[-2], version)
+    assert dialect.shortcut.write(REQUESTS[-1]) is None
 
 
 def test_partitions_of_a_fetch_keep_their_order() -> None:
@@ -473,6 +474,102 @@ def test_what_was_fetched_arrives_whole(version: int) -> None:
             ),
         ),
     )
+
+
+def _answer(
+    version: int,
+    session_id: int,
+    topics: list[tuple[str, list[tuple[int, int, int, bytes | None]]]],
+) -> bytes:
+    """A response of the usual shape."""
+    schema = fetch11 if version == 11 else fetch13
+    responses = tuple(
+        schema.FetchableTopicResponse(
+            **({"topic": topic} if version == 11 else {"topic_id": _id(topic)}),
+            partitions=tuple(
+                schema.PartitionData(
+                    partition_index=i32(number),
+                    error_code=ErrorCode.none,
+                    high_watermark=i64(offset),
+                    last_stable_offset=i64(offset - 1),
+                    log_start_offset=i64(offset // 2),
+                    aborted_transactions=None if number % 2 else (),
+                    preferred_read_replica=BrokerId(replica),
+                    records=None if records is None else Records(records),
+                )
+                for number, offset, replica, records in partitions
+            ),
+        )
+        for topic, partitions in topics
+    )
+    response = schema.FetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        session_id=i32(session_id),
+        responses=responses,  # type: ignore[arg-type]
+    )
+    return frames.header(flexible=version != 11) + frames.body(response)
+
+
+def _id(topic: str) -> uuid.UUID:
+    return uuid.UUID(bytes=TOPIC_IDS[topic]) if topic in TOPIC_IDS else uuid.uuid5(BASE, topic)
+
+
+BASE = uuid.UUID(int=1)
+TOPICS = st.lists(
+    st.tuples(
+        st.sampled_from([*sorted(TOPIC_IDS), "another"]),
+        st.lists(
+            st.tuples(
+                NUMBERS,
+                st.integers(0, 2**63 - 1),
+                NUMBERS,
+                st.none() | st.binary(max_size=300),
+            ),
+            max_size=4,
+        ),
+    ),
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize("version", [11, 13])
+@given(session_id=NUMBERS, topics=TOPICS)
+def test_what_is_read_without_kio_is_what_kio_reads(
+    version: int,
+    session_id: int,
+    topics: list[tuple[str, list[tuple[int, int, int, bytes | None]]]],
+) -> None:
+    dialect = codec._dialect(messages.FetchRequest, version)
+    assert dialect.shortcut is not None
+    frame = _answer(version, session_id, topics)
+    read = dialect.shortcut.read(frame, 4, REQUESTS[-2])
+    assert read == codec._read(dialect, version, frame, REQUESTS[-2]).message
+    assert read is not None
+
+
+@pytest.mark.parametrize("version", [11, 13])
+@given(
+    at=st.floats(0, 1, exclude_max=True),
+    byte=st.integers(0, 255),
+    cut=st.none() | st.integers(1, 80),
+    more=st.binary(max_size=2),
+)
+def test_what_is_spoiled_is_read_by_kio_or_as_kio_reads_it(
+    version: int, at: float, byte: int, cut: int | None, more: bytes
+) -> None:
+    partitions: list[tuple[int, int, int, bytes | None]] = [
+        (3, 9, -1, b"records"),
+        (4, 1, -1, None),
+    ]
+    frame = bytearray(_answer(version, 7, [("t", partitions), ("u", partitions)]))
+    frame[int(at * len(frame))] = byte
+    spoiled = bytes(frame[: None if cut is None else -cut]) + more
+    dialect = codec._dialect(messages.FetchRequest, version)
+    assert dialect.shortcut is not None
+    read = dialect.shortcut.read(spoiled, 4, REQUESTS[-2])
+    if read is not None:
+        assert read == codec._read(dialect, version, spoiled, REQUESTS[-2]).message
 
 
 @pytest.mark.parametrize("version", [11, 12])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     _RequestEntity = TypeVar("_RequestEntity", bound=RequestEntity)
     _ResponseEntity = TypeVar("_ResponseEntity", bound=Entity)
 
-__all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id"]
+__all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id", "with_shortcut"]
 
 
 class _OfPartition(Protocol):
@@ -39,8 +39,8 @@ _Entry = TypeVar("_Entry", bound=_OfPartition)
 class Dialect:
     """How to write a request in one version, and how to read the response.
 
-    ``build``, ``read`` and ``write`` belong to one type of message each, that under which ``codec``
-    keeps this dialect.
+    ``build`` and ``read`` belong to one type of message each, that under which ``codec`` keeps
+    this dialect.
     """
 
     api_key: int
@@ -50,8 +50,31 @@ class Dialect:
     build: Callable[[Request], RequestEntity]
     # Some responses are read beside their request, if it is at hand: they name topics by ids.
     read: Callable[[Entity, Request | None], Response]
-    # For requests that come often: writes a usual one without an entity; None of another one.
-    write: Callable[[Request], bytes | None] = lambda _message: None
+    # For what comes often: without an entity, and only what is usual; None of anything else.
+    shortcut: Shortcut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """Writes a request, and reads the response that stands at an offset in a frame."""
+
+    write: Callable[[Request], bytes | None]
+    read: Callable[[bytes, int, Request | None], Response | None]
+
+
+def with_shortcut(
+    dialect: Dialect,
+    write: Callable[[_Request], bytes | None],
+    read: Callable[[bytes, int, _Request | None], Response | None],
+) -> Dialect:
+    """The same with a shortcut for its type of message."""
+    return replace(
+        dialect,
+        shortcut=Shortcut(
+            cast("Callable[[Request], bytes | None]", write),
+            cast("Callable[[bytes, int, Request | None], Response | None]", read),
+        ),
+    )
 
 
 def make(
@@ -59,14 +82,13 @@ def make(
     build: Callable[[_Request], _RequestEntity],
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity], Response],
-    write: Callable[[_Request], bytes | None] = lambda _message: None,
 ) -> Dialect:
     """Tie the four together; that they fit each other is checked here, and forgotten after it."""
 
     def read_alone(entity: _ResponseEntity, _request: _Request | None) -> Response:
         return read(entity)
 
-    return make_by_id(request_type, build, response_type, read_alone, write)
+    return make_by_id(request_type, build, response_type, read_alone)
 
 
 def make_by_id(
@@ -74,7 +96,6 @@ def make_by_id(
     build: Callable[[_Request], _RequestEntity],
     response_type: type[_ResponseEntity],
     read: Callable[[_ResponseEntity, _Request | None], Response],
-    write: Callable[[_Request], bytes | None] = lambda _message: None,
 ) -> Dialect:
     """The same, of a version that names topics by their ids alone."""
     return Dialect(
@@ -84,7 +105,6 @@ def make_by_id(
         response_type=response_type,
         build=cast("Callable[[Request], RequestEntity]", build),
         read=cast("Callable[[Entity, Request | None], Response]", read),
-        write=cast("Callable[[Request], bytes | None]", write),
     )
 
 

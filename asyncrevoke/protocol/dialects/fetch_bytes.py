@@ -1,8 +1,8 @@
-"""Fetch requests of the usual shape, written without kio.
+"""Fetches of the usual shape, written and read without kio.
 
-For each record that comes at a low rate there is a request, and to make an entity of kio for it and
-write that takes as long as all that the core does between the two. What is unusual is left to kio,
-and a test compares the two.
+For each record that comes at a low rate there is a request and an answer, and to make entities of
+kio for them takes as long as all that the core does between the two. What is unusual is left to
+kio, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ import struct
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.dialects.topic_ids import names
+from asyncrevoke.protocol.guard import HostileFrame, varint
+from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, FetchResponse
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
 
-__all__ = ["write_v11", "write_v13"]
+__all__ = ["read_v11", "read_v13", "write_v11", "write_v13"]
 
 # replica id, max wait, min bytes, max bytes, isolation level, session id, session epoch
 _START: Final = struct.Struct(">iiiibii")
@@ -75,6 +82,110 @@ def write_v13(message: FetchRequest) -> bytes | None:
         parts.append(b"\0")
     parts += (_compact(0), _compact(len(rack)), rack, b"\0")
     return b"".join(parts)
+
+
+# throttle time, error, session id
+_ANSWER: Final = struct.Struct(">ihi")
+# partition, error, high watermark, last stable offset, log start offset, aborted transactions
+_FETCHED: Final = struct.Struct(">ihqqqi")
+_TAGGED_FETCHED: Final = struct.Struct(">ihqqqB")
+# preferred read replica, bytes of records
+_REST: Final = struct.Struct(">ii")
+
+
+def read_v11(
+    frame: bytes, offset: int, _request: FetchRequest | None = None
+) -> FetchResponse | None:
+    """The answer that stands at ``offset``; None if it is unusual, or none at all."""
+    try:
+        return _read_v11(frame, offset)
+    except (struct.error, UnicodeDecodeError):
+        return None
+
+
+def _read_v11(frame: bytes, at: int) -> FetchResponse | None:
+    _, error, session_id = _ANSWER.unpack_from(frame, at)
+    (topics,) = _COUNT.unpack_from(frame, at + _ANSWER.size)
+    at += _ANSWER.size + _COUNT.size
+    end, found = len(frame), list[FetchedPartition]()
+    if error or topics < 0:
+        return None
+    for _ in range(topics):
+        (length,) = _LENGTH.unpack_from(frame, at)
+        at += _LENGTH.size
+        if length < 0:
+            return None
+        topic = frame[at : at + length].decode()
+        at += length
+        (partitions,) = _COUNT.unpack_from(frame, at)
+        at += _COUNT.size
+        if partitions < 0:
+            return None
+        for _ in range(partitions):
+            number, error, high, stable, start, aborted = _FETCHED.unpack_from(frame, at)
+            at += _FETCHED.size
+            replica, size = _REST.unpack_from(frame, at)
+            at += _REST.size
+            stop = at + max(size, 0)
+            if error or not -1 <= aborted <= 0 or size < -1 or stop > end:
+                return None
+            found.append(_partition(topic, number, high, stable, start, replica, frame[at:stop]))
+            at = stop
+    if at != end:
+        return None
+    return FetchResponse(error=ErrorCode.none, session_id=session_id, partitions=tuple(found))
+
+
+def read_v13(frame: bytes, offset: int, request: FetchRequest | None) -> FetchResponse | None:
+    """The same by topic ids; what ``request`` does not name is left out."""
+    try:
+        return _read_v13(frame, offset, names(None if request is None else request.topic_ids))
+    except (struct.error, IndexError, HostileFrame):
+        return None
+
+
+def _read_v13(frame: bytes, at: int, known: Mapping[bytes, str]) -> FetchResponse | None:
+    # Tagged fields, which come last in each part and in the header, are all missing.
+    _, error, session_id = _ANSWER.unpack_from(frame, at + 1)
+    if error or frame[at]:
+        return None
+    topics, at = varint(frame, at + 1 + _ANSWER.size)
+    end, found = len(frame), list[FetchedPartition]()
+    for _ in range(topics - 1):
+        topic = known.get(frame[at : at + _ID_SIZE])
+        partitions, at = varint(frame, at + _ID_SIZE)
+        for _ in range(partitions - 1):
+            number, error, high, stable, start, aborted = _TAGGED_FETCHED.unpack_from(frame, at)
+            at += _TAGGED_FETCHED.size
+            (replica,) = _COUNT.unpack_from(frame, at)
+            size, at = varint(frame, at + _COUNT.size)
+            stop = at + max(size - 1, 0)
+            if error or aborted > 1 or stop >= end or frame[stop]:
+                return None
+            if topic is not None:
+                records = frame[at:stop]
+                found.append(_partition(topic, number, high, stable, start, replica, records))
+            at = stop + 1
+        if frame[at]:
+            return None
+        at += 1
+    if frame[at] or at + 1 != end:
+        return None
+    return FetchResponse(error=ErrorCode.none, session_id=session_id, partitions=tuple(found))
+
+
+def _partition(
+    topic: str, number: int, high: int, stable: int, start: int, replica: int, records: bytes
+) -> FetchedPartition:
+    return FetchedPartition(
+        partition=TopicPartition(topic, number),
+        error=ErrorCode.none,
+        high_watermark=high,
+        last_stable_offset=stable,
+        log_start_offset=start,
+        preferred_read_replica=replica,
+        records=records,
+    )
 
 
 def _topic(entry: FetchPartition) -> str:

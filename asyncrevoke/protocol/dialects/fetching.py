@@ -9,8 +9,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make, make_by_id
-from asyncrevoke.protocol.dialects.fetch_bytes import write_v11, write_v13
+from asyncrevoke.protocol.dialects import fetch_bytes
+from asyncrevoke.protocol.dialects.dialect import (
+    Dialect,
+    duration,
+    make,
+    make_by_id,
+    with_shortcut,
+)
 from asyncrevoke.protocol.dialects.topic_ids import by_id, by_name, name_of, names
 from asyncrevoke.protocol.messages import (
     AbortedTransaction,
@@ -43,7 +49,8 @@ def fetch_v11() -> Dialect:
     build = _builder(
         q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic", by_name
     )
-    return make(q.FetchRequest, build, r.FetchResponse, _fetched, write_v11)
+    dialect = make(q.FetchRequest, build, r.FetchResponse, _fetched)
+    return with_shortcut(dialect, fetch_bytes.write_v11, fetch_bytes.read_v11)
 
 
 def fetch_v12() -> Dialect:
@@ -66,7 +73,8 @@ def fetch_v13() -> Dialect:
     build = _builder(
         q.FetchRequest, q.FetchTopic, q.FetchPartition, q.ForgottenTopic, "topic_id", by_id
     )
-    return make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_by_id, write_v13)
+    dialect = make_by_id(q.FetchRequest, build, r.FetchResponse, _fetched_by_id)
+    return with_shortcut(dialect, fetch_bytes.write_v13, fetch_bytes.read_v13)
 
 
 def _builder(
