@@ -148,6 +148,7 @@ class ConsumerCore:
             self._poller.holds = self._suspicion.holds
         self._connect()
         self._tickets = 0
+        self._owes_plan = False
         self._stopped_at: float | None = None
 
     def _connect(self) -> None:
@@ -235,7 +236,7 @@ class ConsumerCore:
         """Whether :meth:`take_effects` has anything to return."""
         return self._outbox.pending
 
-    def _after(self, now: float) -> None:
+    def _after(self, now: float, *, plans: bool = True) -> None:
         while self._revocation.barrier_due:
             self._revocation.barrier_due = False
             if self._revocation.at_barrier:
@@ -243,24 +244,44 @@ class ConsumerCore:
         self._revocation.slowest_commit = self._commits.slowest
         if self._poller.holds is not None:
             self._suspicion.lift(now)
-        if not self._leaving.closing:
+        self._owes_plan = not plans
+        if plans and not self._leaving.closing:
             self._fetching.plan(now)
         self._assignment.flush_notices()
 
     # --- the poller ------------------------------------------------------------------------------
 
     def poll(
-        self, now: float, max_records: int | None = None, *, expired: bool = False
+        self,
+        now: float,
+        max_records: int | None = None,
+        *,
+        expired: bool = False,
+        records_first: bool = False,
     ) -> PollResult | None:
         """One look at what there is for the user (R1 to R6). None: nothing yet, call again.
 
         The first call after a result begins a step. ``expired`` ends the step with whatever there
         is. Raises what users must know, once; a fatal error each time. When ``ended`` is True
-        there will be no further result.
+        there will be no further result. With ``records_first``, and if there are any, what is to
+        be fetched next is left for :meth:`plan_owed`, which is to be called soon.
         """
+        result = None
         try:
-            return self._poller.poll(now, max_records, expired=expired)
+            result = self._poller.poll(now, max_records, expired=expired)
+            return result
         finally:
+            has_records = result is not None and bool(result.by_partition())
+            self._after(now, plans=not (records_first and has_records))
+
+    @property
+    def owes_plan(self) -> bool:
+        """Whether a poll has left to be planned what is to be fetched, and nothing has since."""
+        return self._owes_plan
+
+    def plan_owed(self, now: float) -> None:
+        """Plan what a poll has left to be planned."""
+        if self._owes_plan:
             self._after(now)
 
     @property

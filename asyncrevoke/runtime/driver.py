@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.effects import (
     CancelTimer,
-    Channel,
     Complete,
     Decode,
     Effect,
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.listener import ListenerCalls
     from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Witness
-
-_FETCHING = frozenset((Channel.FETCH, Channel.FETCH_BUSY))
 
 
 class Core(Protocol):
@@ -126,6 +123,7 @@ class Driver:
         self._root: asyncio.Task[None] | None = None
         self._ending = self._loop.create_future()
         self._calls: asyncio.Task[None] | None = None
+        self._soon = False
         self.wake = asyncio.Event()
         # Told before the listener, without a task: whoever runs work on these partitions.
         self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
@@ -164,6 +162,27 @@ class Driver:
             self._perform(self._core.take_effects())
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
+
+    def soon(self, call: Callable[[float], None]) -> None:
+        """Call the core in the next turn of the event loop, when all that is due by now has run.
+
+        Once for all that ask for it before that; ``call`` is the same each time.
+        """
+        if not self._soon:
+            self._soon = True
+            # A timer, because what is called soon goes before those.
+            now = self.now()
+            self._loop.call_at(now, self._call_now, call)
+
+    def _call_now(self, call: Callable[[float], None]) -> None:
+        self._soon = False
+        if self._ending.done():
+            return
+        try:
+            call(self.now())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        self.flush()
 
     def ticket(self, number: int) -> asyncio.Future[object]:
         """The future of a ticket that the core has just given. Cancelling it is harmless."""
@@ -237,7 +256,7 @@ class Driver:
         for effect in effects:
             match effect:
                 case Send():
-                    self._send(effect)
+                    self._start_request(effect)
                 case Reset(node, channel):
                     self._requests.reset(node, channel)
                 case SetTimer():
@@ -297,14 +316,6 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
         return blocked_at
-
-    def _send(self, send: Send) -> None:
-        if send.channel in _FETCHING:
-            # To write a request takes about as long as all that is between an answer and its
-            # handlers: what was just drained goes to them before we ask for more.
-            self._loop.call_soon(self._loop.call_soon, self._start_request, send)
-        else:
-            self._start_request(send)
 
     def _start_request(self, send: Send) -> None:
         if not self._ending.done() and not self._requests.begin(send, self._feed):

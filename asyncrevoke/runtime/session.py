@@ -261,7 +261,7 @@ class Session:
             # The loop's clock stands still while the machine is suspended.
             self.core.set_wall_clock(self.wall_clock() - now)
         try:
-            return self.core.poll(now, max_records, expired=expired)
+            return self.core.poll(now, max_records, expired=expired, records_first=True)
         except AsyncRevokeError:
             raise
         except Exception as error:
@@ -269,6 +269,10 @@ class Session:
             raise (self._driver.error or error) from error
         finally:
             self._driver.flush()
+            if self.core.owes_plan:
+                # To plan and write requests takes about as long as all that is between an answer
+                # and its handlers: what was just drained goes to them before we ask for more.
+                self._driver.soon(self.core.plan_owed)
 
     def stop(self) -> None:
         """The next step counts the previous batch, then the iterator ends. From any thread."""

@@ -73,6 +73,8 @@ class ScriptedCore:
         self.held: list[Record] = []
         self.positions: dict[TopicPartition, int] = {}
         self.tracking = "by batch"
+        self.owes_plan = False
+        self.plans = 0
         self._polling = False
         self._out = False
         self._tickets = 0
@@ -97,8 +99,17 @@ class ScriptedCore:
 
     # -- as the session wants it
 
+    def plan_owed(self, _now: float) -> None:
+        self.owes_plan = False
+        self.plans += 1
+
     def poll(
-        self, now: float, max_records: int | None = None, *, expired: bool = False
+        self,
+        now: float,
+        max_records: int | None = None,
+        *,
+        expired: bool = False,
+        records_first: bool = False,
     ) -> PollResult | None:
         if not self._polling:
             self._polling = True

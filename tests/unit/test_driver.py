@@ -20,7 +20,6 @@ from unit.scripted_core import (
 from asyncrevoke.consumer import RebalanceListener
 from asyncrevoke.core.effects import (
     CancelTimer,
-    Channel,
     Complete,
     Event,
     Failed,
@@ -94,41 +93,39 @@ async def test_effects_that_an_answer_causes_are_carried_out_before_anything_els
     assert driver.wake.is_set()
 
 
-async def test_who_waits_for_records_and_whom_that_wakes_go_before_the_next_fetch(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
+async def test_what_is_called_soon_runs_once_and_behind_all_that_was_woken_before(
+    driver: Driver,
 ) -> None:
     order: list[str] = []
-    arrived = asyncio.Event()
-
-    async def poller() -> None:
-        await driver.wait_until(None)
-        order.append("poller")
-        arrived.set()
+    ready = asyncio.Event()
 
     async def handler() -> None:
-        await arrived.wait()
+        await ready.wait()
         order.append("handler")
 
-    requests.on_request = lambda _send: order.append("fetch")
-    tasks = [asyncio.create_task(poller()), asyncio.create_task(handler())]
+    def plan(_now: float) -> None:
+        order.append("plan")
+
+    task = asyncio.create_task(handler())
     await asyncio.sleep(0)
-    core.effects += [WakePoller(), send(1)._replace(channel=Channel.FETCH)]
-    driver.flush()
+    driver.soon(plan)
+    driver.soon(plan)
+    ready.set()
+    await until(lambda: "plan" in order)
+    await task
+    assert order == ["handler", "plan"]
+    driver.soon(plan)
     await until(lambda: len(order) == 3)
-    await asyncio.gather(*tasks)
-    assert order == ["poller", "handler", "fetch"]
 
 
-async def test_a_fetch_goes_behind_whom_a_poll_wakes(
-    core: ScriptedCore, requests: ScriptedRequests, driver: Driver
-) -> None:
-    sent: list[object] = []
-    requests.on_request = lambda request: sent.append(request.request_id)
-    core.effects += [send(1)._replace(channel=Channel.FETCH), send(2)]
-    driver.flush()  # as in a poll that has drained, and then wakes handlers
-    asyncio.get_running_loop().call_soon(sent.append, "handler")
-    await until(lambda: len(sent) == 3)
-    assert sent == [2, "handler", 1]
+async def test_what_fails_when_it_is_called_soon_ends_the_consumer(driver: Driver) -> None:
+    def plan(_now: float) -> None:
+        raise ZeroDivisionError
+
+    driver.soon(plan)
+    await until(lambda: driver.error)
+    assert driver.error is not None
+    assert isinstance(driver.error.__cause__, ZeroDivisionError)
 
 
 async def test_a_timer_fires_at_its_time(core: ScriptedCore, driver: Driver) -> None:

@@ -8,8 +8,9 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders
 
+from asyncrevoke.core.effects import Send
 from asyncrevoke.errors import IllegalStateError, PartitionsError
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -45,6 +46,29 @@ def test_the_last_batch_counts_when_the_next_step_starts_and_not_before() -> Non
     assert group.poll() is None
     group.advance(0.6)
     assert group.committing() == {tp(0): 3}
+
+
+def test_what_is_fetched_next_can_be_left_until_the_records_are_handed_out() -> None:
+    group = member()
+    assert group.poll() is None
+    group.produce(0, 3)
+    core = group.core
+
+    def fetches() -> int:
+        sends = [effect for effect in core.take_effects() if isinstance(effect, Send)]
+        return sum(isinstance(send.message, FetchRequest) for send in sends)
+
+    fetches()
+    assert offsets(core.poll(group.now, records_first=True)) == [(0, 0), (0, 1), (0, 2)]
+    assert core.owes_plan
+    assert not fetches()
+    core.plan_owed(group.now)
+    assert not core.owes_plan
+    assert fetches() == 1
+    core.plan_owed(group.now)
+    assert core.poll(group.now, records_first=True) is None
+    assert not core.owes_plan
+    assert not fetches()
 
 
 def test_a_step_waits_until_there_is_something_to_say() -> None:

@@ -37,6 +37,26 @@ async def test_a_batch_counts_when_the_next_step_starts() -> None:
         assert ours.core.counted == 1
 
 
+async def test_whoever_gets_a_record_goes_before_what_is_to_be_fetched_next() -> None:
+    async with consumer() as ours:
+        ready = asyncio.Event()
+        plans_before_handler: list[int] = []
+
+        async def handler() -> None:
+            await ready.wait()
+            plans_before_handler.append(ours.core.plans)
+
+        task = asyncio.create_task(handler())
+        await asyncio.sleep(0)
+        ours.core.owes_plan = True
+        ours.deliver(result(1))
+        await anext(ours)
+        ready.set()
+        await until(lambda: ours.core.plans)
+        await task
+        assert plans_before_handler == [0]
+
+
 async def test_a_waiting_step_returns_what_arrives() -> None:
     async with consumer() as ours:
         waiting = asyncio.create_task(anext(ours))
