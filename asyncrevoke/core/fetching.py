@@ -11,7 +11,7 @@ may run dry, and go by a fetch of their own: see :class:`Lane`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.decode_ahead import DecodeAhead
 from asyncrevoke.core.delivery import Delivery
@@ -55,6 +55,16 @@ _LOOK_EVERY = 0.01
 _FEW = 32
 # How long a poll that waits may take to come for what was fetched, before more is asked for.
 _POLLED_SOON = 0.005
+
+
+class _Landing(NamedTuple):
+    """An answer that was taken in: ``served`` got something, and if it ``joins`` goes with the
+    others of its lane again."""
+
+    lane: Lane
+    flight: Flight
+    served: dict[FetchSource, None]
+    joins: bool
 
 
 class Fetching:
@@ -104,6 +114,8 @@ class Fetching:
         # Anew: a seek may have put something else there.
         self.delivery.on_due = lambda source: self.add(source.instance)
         self._lanes: dict[int, Lane] = {}
+        # What a poll is about to drain has no place before: the poll is not to wait for that.
+        self._landings: list[_Landing] = []
         self._scarce_flights = 0
         self._parked: dict[FetchSource, None] = {}
         self._delayed: dict[FetchSource, None] = {}
@@ -178,6 +190,10 @@ class Fetching:
 
     def plan(self, now: float) -> None:
         """Send every fetch that should be under way. Costs little when nothing has changed."""
+        if self._landings and (self._shares_changed or now >= self._held_until):
+            landings, self._landings = self._landings, []
+            for landing in landings:
+                self._land(now, landing)
         if self._shares_changed:
             self._share(now)
         if self._delayed:
@@ -374,9 +390,8 @@ class Fetching:
         del lane.flights[flight.channel]
         self._budget.give_back(flight.reserved)
         self._scarce_flights -= flight.scarce
-        for asked in flight.asked.values():
-            asked.source.in_flight = False
         served: dict[FetchSource, None] = {}
+        is_held = False
         match reply:
             case FetchResponse(error=ErrorCode.none):
                 if flight.session is not None:
@@ -387,7 +402,8 @@ class Fetching:
                 lane.answered(now, flight, fruitless=fruitless)
                 if served:
                     self._outbox.wake()
-                    if self.awaited():
+                    is_held = self.awaited()
+                    if is_held:
                         self._held_until = now + _POLLED_SOON
             case FetchResponse(error=error) if flight.partial and error in _NO_SUCH_SESSION:
                 # Brokers forget sessions; with everything named it is answered at once.
@@ -407,16 +423,22 @@ class Fetching:
                 self._lane_failed(now, lane, flight, detail or kind.value)
             case _:
                 self._lane_failed(now, lane, flight, f"unexpected {type(reply).__name__}")
-        self._put_back(now, lane, flight, served)
+        # Drained by then, they join the others again, which a long list is not looked through for.
+        joins = now < self._held_until and not lane.flights and len(flight.asked) <= _FEW
+        landing = _Landing(lane, flight, served, joins)
+        if is_held:
+            self._landings.append(landing)
+        else:
+            self._land(now, landing)
 
-    def _put_back(
-        self, now: float, lane: Lane, flight: Flight, served: dict[FetchSource, None]
-    ) -> None:
+    def _land(self, now: float, landing: _Landing) -> None:
+        """Put what was in flight where it belongs."""
+        lane, flight, served, joins = landing
+        for asked in flight.asked.values():
+            asked.source.in_flight = False
         if flight.scarce and self._lanes.get(lane.node_id) is lane:
             # The other brokers come first with the next one that is allowed.
             self._lanes[lane.node_id] = self._lanes.pop(lane.node_id)
-        # Drained by then, they join the others again, which a long list is not looked through for.
-        joins = now < self._held_until and not lane.flights and len(flight.asked) <= _FEW
         # Those that got something go behind those that did not.
         for asked in flight.asked.values():
             got_something = asked.source in served

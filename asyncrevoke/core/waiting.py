@@ -57,6 +57,8 @@ class WaitLog:
         """
         since = self._since.get(key)
         told = key in self._told
+        if since is None and not told:
+            return
         self.forget(key)
         if told and event:
             waited = now - since if since is not None else 0.0

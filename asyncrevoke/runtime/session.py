@@ -218,8 +218,9 @@ class Session:
             self._exit.loop_left()
         else:
             self._exit.body = asyncio.current_task()
-            for group in self._groups:
-                group.observe(result)
+            if self._groups:
+                for group in self._groups:
+                    group.observe(result)
             if self.observers is not None:
                 self.observers.polled(result)
             if self._seen_by is not None:
