@@ -97,10 +97,11 @@ class Frames(asyncio.Protocol):
             )
         )
 
-    def eof_received(self) -> None:
-        """The peer sends nothing any more: asyncio closes the transport."""
+    def eof_received(self) -> bool:
+        """The peer sends nothing any more: False lets the transport be closed."""
         self._ended = True
         self._on_lost(None)
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is closed."""

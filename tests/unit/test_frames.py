@@ -1,0 +1,99 @@
+"""Frames as they come from a socket: in whatever pieces, and no larger than they may be."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
+
+LIMIT = 1000
+
+
+class Ends:
+    """What comes out of frames."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.frames: list[bytes] = []
+        self.lost: list[Exception | None] = []
+        self.before = Before()
+        self.takes = 10**6
+        self.protocol = Frames(self.before, limit, self._frame, self.lost.append)
+
+    def _frame(self, frame: bytes) -> bool:
+        self.frames.append(frame)
+        return len(self.frames) < self.takes
+
+
+class Before(asyncio.Protocol):
+    """The protocol that has opened the connection."""
+
+    def __init__(self) -> None:
+        self.ends: list[Exception | None] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ends.append(exc)
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+@given(
+    st.lists(st.binary(max_size=LIMIT), max_size=8),
+    st.lists(st.integers(1, 300), min_size=1, max_size=40),
+)
+def test_frames_come_out_whole_and_in_order_however_they_are_cut(
+    frames: list[bytes], cuts: list[int]
+) -> None:
+    ends = Ends()
+    data = b"".join(map(framed, frames))
+    number = 0
+    while data:
+        size = cuts[number % len(cuts)]
+        ends.protocol.data_received(data[:size])
+        data = data[size:]
+        number += 1
+    assert ends.frames == frames
+    assert ends.lost == []
+
+
+def test_a_frame_comes_out_as_soon_as_its_last_byte_is_there() -> None:
+    ends = Ends()
+    data = framed(b"abc")
+    for end in range(len(data)):
+        ends.protocol.data_received(data[end : end + 1])
+        assert ends.frames == ([b"abc"] if end == len(data) - 1 else [])
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, -1, 2**31 - 1, -(2**31)])
+def test_a_frame_that_declares_too_much_is_refused_before_it_is_collected(size: int) -> None:
+    ends = Ends()
+    ends.protocol.data_received(framed(b"first") + struct.pack(">i", size) + b"more")
+    ends.protocol.data_received(framed(b"never"))
+    assert ends.frames == [b"first"]
+    (error,) = ends.lost
+    assert isinstance(error, FrameTooLargeError)
+    assert f"{size} bytes" in str(error)
+
+
+def test_who_wants_no_further_frames_gets_none() -> None:
+    ends = Ends()
+    ends.takes = 1
+    ends.protocol.data_received(framed(b"first") + framed(b"second"))
+    ends.protocol.data_received(framed(b"third"))
+    assert ends.frames == [b"first"]
+
+
+def test_the_end_is_told_to_both_who_reads_and_who_opened() -> None:
+    ends = Ends()
+    error = ConnectionResetError()
+    ends.protocol.data_received(b"\0\0")
+    assert not ends.protocol.eof_received()
+    ends.protocol.connection_lost(error)
+    assert ends.lost == [None, error]
+    assert ends.before.ends == [error]
