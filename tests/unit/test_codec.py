@@ -7,7 +7,7 @@ import io
 import random
 import struct
 import uuid
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -482,7 +482,7 @@ def _answer(
     topics: list[tuple[str, list[tuple[int, int, int, bytes | None]]]],
 ) -> bytes:
     """A response of the usual shape."""
-    schema = fetch11 if version == 11 else fetch13
+    schema: Any = fetch11 if version == 11 else fetch13
     responses = tuple(
         schema.FetchableTopicResponse(
             **({"topic": topic} if version == 11 else {"topic_id": _id(topic)}),
@@ -506,7 +506,7 @@ def _answer(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         session_id=i32(session_id),
-        responses=responses,  # type: ignore[arg-type]
+        responses=responses,
     )
     return frames.header(flexible=version != 11) + frames.body(response)
 
