@@ -141,17 +141,19 @@ class Comparison:
             if (budget := state.facts.get("revoke_budget")) is not None
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
-        for name, query in views(database.dialect, int(settings.stall * 1e6)).items():
-            database.define(name, query)
-        if self._terms.keyless:
-            database.define("inverted", inverted())
         # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
         self.bare: Sequence[int] = ()
         if self._bare:
             query = (
-                "SELECT DISTINCT part FROM attempts JOIN bare ON bare.session = attempts.session"
+                "SELECT DISTINCT part FROM journal JOIN bare ON bare.session = journal.session"
+                " WHERE kind = 'ATTEMPT'"
             )
             self.bare = sorted(part for (part,) in database.rows(query))
+        stall_us = int(settings.stall * 1e6)
+        for name, query in views(database.dialect, stall_us, self.bare).items():
+            database.define(name, query)
+        if self._terms.keyless:
+            database.define("inverted", inverted())
 
         rows = database.rows(f"SELECT {', '.join(_WINDOW)} FROM windows ORDER BY part")
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
@@ -183,16 +185,18 @@ class Comparison:
         """The query that gives those of this table of records."""
         return fingerprints(self._db.dialect, table, self.bare)
 
-    def flagged(self, windows: Sequence[Range]) -> list[Range]:
-        """What differs by its fingerprints."""
+    def differing(self, windows: Sequence[Range]) -> tuple[int, list[Range]]:
+        """How many records ``source_fingerprints`` are of, and where those of the journal
+        differ."""
         by_number = {window.partition: window for window in windows}
-        query = flagged(self._db.dialect, self.bare, inverted=self._terms.keyless)
+        rows = self._db.rows(flagged(self._db.dialect, inverted=self._terms.keyless))
         clipped = [
             Range(part, max(lo, by_number[part].lo), min(hi, by_number[part].hi))
-            for part, lo, hi in sorted(self._db.rows(query))
+            for part, lo, hi in sorted({(p, lo, hi) for p, lo, hi, _ in rows if p is not None})
             if part in by_number
         ]
-        return _joined(each for each in clipped if each.hi > each.lo)
+        ranges = _joined(each for each in clipped if each.hi > each.lo)
+        return sum(read for *_, read in rows), ranges
 
     def compare(self, ranges: Sequence[Range]) -> list[Range]:
         """These are compared record by record. Returns what ``source`` has to have of the topic:

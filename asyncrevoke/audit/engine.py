@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Records that are put into a table at once.
 _ENOUGH = 200_000
+_WORD = re.compile(r"\w+")
 # What the rules call it.
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
 
@@ -99,10 +101,7 @@ async def differing(
         "SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,"
         " CAST(sum(total) AS BIGINT) AS total FROM read_fingerprints GROUP BY part, bucket",
     )
-    ((read,),) = database.rows(
-        "SELECT CAST(coalesce(sum(records), 0) AS BIGINT) FROM source_fingerprints"
-    )
-    return int(read), comparison.flagged(windows)
+    return comparison.differing(windows)
 
 
 def of_one_group(
@@ -126,6 +125,7 @@ class LocalDatabase:
         self._db: Any = import_module("duckdb").connect()
         names = [_NAMES.get(name, name) for name in journal.column_names]
         self._db.register("journal", journal.rename_columns(names))
+        self._queries: dict[str, str] = {}
         record = {"part": "INT", "off": "BIGINT"}
         known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
         self.put("source", {**record, **known}, [])
@@ -141,13 +141,20 @@ class LocalDatabase:
             self._db.executemany(f"INSERT INTO {name} VALUES ({places})", [list(r) for r in rows])
 
     def define(self, name: str, query: str) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
-        self._db.execute(f"CREATE TABLE {name} AS {query}")
+        """See :class:`~asyncrevoke.audit.comparison.Database`. It is made when it is asked for."""
+        self._queries[name] = query
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """See :class:`~asyncrevoke.audit.comparison.Database`."""
+        self._make(query)
         found: list[tuple[Any, ...]] = self._db.execute(query).fetchall()
         return found
+
+    def _make(self, query: str) -> None:
+        for name in _WORD.findall(query):
+            if (needed := self._queries.pop(name, None)) is not None:
+                self._make(needed)
+                self._db.execute(f"CREATE TABLE {name} AS {needed}")
 
     def insert(self, name: str, chunk: Table, query: str) -> None:
         """Append what ``query`` gives of ``chunk``."""

@@ -3,6 +3,9 @@
 Each gives ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``; offsets are
 inclusive, and a rule gives a row per record, which :func:`together` makes ranges of.
 
+Hints are Spark's, and comments to DuckDB: without them, a join with a table that has a row per
+partition would sort all attempts by partition.
+
 Times of different sessions may come from different machines: they are compared with ``skew``.
 Those of one session are those of one clock, taken at the end of a turn of its event loop. What a
 loop was given and gave up (no number of an attempt, and not done) was perhaps never worked on.
@@ -43,7 +46,8 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
     keyed = {"keyed": _keyed(terms)} if terms.keyless else {}
     return keyed | {
         "never_done": f"""
-            SELECT source.part, source.off, covers.at_us, covers.session, covers.beyond
+            SELECT /*+ BROADCAST(windows) */
+                   source.part, source.off, covers.at_us, covers.session, covers.beyond
             FROM source JOIN windows ON windows.part = source.part
             LEFT JOIN first_done ON first_done.part = source.part AND first_done.off = source.off
             {sql.covering("source", "LEFT")}
@@ -124,7 +128,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
         AnomalyKind.LOST: never_done(f"NOT {sought}"),
         AnomalyKind.SOUGHT_PAST: never_done(sought),
         AnomalyKind.COMMIT_AHEAD: f"""
-            SELECT d.part, d.off AS lo, d.off AS hi, d.key_hash,
+            SELECT /*+ BROADCAST(windows) */ d.part, d.off AS lo, d.off AS hi, d.key_hash,
                    {array("covers.session", "d.session")} AS sessions,
                    {no_generations} AS generations, covers.at_us,
                    {evidence(committed="covers.beyond", done_us="d.f")} AS evidence
@@ -222,7 +226,8 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                               AND resets.at_us <= c.at_us)
         """,
         AnomalyKind.PHANTOM: f"""
-            SELECT a.part, a.off AS lo, a.off AS hi, any_value(a.key_hash) AS key_hash,
+            SELECT /*+ BROADCAST(windows, ranges) */
+                   a.part, a.off AS lo, a.off AS hi, any_value(a.key_hash) AS key_hash,
                    array_sort(array_agg(DISTINCT a.session)) AS sessions,
                    {no_generations} AS generations, min(a.s) AS at_us,
                    {evidence(log_end="any_value(windows.log_end)")} AS evidence
@@ -261,7 +266,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {evidence(seconds=_seconds("until - at_us"), budget="budget")} AS evidence
             FROM (SELECT session, part, kind, at_us, generation,
                          lead(at_us) OVER own AS until, lead(kind) OVER own AS then_kind
-                  FROM journal WHERE kind IN ('REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST')
+                  FROM events WHERE kind IN ('REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST')
                   WINDOW own AS (PARTITION BY session, part ORDER BY seq)) j
             JOIN budgets ON budgets.session = j.session
             WHERE kind = 'REVOKE_BEGIN' AND then_kind IN ('RELEASED', 'LOST')
@@ -278,7 +283,8 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             WHERE source.timestamp_us <= h.stopped
         """,
         AnomalyKind.UNVERIFIABLE: f"""
-            SELECT a.part, min(a.off) AS lo, max(a.off) AS hi, {_NO_KEY} AS key_hash,
+            SELECT /*+ BROADCAST(windows) */
+                   a.part, min(a.off) AS lo, max(a.off) AS hi, {_NO_KEY} AS key_hash,
                    {nobody} AS sessions, {no_generations} AS generations, min(a.s) AS at_us,
                    {gone} AS evidence
             FROM attempts a JOIN windows ON windows.part = a.part
@@ -290,7 +296,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    CAST(NULL AS BIGINT) AS at_us,
                    {evidence(done_beyond="coalesce(beyond.done, 0)")} AS evidence
             FROM windows w LEFT JOIN (
-                SELECT windows.part, count(*) AS done
+                SELECT /*+ BROADCAST(windows) */ windows.part, count(*) AS done
                 FROM first_done JOIN windows ON windows.part = first_done.part
                 WHERE first_done.off >= windows.committed GROUP BY windows.part) beyond
                 ON beyond.part = w.part

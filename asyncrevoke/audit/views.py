@@ -23,36 +23,54 @@ if TYPE_CHECKING:
 FOREVER = 2**62
 
 _DONE = ", ".join(f"'{outcome}'" for outcome in TERMINAL)
-# Of a hash, so that the sum of a bucket's stays below 2**63.
-SUMMED = 2**47 - 1
+# Of a hash, so that the sum of a bucket's stays below 2**63, however often they were done.
+SUMMED = 2**40 - 1
 
 
-def views(sql: Dialect, stall_us: int) -> dict[str, str]:
-    """What can be said without the topic's records; each needs only those before it."""
+def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, str]:
+    """What can be said without the topic's records; each needs only those before it. ``bare`` are
+    the partitions of which a part has no hashes."""
+    in_log = "done AND off >= log_lo AND off < log_hi"
     return {
         "attempts": f"""
             SELECT session, seq, part, off, key_hash, record_hash, attempt, started_us AS s,
                    at_us AS f, outcome, outcome IN ({_DONE}) AS done
             FROM journal WHERE kind = 'ATTEMPT'
         """,
+        # Few, beside all that is said of single records.
+        "events": """
+            SELECT session, seq, kind, part, off, at_us, generation, outcome
+            FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
+                                        'COMMIT', 'RESET')
+        """,
         "commits": """
             SELECT session, seq, part, off, at_us, generation
-            FROM journal WHERE kind = 'COMMIT' AND outcome = 'ok'
+            FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
         """,
-        "resets": "SELECT session, part, off, at_us FROM journal WHERE kind = 'RESET'",
+        "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
         # From being assigned to being released or lost; what has no end goes on.
         "spans": f"""
             SELECT session, part, off, generation, since, until FROM (
                 SELECT session, part, kind, off, generation, at_us AS since,
                        coalesce(lead(at_us) OVER own, {FOREVER}) AS until
-                FROM journal WHERE kind IN ('ASSIGN', 'RELEASED', 'LOST')
+                FROM events WHERE kind IN ('ASSIGN', 'RELEASED', 'LOST')
                 WINDOW own AS (PARTITION BY session, part ORDER BY seq))
             WHERE kind = 'ASSIGN'
+        """,
+        # All that is said of attempts before any is looked at by itself, from one look at them:
+        # where they lie, and the fingerprints of what was done of what the topic has.
+        "buckets": f"""
+            SELECT part, {sql.whole("off", str(BUCKET))} AS bucket,
+                   min(off) AS lo, max(off) + 1 AS hi, {mixtures(marked(sql, bare), in_log)}
+            FROM (SELECT /*+ BROADCAST(bounds) */ attempts.part, attempts.off, record_hash, done,
+                         bounds.lo AS log_lo, bounds.hi AS log_hi
+                  FROM attempts LEFT JOIN bounds ON bounds.part = attempts.part) placed
+            GROUP BY part, {sql.whole("off", str(BUCKET))}
         """,
         "known": """
             SELECT part, min(off) AS lo
             FROM (SELECT part, off FROM spans WHERE off IS NOT NULL
-                  UNION ALL SELECT part, off FROM attempts)
+                  UNION ALL SELECT part, lo AS off FROM buckets)
             GROUP BY part
         """,
         # When an offset was first covered: the offsets from ``above`` on, up to ``beyond``.
@@ -81,7 +99,7 @@ def views(sql: Dialect, stall_us: int) -> dict[str, str]:
             JOIN known ON known.part = bounds.part
             LEFT JOIN (SELECT part, max_by(off, {sql.row("at_us", "seq")}) AS off
                        FROM commits GROUP BY part) stood ON stood.part = bounds.part
-            LEFT JOIN (SELECT part, max(off) + 1 AS off FROM attempts GROUP BY part) tried
+            LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
                 ON tried.part = bounds.part
         """,
         "tenures": """
@@ -121,44 +139,58 @@ def inverted() -> str:
     """
 
 
-def fingerprints(sql: Dialect, table: str, bare: Sequence[int] = ()) -> str:
-    """What two sets of records are compared by: of each bucket, how many, and two mixtures. Of the
-    partitions in ``bare`` only offsets are compared."""
-    bucket = sql.whole("off", str(BUCKET))
-    mark = "record_hash"
-    if bare:
-        listed = ", ".join(map(str, bare))
-        mark = f"if(part IN ({listed}), {sql.hashed('off')}, record_hash)"
+def marked(sql: Dialect, bare: Sequence[int]) -> str:
+    """What stands for a record in fingerprints: its hash, and of the partitions in ``bare`` that of
+    its offset."""
+    if not bare:
+        return "record_hash"
+    return f"if(part IN ({', '.join(map(str, bare))}), {sql.hashed('off')}, record_hash)"
+
+
+def mixtures(mark: str, where: str = "true") -> str:
+    """The fingerprint of those of some records for which this is true: how many, and two mixtures
+    of what stands for them."""
     return f"""
-        SELECT part, {bucket} AS bucket, count(*) AS records, bit_xor({mark}) AS mixed,
-               CAST(sum({mark} & {SUMMED}) AS BIGINT) AS total
-        FROM {table} GROUP BY part, {bucket}
+        count(CASE WHEN {where} THEN 1 END) AS records,
+        bit_xor(CASE WHEN {where} THEN {mark} END) AS mixed,
+        CAST(sum(CASE WHEN {where} THEN {mark} & {SUMMED} END) AS BIGINT) AS total
     """
 
 
-def flagged(sql: Dialect, bare: Sequence[int] = (), *, inverted: bool = False) -> str:
-    """The buckets in which ``source_fingerprints`` are not those of what was done, and with
-    ``inverted`` those of the records in that table.
+def fingerprints(sql: Dialect, table: str, bare: Sequence[int] = ()) -> str:
+    """What two sets of records are compared by, of each bucket."""
+    bucket, mark = sql.whole("off", str(BUCKET)), marked(sql, bare)
+    return f"SELECT part, {bucket} AS bucket, {mixtures(mark)} FROM {table} GROUP BY part, {bucket}"
+
+
+def flagged(sql: Dialect, *, inverted: bool = False) -> str:
+    """The buckets in which ``source_fingerprints`` are not those of what was done; and in one more
+    row, without them, what all others have: ``part, lo, hi, read``, of which the last is how many
+    records of the topic there were. With ``inverted``, also the buckets of the records in that
+    table, of which nothing was read.
 
     What was done twice differs, too: then the bucket is compared record by record, and that is all.
     """
     bucket = sql.whole("off", str(BUCKET))
     more = f"""
-        UNION SELECT part, {bucket} * {BUCKET} AS lo, ({bucket} + 1) * {BUCKET} AS hi FROM inverted
+        UNION ALL
+        SELECT DISTINCT part, {bucket} * {BUCKET} AS lo, ({bucket} + 1) * {BUCKET} AS hi,
+               CAST(0 AS BIGINT) AS read
+        FROM inverted
     """
-    done = """(
-        SELECT attempts.part, attempts.off, record_hash
-        FROM attempts JOIN windows ON windows.part = attempts.part
-        WHERE done AND attempts.off >= windows.lo AND attempts.off < windows.hi)"""
     return f"""
-        SELECT coalesce(source.part, done.part) AS part,
-               coalesce(source.bucket, done.bucket) * {BUCKET} AS lo,
-               (coalesce(source.bucket, done.bucket) + 1) * {BUCKET} AS hi
-        FROM source_fingerprints source
-        FULL JOIN ({fingerprints(sql, done, bare)}) done
-            ON source.part = done.part AND source.bucket = done.bucket
-        WHERE source.records IS DISTINCT FROM done.records
-           OR source.mixed IS DISTINCT FROM done.mixed
-           OR source.total IS DISTINCT FROM done.total
+        SELECT part, bucket * {BUCKET} AS lo, (bucket + 1) * {BUCKET} AS hi,
+               CAST(sum(read) AS BIGINT) AS read
+        FROM (SELECT if(differs, part, NULL) AS part, if(differs, bucket, NULL) AS bucket, read
+              FROM (SELECT coalesce(source.part, done.part) AS part,
+                           coalesce(source.bucket, done.bucket) AS bucket,
+                           coalesce(source.records, 0) AS read,
+                           source.records IS DISTINCT FROM done.records
+                           OR source.mixed IS DISTINCT FROM done.mixed
+                           OR source.total IS DISTINCT FROM done.total AS differs
+                    FROM source_fingerprints source
+                    FULL JOIN (SELECT * FROM buckets WHERE records > 0) done
+                        ON source.part = done.part AND source.bucket = done.bucket) compared) found
+        GROUP BY part, bucket
         {more if inverted else ""}
     """

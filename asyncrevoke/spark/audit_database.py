@@ -13,19 +13,41 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-# What is no more than a part of the journal's rows; all else is kept when it was made once, which
-# also keeps the plans of what is made of it small.
-_PLAIN = frozenset({"journal", "attempts"})
+# What all else is made of, and is not asked for of the journal again: it comes here, and goes back
+# as rows that Spark plans with. Its own store has a task per partition of a shuffle for them.
+_GATHERED = frozenset({"events", "buckets"})
+# Unless there are more rows than these.
+_MOST = 500_000
+# What Python has made, and is asked for many times.
+_KEPT = frozenset({"source"})
+
+
+# A table, and what it is called there unless by its own name.
+_TABLE = re.compile(
+    r"\b(FROM|JOIN)\s+(\w+)\b"
+    r"(?!\s+(?:ON|WHERE|GROUP|ORDER|HAVING|WINDOW|UNION|CROSS|INNER|LEFT|RIGHT|FULL|JOIN)\b)"
+    r"(?:\s+(?:AS\s+)?(\w+))?"
+    r"|\b(FROM|JOIN)\s+(\w+)\b"
+)
 
 
 def over(spark: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
     """What a query gives of these tables, by the names that it has for them. Lazy, and nothing is
     registered in the session: DataFrames in, a DataFrame out."""
-    words = set(re.findall(r"\w+", query))
-    used = {name: frame for name, frame in tables.items() if name in words}
-    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in used)
+    # What Spark has kept it finds again in plans without WITH alone; and it drops the names that it
+    # gives to frames, and with a name what is kept of the very same frame: hence ``where``.
+    used: dict[str, DataFrame] = {}
+
+    def named(found: re.Match[str]) -> str:
+        word, name = found[1] or found[4], found[2] or found[5]
+        if name not in tables:
+            return found[0]
+        used[name] = tables[name].where("true")
+        return f"{word} {{{name}}} AS {found[3] or name}"
+
+    text = _TABLE.sub(named, query)
     asked: Any = spark
-    return cast("DataFrame", asked.sql(f"WITH {named} {query}" if used else query, **used))
+    return cast("DataFrame", asked.sql(text, **used))
 
 
 def small_frame(
@@ -70,7 +92,22 @@ class SparkDatabase:
 
     def add(self, name: str, frame: DataFrame) -> None:
         """A table that somebody else has made."""
-        self._tables[name] = frame if name in _PLAIN else self.keep(frame)
+        if name in _GATHERED:
+            frame = self._gathered(frame)
+        self._tables[name] = self.keep(frame) if name in _KEPT else frame
+
+    def _gathered(self, frame: DataFrame) -> DataFrame:
+        rows: Any = frame.limit(_MOST + 1).toArrow()
+        if rows.num_rows > _MOST:
+            return self.keep(frame)
+        if not rows.num_rows:
+            return small_frame(
+                self._spark,
+                {each.name: each.dataType.simpleString() for each in frame.schema.fields},
+                [],
+            )
+        made: Any = self._spark
+        return cast("DataFrame", made.createDataFrame(rows))
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What it gives."""

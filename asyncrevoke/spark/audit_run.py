@@ -173,9 +173,7 @@ def differing(
     query = comparison.fingerprints("records")
     found = source.fingerprints(spark, windows, query, bare=comparison.bare)
     database.add("source_fingerprints", over(spark, MERGED, {"found": found}))
-    ranges = comparison.flagged(windows)
-    ((read,),) = database.rows("SELECT coalesce(sum(records), 0) FROM source_fingerprints")
-    return int(read), ranges
+    return comparison.differing(windows)
 
 
 def _topic_of(source: DataFrame | Mapping[str, str] | str, topic: str | None) -> str:

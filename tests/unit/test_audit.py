@@ -13,6 +13,7 @@ from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
 from asyncrevoke.audit.comparison import Settings
 from asyncrevoke.audit.report import as_html, for_machines
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal import encoding
 from asyncrevoke.journal.reading import read_journal
 
 if TYPE_CHECKING:
@@ -156,6 +157,25 @@ def test_equal_fingerprints_are_not_read_again(
     topic = Topic()
     assert audited(tmp_path, *clean_run(), topic=topic).verdict == "PASS"
     assert topic.asked == [(0, 0, RECORDS)]
+
+
+@pytest.mark.parametrize("topic", [Topic(lo=10), Topic(hi=98)], ids=["retention", "end"])
+def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: Topic
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    result = audited(tmp_path, *clean_run(), topic=topic)
+    assert result.exact_ranges == []
+    assert result.read == len(topic.logs[0].records(0))
+
+
+def test_a_table_that_nobody_asks_for_is_not_made() -> None:
+    database = engine.LocalDatabase(encoding.SCHEMA.empty_table())
+    database.define("doubled", "SELECT 2 * n AS n FROM single")
+    database.define("broken", "SELECT n FROM nowhere")
+    database.put("single", {"n": "INT"}, [(21,)])
+    assert database.rows("SELECT n FROM doubled") == [(42,)]
+    assert database.rows("SELECT n + 1 FROM doubled") == [(43,)]
 
 
 def test_exact_reads_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
