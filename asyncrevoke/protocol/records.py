@@ -122,17 +122,30 @@ class _LogBatch:
     def unpacked_size(self) -> int:
         return unpacked_size(self._data) if self._data else 0
 
+    def _unpacked(self) -> bytes:
+        """Its bytes without compression."""
+        if not _is_intact(self._data):
+            raise CorruptBatch("the checksum of the record batch is wrong")
+        try:
+            if not compression(self._data):
+                return self._data
+            unpacked = unpack(self._data, self._limit)
+        except TooLarge as error:
+            raise CorruptBatch(
+                f"a compressed record batch is refused: {error}; if it is sound, raise"
+                " buffer_memory above a quarter of that"
+            ) from error
+        except Exception as error:  # the codecs share no base class
+            raise CorruptBatch(f"the record batch cannot be decoded: {error}") from error
+        self.size = len(unpacked)
+        return unpacked
+
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         if self.count == 0:
             return []
+        unpacked = self._unpacked()
         try:
-            if not _is_intact(self._data):
-                raise CorruptBatch("the checksum of the record batch is wrong")
-            batch = DefaultRecordBatch(self._data)
-            if compression(self._data):
-                unpacked = unpack(self._data, self._limit)
-                self.size = len(unpacked)
-                batch = DefaultRecordBatch(unpacked)
+            batch = DefaultRecordBatch(unpacked)
             kind = batch.timestamp_type
             records = [
                 Record(
@@ -148,14 +161,7 @@ class _LogBatch:
                 )
                 for record in batch
             ]
-        except CorruptBatch:
-            raise
-        except TooLarge as error:
-            raise CorruptBatch(
-                f"a compressed record batch is refused: {error}; if it is sound, raise"
-                " buffer_memory above a quarter of that"
-            ) from error
-        except Exception as error:  # the codecs share no base class
+        except Exception as error:  # the parser has several
             raise CorruptBatch(f"the record batch cannot be decoded: {error}") from error
         self._check(records)
         if from_offset > self.base_offset:
@@ -175,8 +181,24 @@ class _LogBatch:
             raise CorruptBatch("the offsets in the record batch are out of order")
 
 
+class _WholeBatch(_LogBatch):
+    """Decoded, it is one record: its last offset, and as the value its bytes."""
+
+    __slots__ = ()
+
+    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+        if self.count == 0 or from_offset >= self.next_offset:
+            return []
+        offset = self.next_offset - 1
+        return [Record(topic, partition, offset, -1, 0, None, self._unpacked(), (), ledger_id)]
+
+
 def decode_batches(
-    fetched: FetchedPartition, read_committed: bool, *, limit: int = LARGEST_UNPACKED
+    fetched: FetchedPartition,
+    read_committed: bool,
+    *,
+    limit: int = LARGEST_UNPACKED,
+    whole: bool = False,
 ) -> list[RecordBatch]:
     """Split the bytes of one partition into batches.
 
@@ -184,8 +206,10 @@ def decode_batches(
     always have, so that the position moves past them. Batches before a broken one are returned
     without it; if it stands first, ``CorruptBatch`` is raised, and likewise if there are bytes but
     no whole batch, because fetching again would bring the same. One that may unpack to more
-    than ``limit`` bytes is corrupt, too.
+    than ``limit`` bytes is corrupt, too. ``whole``: each decodes to a single record, which has the
+    batch's last offset, and as its value the batch without compression.
     """
+    kind = _WholeBatch if whole else _LogBatch
     data = fetched.records
     end = len(data)
     aborted = _AbortedProducers(fetched.aborted) if read_committed else None
@@ -200,7 +224,7 @@ def decode_batches(
                 break
             if base_offset < last:
                 raise CorruptBatch(f"a batch at offset {base_offset} follows one up to {last}")
-            batch = _batch(data, position, stop, aborted, limit)
+            batch = _batch(kind, data, position, stop, aborted, limit)
         except CorruptBatch:
             if batches:
                 return batches
@@ -214,7 +238,12 @@ def decode_batches(
 
 
 def _batch(
-    data: bytes, position: int, stop: int, aborted: _AbortedProducers | None, limit: int
+    kind: type[_LogBatch],
+    data: bytes,
+    position: int,
+    stop: int,
+    aborted: _AbortedProducers | None,
+    limit: int,
 ) -> RecordBatch:
     magic = data[position + _MAGIC_AT]
     if magic != _MAGIC:
@@ -253,7 +282,7 @@ def _batch(
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, limit)
     if aborted is not None and aborted.wrote(next_offset, producer_id, attributes):
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, limit)
-    return _LogBatch(data[position:stop], base_offset, next_offset, count, leader_epoch, limit)
+    return kind(data[position:stop], base_offset, next_offset, count, leader_epoch, limit)
 
 
 class _AbortedProducers:

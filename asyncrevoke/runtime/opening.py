@@ -83,8 +83,13 @@ def open_session(
     listener: object,
     observers: Sequence[Observer] = (),
     journal: Journal | None = None,
+    *,
+    whole_batches: bool = False,
 ) -> Session:
-    """A session on the running event loop, not started yet."""
+    """A session on the running event loop, not started yet.
+
+    ``whole_batches``: what it gives as records are record batches, see ``decode_batches``.
+    """
     if (adapt := adapted.get()) is not None:
         config = adapt(config)
     given = config
@@ -102,7 +107,7 @@ def open_session(
     core = ConsumerCore(
         config,
         bootstrap,
-        _decoder(config) if world is None else world.decode,
+        _decoder(config, whole_batches=whole_batches) if world is None else world.decode,
         wall_clock_offset=wall_clock_offset,
         member_id=f"{config.client_id}-{uuid.uuid4()}",
     )
@@ -156,9 +161,10 @@ def open_session(
     return session
 
 
-def _decoder(config: ConsumerConfig) -> RecordDecoder:
+def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:
     """With room for what batches unpack to, which one that is hostile has no end of."""
-    return partial(decode_batches, limit=max(LARGEST_UNPACKED, 4 * config.buffer_memory))
+    limit = max(LARGEST_UNPACKED, 4 * config.buffer_memory)
+    return partial(decode_batches, limit=limit, whole=whole_batches)
 
 
 def _facts(config: ConsumerConfig) -> dict[str, object]:

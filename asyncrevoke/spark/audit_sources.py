@@ -20,8 +20,8 @@ from asyncrevoke.spark.arrow import map_in_arrow, pa, pc
 from asyncrevoke.spark.audit_database import over, small_frame
 from asyncrevoke.spark.offsets import OffsetRange, find_ranges, run_blocking
 from asyncrevoke.spark.range_reader import RangeReader
+from asyncrevoke.spark.read_ahead import read_ahead
 from asyncrevoke.spark.source_options import SourceOptions
-from asyncrevoke.spark.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -241,25 +241,13 @@ class _Reading(NamedTuple):
             )
 
     def _read(self, part: OffsetRange) -> Generator[Sequence[Any]]:
-        worker = Worker.current()
-        reader = worker.do(self._open(part))
-        try:
-            coming = worker.start(reader.read())
-            while records := coming.result():
-                # The next ones come while these are counted.
-                coming = worker.start(reader.read())
-                yield records
-        finally:
-            worker.do(reader.__aexit__(None, None, None))
-
-    async def _open(self, part: OffsetRange) -> RangeReader:
         reader = RangeReader(
             self.options.config(),
             part,
             no_progress_timeout=self.options.no_progress_timeout,
             most=_AT_ONCE,
         )
-        return await reader.__aenter__()
+        return read_ahead(reader, reader.read)
 
 
 def _hashes(records: Sequence[Any]) -> array[int]:

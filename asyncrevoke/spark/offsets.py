@@ -269,12 +269,12 @@ async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPart
         return await settled(lambda: committed_offsets(cluster, group_id))
 
 
-def reading(config: ConsumerConfig) -> Consumer:
-    """A consumer that is entered to ask for offsets."""
+def reading(config: ConsumerConfig, kind: type[Consumer] | None = None) -> Consumer:
+    """A consumer that is entered to ask for offsets, or one that is made for more."""
     from asyncrevoke.consumer import Consumer as Asking  # noqa: PLC0415 - loads everything
 
     options = {field.name: getattr(config, field.name) for field in fields(config)}
-    return Asking(**cast("ConsumerOptions", options))
+    return (kind or Asking)(**cast("ConsumerOptions", options))
 
 
 def run_blocking(work: Coroutine[object, object, T]) -> T:

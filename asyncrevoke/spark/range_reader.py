@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.consumer import Consumer
     from asyncrevoke.model import Record
     from asyncrevoke.spark.offsets import OffsetRange
 
@@ -49,7 +50,7 @@ class RangeReader:
         self._partition = wanted.topic_partition
         self._patience = no_progress_timeout
         self.position = wanted.start
-        self._consumer = reading(
+        self._consumer = self._consumer_of(
             replace(
                 configured(config, config.isolation_level),
                 auto_offset_reset="error",
@@ -60,6 +61,9 @@ class RangeReader:
                 buffer_memory=AHEAD,
             )
         )
+
+    def _consumer_of(self, config: ConsumerConfig) -> Consumer:
+        return reading(config)
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
@@ -92,11 +96,18 @@ class RangeReader:
 
         If cancelled, no record is gone.
         """
+        records = await self._next(None)
+        if records and records[-1].offset >= self._range.end:
+            return [each for each in records if each.offset < self._range.end]
+        return records
+
+    async def _next(self, most: int | None) -> Sequence[Record]:
+        """What comes next, beyond the end of the range, too; empty only if that was reached."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         while not self.ended:
             try:
-                step = await self._consumer.poll(min(_STEP, self._patience))
+                step = await self._consumer.poll(min(_STEP, self._patience), most)
             except OffsetOutOfRangeError as error:
                 raise DataLossError(
                     f"{self._name} has no offset {self.position} any more (or not yet, if the "
@@ -112,11 +123,8 @@ class RangeReader:
             if position is not None and position > self.position:
                 self.position = position
                 deadline = loop.time() + self._patience
-            records = step.records
-            if records:
-                if records[-1].offset >= self._range.end:
-                    return [each for each in records if each.offset < self._range.end]
-                return records
+            if step.records:
+                return step.records
             if loop.time() > deadline:
                 raise StalledReadError(self._stalled())
         return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import (
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.spark.batch_reader import BatchReader
 from asyncrevoke.spark.offsets import (
     Log,
     OffsetRange,
@@ -29,10 +31,10 @@ from asyncrevoke.spark.offsets import (
     tell_missing,
 )
 from asyncrevoke.spark.range_reader import RangeReader
+from asyncrevoke.spark.read_ahead import read_ahead
 from asyncrevoke.spark.source_columns import HEADERS, SCHEMA, Columns, check_columns
 from asyncrevoke.spark.source_options import SourceOptions
 from asyncrevoke.spark.stream_offsets import advance, check_not_renewed
-from asyncrevoke.spark.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -93,26 +95,19 @@ class _Reading:
         self.columns = list(columns)
 
     def read_part(self, part: OffsetRange) -> Generator[RecordBatch]:
-        worker = Worker.current()
-        columns = Columns(self.columns)
-        reader = worker.do(self._open(part))
-        try:
-            coming = worker.start(reader.read())
-            while records := coming.result():
-                # The next ones come while Spark takes these.
-                coming = worker.start(reader.read())
-                yield columns.batch(records)
-        finally:
-            worker.do(reader.__aexit__(None, None, None))
+        config, patience = self.options.config(), self.options.no_progress_timeout
+        if "headers" in self.columns or find_spec("numpy") is None:
+            # Headers are lists of what has any length: single records have them.
+            singly = RangeReader(config, part, no_progress_timeout=patience, most=_RECORDS)
+            columns = Columns(self.columns)
+            yield from map(columns.batch, read_ahead(singly, singly.read))
+            return
+        from asyncrevoke.spark.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
 
-    async def _open(self, part: OffsetRange) -> RangeReader:
-        reader = RangeReader(
-            self.options.config(),
-            part,
-            no_progress_timeout=self.options.no_progress_timeout,
-            most=_RECORDS,
-        )
-        return await reader.__aenter__()
+        reader = BatchReader(config, part, no_progress_timeout=patience)
+        in_batches = BatchColumns(part, self.columns)
+        for batches in read_ahead(reader, reader.read_batches):
+            yield from in_batches.rows(batches)
 
 
 class TableReader(DataSourceReader):

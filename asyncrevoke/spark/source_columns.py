@@ -77,6 +77,9 @@ _COLUMNS: dict[str, tuple[DataType, Column]] = {
 }
 
 
+ARROW_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items()}
+
+
 class Columns:
     """Makes batches of the columns of a schema."""
 

@@ -78,6 +78,8 @@ class Worker:
         self._opened: dict[Target, Opened] = {}
         # Spark ends workers without a word: nothing of this is ever left.
         self._stack = AsyncExitStack()
+        # Spark collects garbage after each task: what is imported by now need not be looked at.
+        gc.freeze()
         # Thousands of records are alive at once: by the default, each hundred of them would have
         # the collector look through all that is young.
         gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])

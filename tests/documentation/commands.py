@@ -20,7 +20,7 @@ def split_commands(block: str) -> list[list[str]]:
     commands: list[list[str]] = []
     for line in block.replace("\\\n", " ").splitlines():
         words: list[str] = []
-        for word in [*shlex.split(line, comments=True), "&&"]:
+        for word in [*shlex.split(re.sub(r"(^|\s)#.*", "", line)), "&&"]:
             if word != "&&":
                 words.append(word)
             elif words:

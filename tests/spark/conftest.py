@@ -56,10 +56,11 @@ async def halting(value: bytes, record: Record, context: HandlerContext) -> None
                 await asyncio.sleep(0.05)
         raise RuntimeError("not mended yet")
 
-@consumer.handler(pattern="slow.*")
-async def slow(value: bytes, context: HandlerContext) -> None:
+@consumer.handler(pattern="held.*")
+async def held(record: Record, context: HandlerContext) -> None:
     note("effects", "%s %d %d" % context.idempotency_key)
-    await asyncio.sleep(0.02)
+    if record.offset == 150 and not os.path.exists(f"{FOLDER}/mended"):
+        await asyncio.sleep(3600)
 
 @consumer.handler(pattern="letters.*", dead_letter="dead-of-replay")
 async def letters(value: bytes) -> None:

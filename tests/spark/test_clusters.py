@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DRIVER = """
 import sys
@@ -94,7 +94,7 @@ def test_handlers_run_where_their_code_was_only_shipped_to(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
         cwd=tmp_path,
     )

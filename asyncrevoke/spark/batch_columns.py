@@ -1,0 +1,222 @@
+"""Record batches (message format v2, KIP-98) as Arrow columns, with no object for any record.
+
+Where a record begins is known by the length of the one before it, so that is walked. Everything
+else is read by numpy, one field of all records at a time; keys and values are copied once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.protocol.records import CorruptBatch
+from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
+from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.source_columns import ARROW_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
+    from asyncrevoke.spark.offsets import OffsetRange
+
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Numbers: TypeAlias = NDArray[np.int64]
+
+# base offset, attributes, last offset delta, first and last timestamp, count
+_HEADER = struct.Struct(">q13xhiqq14xi")
+_OFFSET = struct.Struct(">q")
+_APPEND_TIME = 0x08
+_VARINT_BITS = 64
+_ATTRIBUTES = "a record has unknown attributes"
+# Of a record's length.
+_LENGTH_BITS = 32
+# Bytes of record batches that become one of Arrow, unless a single one has more.
+_TOGETHER = 2 * 1024 * 1024
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+
+
+class Places(NamedTuple):
+    """Where the keys or values of records begin and end, and which of them are null."""
+
+    begin: Numbers
+    end: Numbers
+    null: NDArray[np.bool_]
+
+    def part(self, wanted: slice) -> Places:
+        """Those of some of the records."""
+        return Places(self.begin[wanted], self.end[wanted], self.null[wanted])
+
+
+class Fields(NamedTuple):
+    """What the records have, in the order of their offsets."""
+
+    offset: Numbers
+    timestamp: Numbers
+    timestamp_type: Numbers
+    key: Places
+    value: Places
+
+
+class BatchColumns:
+    """Makes the columns of a schema that has no ``headers``, for the records of one range."""
+
+    def __init__(self, wanted: OffsetRange, names: Sequence[str]) -> None:
+        self._range = wanted
+        topic, number = pa.scalar(wanted.topic), pa.scalar(wanted.partition, pa.int32())
+        makers: dict[str, Callable[[bytes, Fields], Array]] = {
+            "key": lambda data, fields: _binary(data, fields.key),
+            "value": lambda data, fields: _binary(data, fields.value),
+            "topic": lambda _, fields: pa.repeat(topic, len(fields.offset)),
+            "partition": lambda _, fields: pa.repeat(number, len(fields.offset)),
+            "offset": lambda _, fields: pa.array(fields.offset),
+            # Safely: what has no place among microseconds is an error.
+            "timestamp": lambda _, fields: (
+                pa.array(fields.timestamp).cast(_MILLISECONDS).cast(ARROW_TYPES["timestamp"])
+            ),
+            "timestamp_type": lambda _, fields: pa.array(fields.timestamp_type.astype(np.int32)),
+        }
+        self._makers = [makers[name] for name in names]
+        self._schema: Schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
+
+    def rows(self, batches: Sequence[bytes]) -> Iterator[RecordBatch]:
+        """Those of batches without compression, as far as they are in the range.
+
+        Raises CorruptRecordError for what contradicts itself.
+        """
+        together: list[bytes] = []
+        size = 0
+        for batch in batches:
+            if together and size + len(batch) > _TOGETHER:
+                yield from self._rows(together)
+                together, size = [], 0
+            together.append(batch)
+            size += len(batch)
+        if together:
+            yield from self._rows(together)
+
+    def _rows(self, batches: Sequence[bytes]) -> Iterator[RecordBatch]:
+        data = batches[0] if len(batches) == 1 else b"".join(batches)
+        wanted = self._range
+        try:
+            fields = read_fields(data, [len(each) for each in batches], wanted.start, wanted.end)
+        except CorruptBatch as error:
+            (first,) = _OFFSET.unpack_from(data)
+            raise CorruptRecordError(wanted.topic_partition, first, str(error)) from error
+        if len(fields.offset):
+            columns = [make(data, fields) for make in self._makers]
+            yield cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def read_fields(data: bytes, sizes: Sequence[int], start: int, end: int) -> Fields:
+    """Those of the records from offset ``start`` to ``end``, in batches of these sizes."""
+    begins: list[int] = []
+    facts: list[tuple[int, int, bool, int]] = []
+    counts: list[int] = []
+    stands = 0
+    for length in sizes:
+        base, attributes, last_delta, first_time, last_time, count = _HEADER.unpack_from(
+            data, stands
+        )
+        appended = bool(attributes & _APPEND_TIME)
+        facts.append((base, base + last_delta, appended, last_time if appended else first_time))
+        counts.append(count)
+        _walk(data, stands + BATCH_HEADER_SIZE, stands + length, count, begins)
+        stands += length
+    base, last, kind, time = np.array(facts, np.int64).repeat(counts, axis=0).T
+    content = np.frombuffer(data, np.uint8)
+    try:
+        size, at = _varints(content, np.array(begins, np.int64))
+        stop = at + size
+        # No attribute has a meaning yet, and parsers differ about how long large ones are.
+        if (content[at] >= 0x80).any():
+            raise CorruptBatch(_ATTRIBUTES)
+        time_delta, at = _varints(content, at + 1)
+        offset_delta, at = _varints(content, at)
+        key, at = _places(content, at, stop)
+        value, at = _places(content, at, stop)
+        headers, at = _varints(content, at)
+    except IndexError as error:
+        raise CorruptBatch("a record reaches beyond its batch") from error
+    if (np.where(headers == 0, at != stop, at >= stop) | (headers < 0)).any():
+        raise CorruptBatch("a record's fields are longer or shorter than it is")
+    offset = base + offset_delta
+    if (offset < base).any() or (offset > last).any() or (np.diff(offset) <= 0).any():
+        raise CorruptBatch("the offsets in the record batch are out of order")
+    wanted = slice(*offset.searchsorted((start, end)).tolist())
+    return Fields(
+        offset[wanted],
+        np.where(kind == 0, time + time_delta, time)[wanted],
+        kind[wanted],
+        key.part(wanted),
+        value.part(wanted),
+    )
+
+
+def _walk(data: bytes, at: int, stop: int, count: int, begins: list[int]) -> None:
+    """Add where each record begins: with its length, a varint."""
+    add = begins.append
+    try:
+        for _ in range(count):
+            add(at)
+            size = data[at]
+            at += 1
+            if size >= 0x80:
+                size &= 0x7F
+                shift = 7
+                while (more := data[at]) >= 0x80 and shift < _LENGTH_BITS:
+                    size |= (more & 0x7F) << shift
+                    shift += 7
+                    at += 1
+                size |= more << shift
+                at += 1
+            if size & 1:
+                raise CorruptBatch("a record has a negative length")
+            at += size >> 1
+    except IndexError:
+        at = -1
+    if at != stop:
+        raise CorruptBatch("the records do not fill their batch")
+
+
+def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers]:
+    size, at = _varints(content, at)
+    if (size > stop - at).any():
+        raise CorruptBatch("a key or value is longer than its record")
+    end = at + np.maximum(size, 0)
+    return Places(at, end, size < 0), end
+
+
+def _varints(content: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+    """The signed number (zigzag) at each of these places, and where it ends."""
+    byte = content[at]
+    number = (byte & 0x7F).astype(np.uint64)
+    at = at + 1
+    more = np.flatnonzero(byte >= 0x80)
+    shift = 7
+    while more.size:
+        if shift >= _VARINT_BITS:
+            raise CorruptBatch("a number has more than 64 bits")
+        byte = content[at[more]]
+        number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        at[more] += 1
+        more = more[byte >= 0x80]
+        shift += 7
+    signed = (number >> np.uint64(1)).astype(np.int64)
+    return signed ^ -(number & np.uint64(1)).astype(np.int64), at
+
+
+def _binary(data: bytes, places: Places) -> Array:
+    """A column of these bytes: of an array that has what is between them, too, each second one."""
+    count = len(places.begin)
+    bounds = np.empty(2 * count, np.int32)
+    bounds[::2], bounds[1::2] = places.begin, places.end
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    everything = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
+    chosen = np.arange(0, 2 * count, 2)
+    null = places.null if places.null.any() else None
+    return cast("Array", everything.take(pa.array(chosen, mask=null)))
