@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.processes import run
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
@@ -89,15 +89,6 @@ def test_handlers_run_where_their_code_was_only_shipped_to(
     words += [kafka_broker.bootstrap_servers, topic, str(tmp_path / "out"), str(app)]
     # The stream's driver imports the application itself, as `asyncrevoke replay` does.
     environment["PYTHONPATH"] += os.pathsep + str(tmp_path / "code")
-    done = subprocess.run(
-        words,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "OUTCOMES {'ok': 200} 200" in done.stdout
-    assert "STREAM 200" in done.stdout
+    told = run(words, environment, tmp_path, 800)
+    assert "OUTCOMES {'ok': 200} 200" in told
+    assert "STREAM 200" in told

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import uuid
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from spark.processes import run
 
 from asyncrevoke.journal.arrow import pq
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(
         "ASYNCREVOKE_SPARK_DOWNLOADS" not in os.environ,
         reason="ASYNCREVOKE_SPARK_DOWNLOADS=1 has an environment made, with pip",
@@ -81,17 +81,7 @@ class Place(NamedTuple):
     environment: dict[str, str]
 
     def run(self, *words: str) -> str:
-        done = subprocess.run(
-            words,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-            cwd=self.folder,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr[-6000:]
-        return done.stdout
+        return run(words, self.environment, self.folder, 800)
 
 
 async def fill(servers: str, topic: str) -> None:
@@ -110,7 +100,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     shutil.copytree(ROOT / "examples", folder / "examples")
     # This package is where pip looks, as it will be in an index.
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"{ROOT}"]
-    subprocess.run([*build, "--wheel-dir", str(folder / "wheels")], check=True, timeout=200)
+    run([*build, "--wheel-dir", str(folder / "wheels")], os.environ, folder, 300)
     # Only the driver is told where this package's sources are: executors inherit all but this.
     driver = folder / "driver-python"
     driver.write_text(
