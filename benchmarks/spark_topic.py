@@ -54,6 +54,8 @@ def running(arguments: argparse.Namespace) -> Generator[tuple[SparkSession, str]
         broker.create_topic(TOPIC, PARTITIONS)
         asyncio.run(fill(broker.bootstrap_servers, arguments.records, arguments.size))
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        # As open_session() does; the bridge between the connector and handlers gains by it, too.
+        builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
         if arguments.jars:
             builder = builder.config("spark.jars", arguments.jars)
         if arguments.packages:
