@@ -1,4 +1,7 @@
-"""One range of a real topic, with transactions, and with records that go while it is read."""
+"""One range of a real topic, with transactions, and with records that go while it is read.
+
+By records, and by whole batches.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from spark.transactions import ended_ranges
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.spark import range_reader
+from asyncrevoke.spark.batch_reader import BatchReader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.range_reader import RangeReader
@@ -32,10 +36,29 @@ def config(kafka_broker: RunningBroker) -> ConsumerConfig:
     )
 
 
+_way = {"reads": "records"}
+
+
+@pytest.fixture(autouse=True, params=["records", "batches"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "batches":
+        pytest.importorskip("numpy", reason="needs the extra spark")
+    monkeypatch.setitem(_way, "reads", request.param)
+
+
 async def offsets(
     config: ConsumerConfig, wanted: OffsetRange, patience: float = 20.0
 ) -> AsyncIterator[list[int]]:
     """The offsets of each step."""
+    if _way["reads"] == "batches":
+        from asyncrevoke.spark.batch_columns import BatchColumns
+
+        columns = BatchColumns(wanted, ["offset"])
+        async with BatchReader(config, wanted, no_progress_timeout=patience) as batch_reader:
+            while batches := await batch_reader.read_batches():
+                for rows in columns.rows(batches):
+                    yield rows.column("offset").to_pylist()
+        return
     async with RangeReader(config, wanted, no_progress_timeout=patience, most=10) as reader:
         while records := await reader.read():
             yield [each.offset for each in records]
