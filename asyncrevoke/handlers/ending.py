@@ -12,11 +12,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.workers import Workers
 
 
-async def end(workers: Workers[Item], backlog: Backlog, log: Log, left_behind: str) -> None:
-    """Close the workers, and give up what has not been done: also if this is cancelled.
-
-    ``left_behind`` is the line in the log for a call that was cancelled and has not ended.
-    """
+async def end(workers: Workers[Item], backlog: Backlog, log: Log) -> None:
+    """Close the workers, and give up what has not been done: also if this is cancelled."""
     left: list[Item] = []
     try:
         left = await workers.close()
@@ -25,7 +22,7 @@ async def end(workers: Workers[Item], backlog: Backlog, log: Log, left_behind: s
         backlog.clear()
         for item in left:
             log.error(
-                left_behind,
+                "a call was cancelled and has not ended: it is left behind",
                 topic=item.topic,
                 partition=item.partition,
                 offset=first_offset(item),

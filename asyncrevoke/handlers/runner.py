@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.observers import Observers
     from asyncrevoke.runtime.witness import Witness
 
-_LEFT_BEHIND = "a handler was cancelled and has not ended: it is left behind"
-
 
 class HandlerRunner:
     """The only poller of ``source``: takes records, runs their handlers, completes them.
@@ -133,7 +131,7 @@ class HandlerRunner:
                 self._log.error("cancelled while a failure drained", exc_info=self._failure)
             raise
         finally:
-            await end(self._workers, self._backlog, self._log, _LEFT_BEHIND)
+            await end(self._workers, self._backlog, self._log)
         if self._failure is not None:
             raise self._failure
 

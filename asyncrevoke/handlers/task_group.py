@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 _State: TypeAlias = Literal["new", "entered", "left"]
-_LEFT_BEHIND = "a task was cancelled and has not ended: it is left behind"
 
 
 class _AllTopics:
@@ -338,7 +337,7 @@ class TrackedTaskGroup:
 
     async def _end(self) -> None:
         try:
-            await end(self._workers, self._backlog, self._log, _LEFT_BEHIND)
+            await end(self._workers, self._backlog, self._log)
         finally:
             if self._dead_letters is not None:
                 await self._dead_letters.aclose()
