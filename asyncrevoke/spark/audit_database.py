@@ -97,7 +97,8 @@ class SparkDatabase:
         self._tables[name] = self.keep(frame) if name in _KEPT else frame
 
     def _gathered(self, frame: DataFrame) -> DataFrame:
-        rows: Any = frame.limit(_MOST + 1).toArrow()
+        asked: Any = frame.limit(_MOST + 1)
+        rows: Any = asked.toArrow()
         if rows.num_rows > _MOST:
             return self.keep(frame)
         if not rows.num_rows:
