@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from asyncrevoke.config import ConsumerOptions
 
 Servers: TypeAlias = Annotated[
     str | None, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
@@ -30,7 +35,7 @@ Password: TypeAlias = Annotated[
 ]
 
 
-def trusted(ca_file: Path | None) -> ssl.SSLContext | None:
+def _trusted(ca_file: Path | None) -> ssl.SSLContext | None:
     """What trusts these certificates; None trusts the system's. Raises ConfigError."""
     try:
         return None if ca_file is None else ssl.create_default_context(cafile=ca_file)
@@ -48,13 +53,15 @@ def connection(
     mechanism: str,
     username: str | None,
     password: str | None,
+    **more: Unpack[ConsumerOptions],
 ) -> ConsumerConfig:
-    """These options as a configuration. Raises ConfigError."""
-    return ConsumerConfig(
-        bootstrap_servers=servers,
-        security_protocol=cast("SecurityProtocol", protocol),
-        ssl_context=trusted(ca_file),
-        sasl_mechanism=cast("SaslMechanism", mechanism),
-        sasl_plain_username=username,
-        sasl_plain_password=password,
-    )
+    """These options, and ``more``, as a configuration. Raises ConfigError."""
+    given: ConsumerOptions = {
+        "bootstrap_servers": servers,
+        "security_protocol": cast("SecurityProtocol", protocol),
+        "ssl_context": _trusted(ca_file),
+        "sasl_mechanism": cast("SaslMechanism", mechanism),
+        "sasl_plain_username": username,
+        "sasl_plain_password": password,
+    }
+    return ConsumerConfig(**(given | more))

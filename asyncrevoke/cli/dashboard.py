@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import webbrowser
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,10 +17,12 @@ from asyncrevoke.cli.connection_options import (
     Password,
     Security,
     Username,
-    trusted,
+    connection,
 )
-from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
 from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
 
 DEFAULT_PORT = 8983
 
@@ -52,13 +54,13 @@ def dashboard(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     messages = Console(stderr=True)
     try:
-        config = ConsumerConfig(
-            bootstrap_servers=bootstrap_servers,
-            security_protocol=cast("SecurityProtocol", security_protocol),
-            ssl_context=trusted(ca_file),
-            sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
-            sasl_plain_username=sasl_username,
-            sasl_plain_password=sasl_password,
+        config = connection(
+            bootstrap_servers,
+            security_protocol,
+            ca_file,
+            sasl_mechanism,
+            sasl_username,
+            sasl_password,
             request_timeout=10.0,
             client_id="asyncrevoke-dashboard",
         )

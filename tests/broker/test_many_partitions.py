@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from aiokafka import AIOKafkaProducer
+from broker.noted_requests import note_requests
 
 from asyncrevoke import Consumer
 from asyncrevoke.config import ConsumerConfig
@@ -14,7 +15,7 @@ from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 from asyncrevoke.runtime.channels import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
     from typing import Protocol
 
     import pytest
@@ -35,7 +36,6 @@ async def test_what_arrives_now_here_and_now_there_is_read_in_a_session(
     epochs: list[int] = []
     sessions: set[int] = set()
     last: list[Replied | Failed] = []
-    request, begin = Channels.request, Channels.begin
 
     def note(send: Send, answer: Replied | Failed) -> None:
         if isinstance(send.message, FetchRequest):
@@ -44,22 +44,7 @@ async def test_what_arrives_now_here_and_now_there_is_read_in_a_session(
             if send.message.session_id and send.message.session_epoch == -1:
                 last.append(answer)
 
-    async def noting(self: Channels, send: Send) -> Replied | Failed:
-        answer = await request(self, send)
-        note(send, answer)
-        return answer
-
-    def noting_at_once(
-        self: Channels, send: Send, then: Callable[[Replied | Failed], object]
-    ) -> bool:
-        def noted(answer: Replied | Failed) -> None:
-            note(send, answer)
-            then(answer)
-
-        return begin(self, send, noted)
-
-    monkeypatch.setattr(Channels, "request", noting)
-    monkeypatch.setattr(Channels, "begin", noting_at_once)
+    note_requests(monkeypatch, note)
     kafka_broker.create_topic("sessions", PARTITIONS)
     servers = kafka_broker.bootstrap_servers
     producer = AIOKafkaProducer(bootstrap_servers=servers)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from broker.noted_requests import note_requests
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.core.effects import Replied
 from asyncrevoke.protocol.messages import FetchResponse
-from asyncrevoke.runtime.channels import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.broker import KafkaBroker, KafkaCluster
     from asyncrevoke.core.effects import Failed, Send
@@ -71,29 +71,13 @@ async def test_records_come_from_the_replica_in_our_rack(
     kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from_node: list[int] = []
-    request, begin = Channels.request, Channels.begin
 
     def note(send: Send, reply: Replied | Failed) -> None:
         if isinstance(reply, Replied) and isinstance(reply.message, FetchResponse):
             brought = any(fetched.records for fetched in reply.message.partitions)
             from_node.extend([send.node.node_id] if brought else [])
 
-    async def noting(self: Channels, send: Send) -> Replied | Failed:
-        reply = await request(self, send)
-        note(send, reply)
-        return reply
-
-    def noting_at_once(
-        self: Channels, send: Send, then: Callable[[Replied | Failed], object]
-    ) -> bool:
-        def noted(reply: Replied | Failed) -> None:
-            note(send, reply)
-            then(reply)
-
-        return begin(self, send, noted)
-
-    monkeypatch.setattr(Channels, "request", noting)
-    monkeypatch.setattr(Channels, "begin", noting_at_once)
+    note_requests(monkeypatch, note)
     topic = f"nearby-{uuid.uuid4().hex[:8]}"
     kafka_cluster.create_topic(topic)
     address = kafka_cluster.bootstrap_servers

@@ -429,15 +429,22 @@ async def test_over_an_open_connection_a_request_begins_at_once_and_gets_its_ans
     assert all(isinstance(outcome, Replied) for outcome in outcomes)
 
 
-async def test_what_has_begun_fails_at_the_end_of_its_time_and_others_with_it(
-    start: Start,
-) -> None:
+async def _answered_once(start: Start) -> Setup:
+    """A broker that has answered a request, and answers no further one."""
+
     async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
         if setup.broker.requests == 1:
             await well(correlation, writer)
 
     setup = await start(once)
     await setup.send()
+    return setup
+
+
+async def test_what_has_begun_fails_at_the_end_of_its_time_and_others_with_it(
+    start: Start,
+) -> None:
+    setup = await _answered_once(start)
     outcomes: list[Replied | Failed] = []
     assert _begun(setup, outcomes)
     assert _begun(setup, outcomes, timeout=SHORT)
@@ -468,12 +475,7 @@ async def test_what_cannot_be_written_fails_later_and_keeps_the_connection(start
 async def test_what_has_begun_fails_when_its_channel_is_dropped_and_not_before_that_returns(
     start: Start,
 ) -> None:
-    async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
-        if setup.broker.requests == 1:
-            await well(correlation, writer)
-
-    setup = await start(once)
-    await setup.send()
+    setup = await _answered_once(start)
     outcomes: list[Replied | Failed] = []
     assert _begun(setup, outcomes)
     setup.channels.reset(setup.node, Channel.HEARTBEAT)

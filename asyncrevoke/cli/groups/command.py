@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username, trusted
-from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username, connection
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
+
+    from asyncrevoke.config import ConsumerConfig
 
 FAILED = 1
 USAGE = 2
@@ -62,13 +63,13 @@ def groups(
     try:
         if sasl_mechanism == "OAUTHBEARER" and not sasl_token:
             raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")
-        config = ConsumerConfig(
-            bootstrap_servers=bootstrap_servers,
-            security_protocol=cast("SecurityProtocol", security_protocol),
-            ssl_context=trusted(ca_file),
-            sasl_mechanism=cast("SaslMechanism", sasl_mechanism),
-            sasl_plain_username=sasl_username,
-            sasl_plain_password=sasl_password,
+        config = connection(
+            bootstrap_servers,
+            security_protocol,
+            ca_file,
+            sasl_mechanism,
+            sasl_username,
+            sasl_password,
             sasl_oauth_token_provider=_given(sasl_token) if sasl_token else None,
             request_timeout=timeout,
             client_id="asyncrevoke-groups",
