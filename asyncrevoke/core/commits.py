@@ -5,8 +5,8 @@ its own JoinGroup has just ended. Such a verdict is *stale*: it counts only if t
 was sent is still the current one and no join or sync is outstanding (``Membership.is_verdict``).
 
 A commit whose answer was lost may still be processed, even after a later one on a new connection,
-and rewind it. So after an ambiguous outcome the partition stays dirty, is committed again, and
-before it is released the broker is asked what it holds.
+and rewind it. So after an ambiguous outcome the partition stays dirty, is committed again, and the
+broker is asked what it holds: when there is nothing else to do, and before it is released.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ class Commits:
         self._sequence: dict[PartitionInstance, int] = {}
         self._last: dict[PartitionInstance, OffsetAndMetadata] = {}
         self._acked_sequence: dict[PartitionInstance, int] = {}
-        self._uncertain: dict[PartitionInstance, None] = {}
+        # An answer was lost. True if the broker has held the right offset since: it is asked again
+        # before the release, as a late commit may come after that.
+        self._doubts: dict[PartitionInstance, bool] = {}
         self._refused: dict[PartitionInstance, None] = {}
         self.slowest = 0.0
 
@@ -168,7 +170,10 @@ class Commits:
             return False
         if instance in self._refused:
             return True
-        return self.entry(instance) is None and instance not in self._uncertain
+        return self.entry(instance) is None and not self._in_doubt(instance)
+
+    def _in_doubt(self, instance: PartitionInstance) -> bool:
+        return instance in self._doubts and (instance.revoking or not self._doubts[instance])
 
     def schedule(self, now: float) -> None:
         """Something may count now: commit it within the interval. Cheap to call again."""
@@ -245,7 +250,7 @@ class Commits:
         """The instance has ended: nothing of it will be sent any more."""
         for table in (self._wanted, self._last, self._sequence, self._acked_sequence):
             table.pop(instance, None)
-        self._uncertain.pop(instance, None)
+        self._doubts.pop(instance, None)
         self._refused.pop(instance, None)
         self._maps.forget(instance)
         self._waiters.check()
@@ -324,7 +329,7 @@ class Commits:
         """We cannot know what the broker holds for it: commit again, and verify before release."""
         if not instance.terminal:
             instance.acked = None
-            self._uncertain[instance] = None
+            self._doubts[instance] = False
 
     def _judge(self, now: float, flight: _Flight, errors: dict[TopicPartition, ErrorCode]) -> None:
         verdicts: dict[Verdict, ErrorCode] = {}
@@ -361,7 +366,7 @@ class Commits:
         self._verify(now)
         if acked:
             self.on_acknowledged(now, acked)
-        if self._uncertain:
+        if not all(self._doubts.values()):
             self.schedule(now)
         self._send(now)
 
@@ -460,12 +465,13 @@ class Commits:
     # --- verifying what the broker holds ---------------------------------------------------------
 
     def _verify(self, now: float, *, idle: bool = False) -> None:
-        """Ask what the broker holds for uncertain partitions that wait for their release; when
-        there is nothing to commit, for all of them."""
+        """Ask what the broker holds for partitions in doubt that wait for their release; when
+        there is nothing to commit, for all in doubt."""
         asked = [
             instance
-            for instance in self._uncertain
+            for instance in self._doubts
             if (idle or instance.revoking)
+            and self._in_doubt(instance)
             and instance.acked is not None
             and self.entry(instance) is None
         ]
@@ -502,7 +508,10 @@ class Commits:
             if instance.terminal or found is None:
                 continue
             if (found.offset, found.metadata) == (instance.acked, instance.acked_map):
-                self._uncertain.pop(instance, None)
+                if instance.revoking:
+                    del self._doubts[instance]
+                else:
+                    self._doubts[instance] = True
                 certain.append(instance)
             else:
                 instance.acked, instance.acked_map = found.offset, found.metadata

@@ -381,8 +381,9 @@ class Ledger:
         if moved and leader_epoch != self._epochs[-1]:
             passed = bisect_left(self._epoch_starts, self.commit_point) - 1
             del self._epoch_starts[:passed], self._epochs[:passed]
-            # Control batches count too: a position behind them is one of their epoch.
-            self._epoch_starts.append(self.position if first is None else first)
+            # What lies between the last slice and this one has no records, and may be of this one's
+            # epoch: a position beyond the end of an epoch would look like a log that was cut.
+            self._epoch_starts.append(self.position)
             self._epochs.append(leader_epoch)
         self.position = position
 

@@ -59,7 +59,11 @@ class Revocation:
         """Ask for these instances back until ``deadline``; those already revoking keep theirs."""
         requested: list[str] = []
         for instance in instances:
-            if instance.revoking or instance.terminal:
+            if instance.terminal:
+                continue
+            if instance.revoking:
+                if instance.deadline is None:  # it was withdrawn meanwhile
+                    instance.deadline = deadline
                 continue
             requested.append(_name(instance))
             if instance.state is State.INIT:
@@ -70,9 +74,9 @@ class Revocation:
             self._revoking[instance] = None
             self._requested[instance] = now
         self.barrier_due = True
+        self._arm_deadline()
         if requested:
             self._outbox.emit("info", "revoke requested", partitions=requested)
-            self._arm_deadline()
             self._outbox.wake()
         if self.leaving or self.unheard:
             self.progress(now)
@@ -86,16 +90,18 @@ class Revocation:
 
     def withdraw(self, instance: PartitionInstance) -> bool:
         """The group gave it back before it was released: resume, unless the user may have
-        cancelled its work already (announced, not delayed, and not decided by the tracker)."""
+        cancelled its work already (announced, not delayed, and not decided by the tracker): then
+        it finishes its release, for which nobody waits."""
+        instance.deadline = None
+        self._overdue.pop(instance, None)
         resumable = (
             instance.state is State.RV_REQUESTED
             or instance.delayed_by_hand
             or (self._auto_delay and not self.leaving)
         )
-        if not resumable or instance in self._overdue:
+        if not resumable:
             return False
         instance.step(Step.WITHDRAW)
-        instance.deadline = None
         instance.delayed_by_hand = False
         self._revoking.pop(instance, None)
         self._outbox.emit("info", "revoke withdrawn", partition=_name(instance))

@@ -122,6 +122,14 @@ class Group:
         response = OffsetCommitResponse(errors=tuple((tp, codes[tp]) for tp in partitions))
         self.event(Replied(send.request_id, response))
 
+    def holds(self, offset: int) -> None:
+        """The broker is asked what it holds of A, and answers."""
+        (asked,) = self.sent()
+        assert isinstance(asked.message, OffsetFetchRequest)
+        held = FetchedOffset(partition=A, error=ErrorCode.none, offset=offset)
+        answer = OffsetFetchResponse(error=ErrorCode.none, offsets=(held,))
+        self.event(Replied(asked.request_id, answer))
+
     def event(self, event: Event) -> None:
         self.outbox.route(1.0, event)
 
@@ -217,12 +225,7 @@ def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> N
     group.a.step(Step.REVOKE)
     group.answer(send)
     assert not group.commits.is_acknowledged(group.a)
-    (verify,) = group.sent()
-    assert isinstance(verify.message, OffsetFetchRequest)
-    held = FetchedOffset(partition=A, error=ErrorCode.none, offset=5)
-    group.event(
-        Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=(held,)))
-    )
+    group.holds(5)
     assert group.commits.is_acknowledged(group.a)
     assert group.acknowledged[-1] is group.a
 
@@ -239,11 +242,7 @@ def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
     assert offsets == {A: 10}
     group.a.step(Step.REVOKE)
     group.answer(send)
-    (verify,) = group.sent()
-    held = FetchedOffset(partition=A, error=ErrorCode.none, offset=5)
-    group.event(
-        Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=(held,)))
-    )
+    group.holds(5)
     assert not group.commits.is_acknowledged(group.a)
     group.retry()
     assert group.commit()[1] == {A: 10}
@@ -266,6 +265,34 @@ def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() 
     assert not group.commits.is_acknowledged(group.a)
     group.retry()
     assert group.commit()[1] == {A: 5}
+
+
+def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_release() -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.event(Failed(send.request_id, FailureKind.DISCONNECTED, "reset"))
+    group.done(group.a, 5)
+    group.retry()
+    group.answer(group.commit()[0])
+    group.commits.flush(0.1)
+    group.holds(10)
+    assert group.commits.is_acknowledged(group.a)
+    group.commits.flush(0.2)
+    assert not group.sent(), "nothing is asked while it is kept"
+
+    group.a.step(Step.REVOKE)
+    assert not group.commits.is_acknowledged(group.a)
+    group.commits.flush(0.3)
+    group.holds(5)
+    assert not group.commits.is_acknowledged(group.a)
+    group.retry()
+    send, offsets = group.commit()
+    assert offsets == {A: 10}, "the commit whose answer was lost came after all"
+    group.answer(send)
+    group.holds(10)
+    assert group.commits.is_acknowledged(group.a)
 
 
 def test_a_request_that_never_left_needs_no_verification() -> None:

@@ -127,6 +127,16 @@ def test_the_commit_epoch_is_that_of_the_last_contiguous_done_record() -> None:
     assert ledger.commit_epoch == 7
 
 
+def test_a_commit_point_behind_a_hole_is_of_the_epoch_that_may_have_written_the_hole() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 1), 1, 0)
+    ledger.complete(0)
+    # A leader of epoch 1 has written control records at 1 and 2: epoch 0 ends at 1, so 3 with it
+    # would lie in a log that seems to have been cut.
+    ledger.deliver(dense(3, 2), 5, 1)
+    assert (ledger.commit_point, ledger.commit_epoch) == (3, 1)
+
+
 def test_truncating_forgets_what_was_never_started() -> None:
     ledger = Ledger(1, 0)
     ledger.deliver(dense(0, 10), 10, 0)
@@ -221,11 +231,11 @@ class NaiveLedger:
         return self.epochs[max(before)] if before else -1
 
     def deliver(self, offsets: list[int], position: int, epoch: int) -> None:
+        if offsets or position > self.position:
+            self.epochs[self.position] = epoch
         for offset in offsets:
             self.state[offset] = "pending"
             self.epochs[offset] = epoch
-        if not offsets and position > self.position:
-            self.epochs[self.position] = epoch
         self.position = position
 
     def submit(self, offset: int) -> bool:

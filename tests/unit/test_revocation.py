@@ -191,6 +191,34 @@ def test_what_the_user_may_have_cancelled_is_not_resumed() -> None:
     assert round_.state(round_.a) is State.RELEASED
 
 
+def test_nobody_waits_for_a_release_that_was_withdrawn_until_the_group_asks_again() -> None:
+    round_ = Round(commit_mode="ack", auto_delay=False)
+    round_.deliver(round_.a)
+    round_.owed.add(round_.a)
+    round_.request(round_.a, deadline=10.0)
+    round_.poll()
+    round_.revocation._deadline_near(9.0)
+    assert not round_.revocation.withdraw(round_.a)
+    round_.revocation._deadline_near(20.0)
+    round_.revocation.progress(20.0)
+    assert round_.state(round_.a) is State.RV_NEXT, "its work goes on"
+
+    round_.request(round_.a, deadline=30.0)
+    round_.revocation._deadline_near(29.9)
+    assert round_.state(round_.a) is State.LOST
+
+
+def test_what_was_overdue_is_resumed_as_well() -> None:
+    round_ = Round()
+    round_.deliver(round_.a)
+    round_.owed.add(round_.a)
+    round_.request(round_.a, deadline=10.0)
+    round_.revocation._deadline_near(9.0)
+    assert round_.revocation.withdraw(round_.a)
+    round_.revocation._deadline_near(20.0)
+    assert round_.state(round_.a) is State.ACTIVE
+
+
 def test_what_the_user_has_delayed_is_resumed() -> None:
     round_ = Round(commit_mode="ack", auto_delay=False)
     round_.request(round_.a)

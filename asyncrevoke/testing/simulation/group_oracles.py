@@ -81,6 +81,8 @@ class GroupOracles:
         """A member writes a line into its log."""
         if emit.event == "joining":
             self._staging.decided(view, emit.fields["reason"])
+        elif emit.event.startswith("the log was truncated"):
+            raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
 
     def _heartbeat_sent(
         self, view: View, request_id: int, message: ConsumerGroupHeartbeatRequest
