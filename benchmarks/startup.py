@@ -65,7 +65,7 @@ def time_of_run(bootstrap: str, group: str, folder: Path) -> float:
     environment = {**os.environ, "BOOTSTRAP": bootstrap, "GROUP": group, "PYTHONPATH": str(ROOT)}
     began = time.monotonic()  # the clock of the whole machine
     done = subprocess.run(
-        [sys.executable, "-m", "asyncrevoke.cli", "run", "app:consumer"],
+        [sys.executable, "-m", "asyncrevoke", "run", "app:consumer"],
         check=True,
         capture_output=True,
         cwd=folder,

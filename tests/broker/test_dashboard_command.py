@@ -27,7 +27,7 @@ pytestmark = [
 
 async def run(*arguments: str) -> Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "asyncrevoke.cli", "dashboard", *arguments),
+        *(sys.executable, "-m", "asyncrevoke", "dashboard", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

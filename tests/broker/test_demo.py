@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 def command(*arguments: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "asyncrevoke.cli", *arguments],
+        [sys.executable, "-m", "asyncrevoke", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

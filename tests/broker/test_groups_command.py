@@ -28,7 +28,7 @@ def numbers(kafka_broker: RunningBroker, kafka_topic: str) -> Numbers:
 
 async def ask(numbers: Numbers, *arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "asyncrevoke.cli", "groups", *arguments),
+        *(sys.executable, "-m", "asyncrevoke", "groups", *arguments),
         *("--bootstrap-servers", numbers.bootstrap),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

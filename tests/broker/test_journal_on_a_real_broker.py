@@ -197,7 +197,7 @@ async def test_the_command_tells_a_loss_by_its_exit_code(
     await produce(servers, kafka_topic, 10)
     journal = tmp_path / "journal"
     await finish(servers, kafka_topic, journal, 10)
-    command = [sys.executable, "-m", "asyncrevoke.cli", "audit", str(journal)]
+    command = [sys.executable, "-m", "asyncrevoke", "audit", str(journal)]
     options = ["--topic", kafka_topic, "--bootstrap-servers", servers]
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:

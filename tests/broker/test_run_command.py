@@ -77,7 +77,7 @@ class App:
     def start(self, *options: str) -> None:
         with (self._folder / "out").open("w") as out, (self._folder / "log").open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "asyncrevoke.cli", "run", "app:consumer", *options],
+                [sys.executable, "-m", "asyncrevoke", "run", "app:consumer", *options],
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.PIPE,

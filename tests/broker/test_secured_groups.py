@@ -69,7 +69,7 @@ async def test_the_groups_command_takes_a_bearer_token_and_never_shows_it(
 ) -> None:
     given = unsecured_token() if token == "good" else f"{SECRET}.{SECRET}."
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "asyncrevoke.cli", "groups", "--json"),
+        *(sys.executable, "-m", "asyncrevoke", "groups", "--json"),
         *("--bootstrap-servers", bearer_broker.bootstrap_servers),
         *("--security-protocol", "SASL_PLAINTEXT", "--sasl-mechanism", "OAUTHBEARER"),
         stdout=asyncio.subprocess.PIPE,
@@ -128,7 +128,7 @@ async def groups(broker: KafkaBroker, directory: Path, *arguments: str, password
         authority.write_text("".join(map(ssl.DER_cert_to_PEM_cert, certificates)))
         words += ["--ca-file", str(authority)]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "asyncrevoke.cli", "groups", *arguments, *words),
+        *(sys.executable, "-m", "asyncrevoke", "groups", *arguments, *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "ASYNCREVOKE_SASL_PASSWORD": password},

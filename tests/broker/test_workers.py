@@ -79,7 +79,7 @@ class App:
         }
         with (self.folder / "out").open("w") as out, (self.folder / "log").open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "asyncrevoke.cli", "run", "app:consumer", *options],
+                [sys.executable, "-m", "asyncrevoke", "run", "app:consumer", *options],
                 cwd=self.folder,
                 env=environment,
                 stdout=out,

@@ -92,7 +92,7 @@ def test_a_replay_begins_where_a_group_stands_and_leaves_a_report(
     asyncio.run(fill())
     offsets = {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 15}
     handover(offsets, group=topic, bootstrap=address, dry_run=False)
-    words = [sys.executable, "-m", "asyncrevoke.cli", "replay", "replayed_app:consumer"]
+    words = [sys.executable, "-m", "asyncrevoke", "replay", "replayed_app:consumer"]
     words += ["--topic", topic, "--from-group", topic, "--out", str(tmp_path), "--run-id", "back"]
     words += ["--master", "local[2]", "--bootstrap-servers", address]
     done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)

@@ -62,7 +62,7 @@ def test_as_json_it_tells_what_it_wrote(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_completes_commands(shell: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "asyncrevoke.cli"],
+        [sys.executable, "-m", "asyncrevoke"],
         cwd=ROOT,
         env={
             **os.environ,

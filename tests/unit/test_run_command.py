@@ -94,7 +94,7 @@ def test_a_module_that_the_app_misses_is_the_apps_error(app: str, tmp_path: Path
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "asyncrevoke.cli", "run", *arguments],
+        [sys.executable, "-m", "asyncrevoke", "run", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

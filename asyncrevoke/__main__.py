@@ -1,0 +1,5 @@
+"""``python -m asyncrevoke``: the command line."""
+
+from asyncrevoke.cli import main
+
+main()

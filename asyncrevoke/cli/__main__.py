@@ -1,5 +1,0 @@
-"""``python -m asyncrevoke.cli``."""
-
-from asyncrevoke.cli import main
-
-main()
