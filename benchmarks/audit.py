@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.audit.comparison import Bounds, Comparison, Orders, Range, Settings
-from asyncrevoke.audit.engine import LocalDatabase
+from asyncrevoke.audit.engine import database_of
 from asyncrevoke.audit.engine import differing as differing_here
 from asyncrevoke.audit.topic import Topic
 from asyncrevoke.broker.jars import KAFKA_VERSION
@@ -100,7 +100,7 @@ async def here(address: str, folder: Path) -> int:
     """One comparison by DuckDB."""
     async with Topic(TOPIC, address, isolation_level="read_committed", patience=30) as source:
         comparison = Comparison(
-            database := LocalDatabase(read_journal(folder).table),
+            database := database_of(read_journal(folder).table),
             *(TOPIC, source.bounds, (), _ORDERS, Settings()),
             compacted=False,
         )

@@ -19,10 +19,6 @@ class Dialect(Protocol):
         """An array of nothing, of ``"STRING"`` or ``"INT"``."""
         ...
 
-    def row(self, *items: str) -> str:
-        """One value of several, ordered by the first, then by the next."""
-        ...
-
     def evidence(self, **fields: str) -> str:
         """JSON."""
         ...
@@ -55,10 +51,6 @@ class DuckDialect:
     def empty(self, kind: str) -> str:
         """See :class:`Dialect`."""
         return f"CAST([] AS {kind}[])"
-
-    def row(self, *items: str) -> str:
-        """See :class:`Dialect`."""
-        return f"row({', '.join(items)})"
 
     def evidence(self, **fields: str) -> str:
         """See :class:`Dialect`."""
@@ -95,10 +87,6 @@ class SparkDialect:
         """See :class:`Dialect`."""
         return f"CAST(array() AS ARRAY<{kind}>)"
 
-    def row(self, *items: str) -> str:
-        """See :class:`Dialect`."""
-        return f"struct({', '.join(items)})"
-
     def evidence(self, **fields: str) -> str:
         """See :class:`Dialect`."""
         given = ", ".join(f"'{name}', {value}" for name, value in fields.items())
@@ -119,7 +107,7 @@ class SparkDialect:
     def covering(self, table: str, how: str = "") -> str:
         """An equal join by pieces of offsets: Spark has no other that is fast at any size."""
         return (
-            f"{how} JOIN covering_pieces covers ON covers.part = {table}.part"
+            f"{how} JOIN covering_pieces AS covers ON covers.part = {table}.part"
             f" AND covers.piece = {self.whole(f'{table}.off', str(PIECE))}"
             f" AND {table}.off >= covers.above AND {table}.off < covers.beyond"
         )

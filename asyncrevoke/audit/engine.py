@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.audit.comparison import (
     Audited,
@@ -14,7 +12,8 @@ from asyncrevoke.audit.comparison import (
     of_group,
     orders_of,
 )
-from asyncrevoke.audit.dialect import DuckDialect
+from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.views import MERGED
 from asyncrevoke.journal.arrow import Table, pa, pc
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 # Records that are put into a table at once.
 _ENOUGH = 200_000
-_WORD = re.compile(r"\w+")
 # What the rules call it.
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
 
@@ -65,7 +63,7 @@ async def audit(
     content, group = of_one_group(content, topic, group)
     facts = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))["facts"].to_pylist()
     orders = orders_of(facts, content.sessions)
-    database = LocalDatabase(content.table)
+    database = database_of(content.table)
     comparison = Comparison(
         database,
         topic,
@@ -96,11 +94,7 @@ async def differing(
     found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
     await source.read(windows, found.take)
     found.put()
-    database.define(
-        "source_fingerprints",
-        "SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,"
-        " CAST(sum(total) AS BIGINT) AS total FROM read_fingerprints GROUP BY part, bucket",
-    )
+    database.define("source_fingerprints", MERGED)
     return comparison.differing(windows)
 
 
@@ -117,50 +111,17 @@ def of_one_group(
     return content._replace(table=about, sessions=of_group(content.sessions, chosen)), chosen
 
 
-class LocalDatabase:
-    """DuckDB, in memory."""
-
-    def __init__(self, journal: Table) -> None:
-        self.dialect = DuckDialect()
-        self._db: Any = import_module("duckdb").connect()
-        names = [_NAMES.get(name, name) for name in journal.column_names]
-        self._db.register("journal", journal.rename_columns(names))
-        self._queries: dict[str, str] = {}
-        record = {"part": "INT", "off": "BIGINT"}
-        known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
-        self.put("source", {**record, **known}, [])
-        counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
-        self.put("read_fingerprints", {"part": "INT", **counted}, [])
-
-    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
-        declared = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        self._db.execute(f"CREATE TABLE {name} ({declared})")
-        if rows:
-            places = ", ".join("?" * len(columns))
-            self._db.executemany(f"INSERT INTO {name} VALUES ({places})", [list(r) for r in rows])
-
-    def define(self, name: str, query: str) -> None:
-        """See :class:`~asyncrevoke.audit.comparison.Database`. It is made when it is asked for."""
-        self._queries[name] = query
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """See :class:`~asyncrevoke.audit.comparison.Database`."""
-        self._make(query)
-        found: list[tuple[Any, ...]] = self._db.execute(query).fetchall()
-        return found
-
-    def _make(self, query: str) -> None:
-        for name in _WORD.findall(query):
-            if (needed := self._queries.pop(name, None)) is not None:
-                self._make(needed)
-                self._db.execute(f"CREATE TABLE {name} AS {needed}")
-
-    def insert(self, name: str, chunk: Table, query: str) -> None:
-        """Append what ``query`` gives of ``chunk``."""
-        self._db.register("chunk", chunk)
-        self._db.execute(f"INSERT INTO {name} {query}")
-        self._db.unregister("chunk")
+def database_of(journal: Table) -> LocalDatabase:
+    """One with a journal's rows, and nothing of the topic."""
+    database = LocalDatabase()
+    names = [_NAMES.get(name, name) for name in journal.column_names]
+    database.add("journal", journal.rename_columns(names))
+    record = {"part": "INT", "off": "BIGINT"}
+    known = dict.fromkeys(("timestamp_us", "key_hash", "record_hash"), "BIGINT")
+    database.put("source", {**record, **known}, [])
+    counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
+    database.put("read_fingerprints", {"part": "INT", **counted}, [])
+    return database
 
 
 class _Chunks:

@@ -72,14 +72,14 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
                               AND resets.at_us <= c.s)
         """,
         "repeated": """
-            SELECT a.* FROM attempts a JOIN (
+            SELECT a.* FROM attempts AS a JOIN (
                 SELECT part, off FROM attempts GROUP BY part, off HAVING count(*) > 1) again
                 ON a.part = again.part AND a.off = again.off
         """,
         "concurrent": f"""
             SELECT a.part, a.off, a.key_hash, a.session, b.session AS other, a.s, a.f,
                    b.s AS other_s, b.f AS other_f
-            FROM repeated a JOIN repeated b ON a.part = b.part AND a.off = b.off
+            FROM repeated AS a JOIN repeated AS b ON a.part = b.part AND a.off = b.off
             WHERE (a.done OR a.attempt IS NOT NULL) AND (b.done OR b.attempt IS NOT NULL)
               AND a.session < b.session AND a.s + {skew} < b.f AND b.s + {skew} < a.f
         """,
@@ -91,7 +91,7 @@ def _keyed(terms: Terms) -> str:
     return f"""
         SELECT a.part, a.off, coalesce(a.key_hash, source.key_hash) AS key_hash, a.session, a.s,
                a.f, a.done, a.attempt
-        FROM attempts a LEFT JOIN bare ON bare.session = a.session
+        FROM attempts AS a LEFT JOIN bare ON bare.session = a.session
         LEFT JOIN source ON source.part = a.part AND source.off = a.off
         WHERE bare.session IS NULL OR (source.off IS NOT NULL AND {_boolean(terms.keys)})
     """
@@ -115,7 +115,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             SELECT part, off AS lo, off AS hi, {_NO_KEY} AS key_hash,
                    {array("session")} AS sessions, {no_generations} AS generations, at_us,
                    {evidence(committed="beyond")} AS evidence
-            FROM never_done n WHERE {which}
+            FROM never_done AS n WHERE {which}
         """
 
     def before(column: str) -> str:
@@ -132,7 +132,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {array("covers.session", "d.session")} AS sessions,
                    {no_generations} AS generations, covers.at_us,
                    {evidence(committed="covers.beyond", done_us="d.f")} AS evidence
-            FROM first_done d JOIN windows ON windows.part = d.part
+            FROM first_done AS d JOIN windows ON windows.part = d.part
             {sql.covering("d")}
             WHERE d.off >= windows.lo
               AND d.f > covers.at_us + if(covers.session = d.session, 0, {skew})
@@ -142,7 +142,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {array("x.session", "x.coverer")} AS sessions,
                    {no_generations} AS generations, x.s AS at_us,
                    {evidence(committed="x.beyond", committed_us="x.covered")} AS evidence
-            FROM after_commit x JOIN first_done d ON d.part = x.part AND d.off = x.off
+            FROM after_commit AS x JOIN first_done AS d ON d.part = x.part AND d.off = x.off
             WHERE d.f < x.s
         """,
         AnomalyKind.CONCURRENT_DUPLICATE: f"""
@@ -155,12 +155,14 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             SELECT d.part, d.off AS lo, d.off AS hi, d.key_hash,
                    array_sort(again.sessions) AS sessions, {no_generations} AS generations,
                    again.at_us, {evidence(times="d.times")} AS evidence
-            FROM first_done d JOIN (
+            FROM first_done AS d JOIN (
                 SELECT part, off, array_agg(DISTINCT session) AS sessions, max(s) AS at_us
                 FROM repeated WHERE done GROUP BY part, off HAVING count(*) > 1) again
                 ON again.part = d.part AND again.off = d.off
-            WHERE NOT EXISTS (SELECT 1 FROM after_commit x WHERE x.part = d.part AND x.off = d.off)
-              AND NOT EXISTS (SELECT 1 FROM concurrent x WHERE x.part = d.part AND x.off = d.off)
+            WHERE NOT EXISTS (SELECT 1 FROM after_commit AS x
+                              WHERE x.part = d.part AND x.off = d.off)
+              AND NOT EXISTS (SELECT 1 FROM concurrent AS x
+                              WHERE x.part = d.part AND x.off = d.off)
         """,
         # Records of one batch have one time: they are one call, and judged as one.
         AnomalyKind.KEY_ORDER: f"""
@@ -191,7 +193,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {array("a.session")} AS sessions,
                    {no_generations} AS generations, a.s AS at_us,
                    {evidence(begun_us="a.s", ended_us="a.f", outcome="a.outcome")} AS evidence
-            FROM attempts a
+            FROM attempts AS a
             WHERE NOT EXISTS (
                 SELECT 1 FROM spans
                 WHERE spans.session = a.session AND spans.part = a.part AND spans.since <= a.s
@@ -231,7 +233,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    array_sort(array_agg(DISTINCT a.session)) AS sessions,
                    {no_generations} AS generations, min(a.s) AS at_us,
                    {evidence(log_end="any_value(windows.log_end)")} AS evidence
-            FROM attempts a JOIN windows ON windows.part = a.part
+            FROM attempts AS a JOIN windows ON windows.part = a.part
             LEFT JOIN ranges ON ranges.part = a.part AND a.off >= ranges.lo AND a.off < ranges.hi
             WHERE {_boolean(not terms.compacted)} AND a.off >= windows.log_start
               AND (a.off >= windows.log_end OR ranges.lo IS NOT NULL)
@@ -245,7 +247,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {
             evidence(handled="a.record_hash", in_the_topic="source.record_hash")
         } AS evidence
-            FROM attempts a JOIN source ON source.part = a.part AND source.off = a.off
+            FROM attempts AS a JOIN source ON source.part = a.part AND source.off = a.off
             WHERE a.record_hash <> source.record_hash
         """,
         **({AnomalyKind.ORDER_NOT_COMPARED: _not_compared(sql, terms)} if terms.keyless else {}),
@@ -253,10 +255,10 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             SELECT part, off AS lo, off AS hi, key_hash, {array("session")} AS sessions,
                    {no_generations} AS generations, at_us,
                    {evidence(begun_us="at_us")} AS evidence
-            FROM journal b
+            FROM journal AS b
             WHERE kind = 'START'
               AND NOT EXISTS (SELECT 1 FROM live WHERE live.session = b.session)
-              AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.session = b.session
+              AND NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.session = b.session
                               AND a.part = b.part AND a.off = b.off AND a.s = b.at_us)
         """,
         AnomalyKind.REVOCATION_OVERRUN: f"""
@@ -279,7 +281,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {array("h.giver", "h.session")} AS sessions,
                    {no_generations} AS generations, h.stopped AS at_us,
                    {evidence(seconds=_seconds("h.went_on - h.stopped"))} AS evidence
-            FROM handovers h JOIN source ON source.part = h.part AND source.off = h.off
+            FROM handovers AS h JOIN source ON source.part = h.part AND source.off = h.off
             WHERE source.timestamp_us <= h.stopped
         """,
         AnomalyKind.UNVERIFIABLE: f"""
@@ -287,7 +289,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    a.part, min(a.off) AS lo, max(a.off) AS hi, {_NO_KEY} AS key_hash,
                    {nobody} AS sessions, {no_generations} AS generations, min(a.s) AS at_us,
                    {gone} AS evidence
-            FROM attempts a JOIN windows ON windows.part = a.part
+            FROM attempts AS a JOIN windows ON windows.part = a.part
             WHERE a.off < windows.log_start GROUP BY a.part
         """,
         AnomalyKind.PENDING: f"""
@@ -295,7 +297,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                    {nobody} AS sessions, {no_generations} AS generations,
                    CAST(NULL AS BIGINT) AS at_us,
                    {evidence(done_beyond="coalesce(beyond.done, 0)")} AS evidence
-            FROM windows w LEFT JOIN (
+            FROM windows AS w LEFT JOIN (
                 SELECT /*+ BROADCAST(windows) */ windows.part, count(*) AS done
                 FROM first_done JOIN windows ON windows.part = first_done.part
                 WHERE first_done.off >= windows.committed GROUP BY windows.part) beyond
@@ -310,7 +312,7 @@ def _not_compared(sql: Dialect, terms: Terms) -> str:
         SELECT i.part, i.off AS lo, i.off AS hi, {_NO_KEY} AS key_hash,
                {sql.empty("STRING")} AS sessions, {sql.empty("INT")} AS generations, i.s AS at_us,
                {sql.evidence(begun_us="i.s")} AS evidence
-        FROM inverted i JOIN windows ON windows.part = i.part
+        FROM inverted AS i JOIN windows ON windows.part = i.part
         LEFT JOIN source ON source.part = i.part AND source.off = i.off
         WHERE i.off >= windows.log_start
           AND NOT (source.off IS NOT NULL AND {_boolean(terms.keys)})

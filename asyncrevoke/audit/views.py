@@ -90,14 +90,14 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, st
             FROM attempts WHERE done GROUP BY part, off
         """,
         # From where the journal (or the log) begins to where the group stands, or has been.
-        "windows": f"""
+        "windows": """
             SELECT bounds.part, greatest(bounds.lo, known.lo) AS lo,
                    bounds.lo AS log_start, bounds.hi AS log_end,
                    greatest(coalesce(stood.off, 0), bounds.lo, known.lo) AS committed,
                    least(bounds.hi, greatest(coalesce(stood.off, 0), coalesce(tried.off, 0))) AS hi
             FROM bounds
             JOIN known ON known.part = bounds.part
-            LEFT JOIN (SELECT part, max_by(off, {sql.row("at_us", "seq")}) AS off
+            LEFT JOIN (SELECT part, max_by(off, (at_us, seq)) AS off
                        FROM commits GROUP BY part) stood ON stood.part = bounds.part
             LEFT JOIN (SELECT part, max(hi) AS off FROM buckets GROUP BY part) tried
                 ON tried.part = bounds.part
@@ -106,7 +106,7 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, st
             SELECT spans.part, spans.session, spans.since, spans.until, min(a.s) AS began,
                    min_by(a.off, a.s) AS off,
                    max(CASE WHEN a.f <= spans.until THEN a.f END) AS stopped
-            FROM spans JOIN attempts a ON a.part = spans.part AND a.session = spans.session
+            FROM spans JOIN attempts AS a ON a.part = spans.part AND a.session = spans.session
                  AND a.s >= spans.since AND a.s <= spans.until
             GROUP BY spans.part, spans.session, spans.since, spans.until
         """,
@@ -114,7 +114,7 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, st
         "handovers": f"""
             SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
                    min_by(n.off, n.began) AS off, min(n.began) AS went_on, o.stopped
-            FROM tenures o JOIN tenures n ON n.part = o.part AND n.began >= o.until
+            FROM tenures AS o JOIN tenures AS n ON n.part = o.part AND n.began >= o.until
             WHERE o.stopped IS NOT NULL
             GROUP BY o.part, o.session, o.since, o.until, o.stopped
             HAVING min(n.began) - o.stopped > {stall_us}
@@ -163,6 +163,14 @@ def fingerprints(sql: Dialect, table: str, bare: Sequence[int] = ()) -> str:
     return f"SELECT part, {bucket} AS bucket, {mixtures(mark)} FROM {table} GROUP BY part, {bucket}"
 
 
+MERGED = """
+    SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,
+           CAST(sum(total) AS BIGINT) AS total
+    FROM read_fingerprints GROUP BY part, bucket
+"""
+"""``source_fingerprints``, of ``read_fingerprints`` in which a bucket may have several rows."""
+
+
 def flagged(sql: Dialect, *, inverted: bool = False) -> str:
     """The buckets in which ``source_fingerprints`` are not those of what was done; and in one more
     row, without them, what all others have: ``part, lo, hi, read``, of which the last is how many
@@ -188,7 +196,7 @@ def flagged(sql: Dialect, *, inverted: bool = False) -> str:
                            source.records IS DISTINCT FROM done.records
                            OR source.mixed IS DISTINCT FROM done.mixed
                            OR source.total IS DISTINCT FROM done.total AS differs
-                    FROM source_fingerprints source
+                    FROM source_fingerprints AS source
                     FULL JOIN (SELECT * FROM buckets WHERE records > 0) done
                         ON source.part = done.part AND source.bucket = done.bucket) compared) found
         GROUP BY part, bucket

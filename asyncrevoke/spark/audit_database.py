@@ -1,34 +1,33 @@
-"""Spark as what answers an audit's queries."""
+"""Spark as what answers an audit's queries; of what is small, DuckDB in this process."""
 
 from __future__ import annotations
 
-import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.audit.dialect import COVERING_PIECES, SparkDialect
+from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.table_names import tables_of, with_places
 from asyncrevoke.spark.arrow import pa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-# What all else is made of, and is not asked for of the journal again: it comes here, and goes back
-# as rows that Spark plans with. Its own store has a task per partition of a shuffle for them.
-_GATHERED = frozenset({"events", "buckets"})
+    from asyncrevoke.journal.arrow import Table
+
+# What comes here, and all that is made of it alone: for Spark, each query of a few rows is several
+# jobs, and more work to plan than to do.
+_GATHERED = frozenset({"events", "buckets", "tenures"})
 # Unless there are more rows than these.
-_MOST = 500_000
+MOST_GATHERED = 500_000
+# Only Spark's dialect has it.
+_PIECES = "covering_pieces"
 # What Python has made, and is asked for many times.
 _KEPT = frozenset({"source"})
-
-
-# A table, and what it is called there unless by its own name.
-_TABLE = re.compile(
-    r"\b(FROM|JOIN)\s+(\w+)\b"
-    r"(?!\s+(?:ON|WHERE|GROUP|ORDER|HAVING|WINDOW|UNION|CROSS|INNER|LEFT|RIGHT|FULL|JOIN)\b)"
-    r"(?:\s+(?:AS\s+)?(\w+))?"
-    r"|\b(FROM|JOIN)\s+(\w+)\b"
-)
+_TYPES = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
+_NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
 def over(spark: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -36,42 +35,46 @@ def over(spark: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> Da
     registered in the session: DataFrames in, a DataFrame out."""
     # What Spark has kept it finds again in plans without WITH alone; and it drops the names that it
     # gives to frames, and with a name what is kept of the very same frame: hence ``where``.
-    used: dict[str, DataFrame] = {}
-
-    def named(found: re.Match[str]) -> str:
-        word, name = found[1] or found[4], found[2] or found[5]
-        if name not in tables:
-            return found[0]
-        used[name] = tables[name].where("true")
-        return f"{word} {{{name}}} AS {found[3] or name}"
-
-    text = _TABLE.sub(named, query)
+    used = {name: tables[name].where("true") for name in tables_of(query) if name in tables}
     asked: Any = spark
-    return cast("DataFrame", asked.sql(text, **used))
+    return cast("DataFrame", asked.sql(with_places(query, used), **used))
 
 
 def small_frame(
     spark: SparkSession, columns: Mapping[str, str], rows: Sequence[Sequence[object]]
 ) -> DataFrame:
     """A DataFrame of what this process has, without asking Python for it again."""
-    if not rows:
+    return frame_of(spark, _table(columns, rows))
+
+
+def frame_of(spark: SparkSession, table: Table) -> DataFrame:
+    """The same of a table of Arrow."""
+    if not table.num_rows:
         # Spark Connect makes nothing of an empty table of Arrow, whose columns have types as well.
-        empty = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in columns.items()]
+        empty = [f"CAST(NULL AS {_NAMES[each.type]}) AS `{each.name}`" for each in table.schema]
         return spark.range(0).selectExpr(*empty)
-    types = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
-    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
-    named = [dict(zip(columns, row, strict=True)) for row in rows]
     made: Any = spark
-    return cast("DataFrame", made.createDataFrame(pa.Table.from_pylist(named, schema)))
+    return cast("DataFrame", made.createDataFrame(table))
+
+
+def _table(columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> Table:
+    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+    return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema)
 
 
 class SparkDatabase:
-    """See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees what it has kept."""
+    """See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees what it has kept.
+
+    A table is made when a query needs it: here if all that it is made of is here, else by Spark.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self.dialect = SparkDialect()
         self._spark = spark
-        self._tables: dict[str, DataFrame] = {}
+        self._here = LocalDatabase()
+        self._is_here: dict[str, bool] = {_PIECES: False}
+        self._queries: dict[str, str] = {_PIECES: COVERING_PIECES}
+        self._frames: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
 
     def keep(self, frame: DataFrame) -> DataFrame:
@@ -82,39 +85,103 @@ class SparkDatabase:
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
         """A small table."""
-        self._tables[name] = small_frame(self._spark, columns, rows)
+        self._take(name, _table(columns, rows))
 
     def define(self, name: str, query: str) -> None:
         """A table of what this gives, when it is asked for."""
-        self.add(name, over(self._spark, query, self._tables))
-        if name == "covers":
-            self.define("covering_pieces", COVERING_PIECES)
+        self._queries[name] = query
 
     def add(self, name: str, frame: DataFrame) -> None:
         """A table that somebody else has made."""
-        if name in _GATHERED:
-            frame = self._gathered(frame)
-        self._tables[name] = self.keep(frame) if name in _KEPT else frame
+        self._is_here[name] = False
+        self._frames[name] = self.keep(frame) if name in _KEPT else frame
 
-    def _gathered(self, frame: DataFrame) -> DataFrame:
-        asked: Any = frame.limit(_MOST + 1)
-        rows: Any = asked.toArrow()
-        if rows.num_rows > _MOST:
-            return self.keep(frame)
-        if not rows.num_rows:
-            return small_frame(
-                self._spark,
-                {each.name: each.dataType.simpleString() for each in frame.schema.fields},
-                [],
-            )
-        made: Any = self._spark
-        return cast("DataFrame", made.createDataFrame(rows))
+    def gather(self, name: str, frame: DataFrame, rows: int) -> None:
+        """The same, of at most so many rows: if these are few, they come here at once."""
+        if rows > MOST_GATHERED:
+            self.add(name, self.keep(frame))
+        else:
+            self._take(name, _arrow_of(frame))
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What it gives."""
-        return [tuple(row) for row in over(self._spark, query, self._tables).collect()]
+        if self._all_here(query):
+            return self._here.rows(query)
+        return [tuple(row) for row in self._over(query).collect()]
 
     def close(self) -> None:
         """Free it."""
         for frame in self._kept:
             frame.unpersist()
+
+    def _take(self, name: str, table: Table) -> None:
+        self._here.add(name, table)
+        self._is_here[name] = True
+
+    def _over(self, query: str) -> DataFrame:
+        frames = {name: self._frame(name) for name in tables_of(query)}
+        return over(self._spark, query, frames)
+
+    def _frame(self, name: str) -> DataFrame:
+        if name not in self._frames:
+            if self._all_here(f"SELECT * FROM {name}"):
+                self._frames[name] = frame_of(self._spark, self._here.table(name))
+            else:
+                self._frames[name] = self._over(self._queries[name])
+        return self._frames[name]
+
+    def _all_here(self, query: str) -> bool:
+        """Whether all that it asks for is here; what is to be gathered for it comes first."""
+        self._gather_for(query)
+        return all([self._made_here(name) for name in tables_of(query)])
+
+    def _made_here(self, name: str) -> bool:
+        if name not in self._is_here:
+            query = self._queries[name]
+            self._is_here[name] = all([self._made_here(each) for each in tables_of(query)])
+            if self._is_here[name]:
+                self._here.define(name, query)
+        return self._is_here[name]
+
+    def _gather_for(self, query: str) -> None:
+        while missing := self._missing(query):
+            # Some are made of others.
+            first = [name for name in missing if not self._missing(self._queries[name])]
+            frames = [self._over(self._queries[name]) for name in first]
+            limited = [frame.limit(MOST_GATHERED + 1) for frame in frames]
+            tables = _at_once(self._spark, [_gathering(each) for each in limited])
+            for name, frame, table in zip(first, frames, tables, strict=True):
+                if table.num_rows > MOST_GATHERED:
+                    self.add(name, self.keep(frame))
+                else:
+                    self._take(name, table)
+
+    def _missing(self, query: str) -> set[str]:
+        """What is to be gathered, and was not, of all that a query is made of."""
+        missing: set[str] = set()
+        for name in tables_of(query):
+            if name not in self._is_here:
+                missing |= self._missing(self._queries[name])
+                if name in _GATHERED:
+                    missing.add(name)
+        return missing
+
+
+def _gathering(frame: DataFrame) -> Callable[[], Table]:
+    return lambda: _arrow_of(frame)
+
+
+def _arrow_of(frame: DataFrame) -> Table:
+    asked: Any = frame
+    return asked.toArrow()
+
+
+def _at_once(spark: SparkSession, works: Sequence[Callable[[], Table]]) -> list[Table]:
+    """Each in a thread of its own, with the properties of this one: its jobs' group, their tags."""
+    from pyspark import inheritable_thread_target  # noqa: PLC0415 - of the extra
+
+    inheriting: Any = inheritable_thread_target
+    with ThreadPoolExecutor(len(works)) as pool:
+        # One by one: what each is given is its own to change.
+        started = [pool.submit(inheriting(spark)(work)) for work in works]
+        return [each.result() for each in started]

@@ -18,8 +18,10 @@ from asyncrevoke.audit.comparison import (
 )
 from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.topic import TopicError
+from asyncrevoke.audit.views import MERGED
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.audit_database import SparkDatabase, over
+from asyncrevoke.journal.schema import BUCKET
+from asyncrevoke.spark.audit_database import SparkDatabase
 from asyncrevoke.spark.audit_dense import DenseSource
 from asyncrevoke.spark.audit_journal import (
     for_the_rules,
@@ -39,14 +41,6 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audit_sources import Bounded
-
-# Fingerprints, of which a bucket may have several.
-MERGED = """
-    SELECT part, bucket, CAST(sum(records) AS BIGINT) AS records, bit_xor(mixed) AS mixed,
-           CAST(sum(total) AS BIGINT) AS total
-    FROM found GROUP BY part, bucket
-"""
-
 
 def audit(
     spark: SparkSession,
@@ -172,7 +166,9 @@ def differing(
     windows = comparison.windows()
     query = comparison.fingerprints("records")
     found = source.fingerprints(spark, windows, query, bare=comparison.bare)
-    database.add("source_fingerprints", over(spark, MERGED, {"found": found}))
+    buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
+    database.gather("read_fingerprints", found, buckets)
+    database.define("source_fingerprints", MERGED)
     return comparison.differing(windows)
 
 

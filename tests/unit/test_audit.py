@@ -11,9 +11,9 @@ from unit.written_journal import RECORDS, Topic, audited, clean_run, found, lost
 from asyncrevoke.audit import comparison, engine
 from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
 from asyncrevoke.audit.comparison import Settings
+from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.report import as_html, for_machines
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal import encoding
 from asyncrevoke.journal.reading import read_journal
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def test_what_the_topic_does_not_have_makes_no_fingerprint_differ(
 
 
 def test_a_table_that_nobody_asks_for_is_not_made() -> None:
-    database = engine.LocalDatabase(encoding.SCHEMA.empty_table())
+    database = LocalDatabase()
     database.define("doubled", "SELECT 2 * n AS n FROM single")
     database.define("broken", "SELECT n FROM nowhere")
     database.put("single", {"n": "INT"}, [(21,)])
