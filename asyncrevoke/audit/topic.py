@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.journal.arrow import Table, pa
-from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
+from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,14 +157,17 @@ def _table(partition: int, records: list[Any]) -> Table:
     keys = [record.key for record in records]
     of_keys = key_hashes(keys)
     hashes = record_hashes(keys, [record.value for record in records], of_keys)
-    or_null: Sequence[int | None]
-    or_null = of_keys or [None if key is None else key_hash(key) for key in keys]
+    key_column = (
+        pa.array(signed_key_hashes(keys), pa.int64())
+        if of_keys is None
+        else pa.array(of_keys, pa.uint64()).view(pa.int64())
+    )
     return pa.table(
         {
             "part": pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
             "off": array("q", [record.offset for record in records]),
             "timestamp_us": array("q", [record.timestamp * 1000 for record in records]),
-            "key_hash": pa.array(or_null, pa.uint64()).view(pa.int64()),
+            "key_hash": key_column,
             "record_hash": pa.array(hashes, pa.uint64()).view(pa.int64()),
         }
     )

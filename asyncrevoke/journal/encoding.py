@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 from asyncrevoke.journal.arrow import Array, Buffer, DataType, RecordBatch, Schema, pa, pc
 from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact, Packed, Turn
 from asyncrevoke.journal.hashing import (
-    key_hash,
     key_hashes,
     numbers_of,
     plain_hashes,
     record_hashes,
+    signed_key_hashes,
 )
 from asyncrevoke.journal.schema import COLUMNS, HASH_SEED, Kind, Outcome
 
@@ -251,7 +251,7 @@ def _hash_columns(records: Sequence[Record]) -> dict[str, Array]:
     of_keys = key_hashes(keys)
     hashes = record_hashes(keys, [record.value for record in records], of_keys)
     if of_keys is None:
-        key_column = _signed([None if key is None else key_hash(key) for key in keys])
+        key_column = _numbers_or_null(signed_key_hashes(keys), "q")
     else:
         key_column = _packed(pa.int64(), "Q", of_keys)
     return {"key_hash": key_column, "record_hash": _longs(hashes)}
@@ -268,13 +268,11 @@ def _facts(entries: list[Fact], seq: int, content: bool) -> RecordBatch:
     }
     if content:
         records = [entry.record for entry in entries]
-        key_of = [None if r is None or r.key is None else [key_hash(r.key)] for r in records]
-        columns["key_hash"] = _signed([None if of is None else of[0] for of in key_of])
-        columns["record_hash"] = _signed(
-            [
-                None if r is None else record_hashes([r.key], [r.value], of)[0]
-                for r, of in zip(records, key_of, strict=True)
-            ]
+        keys = [None if record is None else record.key for record in records]
+        columns["key_hash"] = _numbers_or_null(signed_key_hashes(keys), "q")
+        columns["record_hash"] = _numbers_or_null(
+            [None if r is None else record_hashes([r.key], [r.value], None)[0] for r in records],
+            "Q",
         )
     for name in ("kind", "topic", "member", "generation", "outcome", "facts"):
         columns[name] = _runs(name, [getattr(entry, name) for entry in entries], ones)
@@ -303,10 +301,6 @@ def _packed(kind: DataType, code: str, numbers: Sequence[int]) -> Array:
     """Faster than an array of them, which takes them one by one."""
     packed = pa.py_buffer(struct.pack(f"{len(numbers)}{code}", *numbers))
     return pa.Array.from_buffers(kind, len(numbers), [None, packed])
-
-
-def _signed(numbers: list[int | None]) -> Array:
-    return _numbers_or_null(numbers, "Q")
 
 
 # What packs them, and the type that they are read as: unsigned ones become signed.

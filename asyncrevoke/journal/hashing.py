@@ -15,6 +15,7 @@ from asyncrevoke.journal.schema import HASH_SEED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+_SIGN = 1 << 63
 _LONG = struct.Struct("<q").pack
 
 
@@ -29,6 +30,11 @@ def key_hashes(keys: Sequence[bytes | None]) -> list[int] | None:
         return list(map(xxh64_intdigest, keys, repeat(HASH_SEED)))  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+def signed_key_hashes(keys: Iterable[bytes | None]) -> list[int | None]:
+    """The hash of each key as signed numbers, as Spark has them; None for a null."""
+    return [None if key is None else (key_hash(key) ^ _SIGN) - _SIGN for key in keys]
 
 
 def record_hashes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.audit.dialect import COVERING_PIECES, SparkDialect
@@ -133,12 +134,12 @@ class SparkDatabase:
     def _all_here(self, query: str) -> bool:
         """Whether all that it asks for is here; what is to be gathered for it comes first."""
         self._gather_for(query)
-        return all([self._made_here(name) for name in tables_of(query)])
+        return all(self._made_here(name) for name in tables_of(query))
 
     def _made_here(self, name: str) -> bool:
         if name not in self._is_here:
             query = self._queries[name]
-            self._is_here[name] = all([self._made_here(each) for each in tables_of(query)])
+            self._is_here[name] = all(self._made_here(each) for each in tables_of(query))
             if self._is_here[name]:
                 self._here.define(name, query)
         return self._is_here[name]
@@ -178,10 +179,8 @@ def _arrow_of(frame: DataFrame) -> Table:
 
 def _at_once(spark: SparkSession, works: Sequence[Callable[[], Table]]) -> list[Table]:
     """Each in a thread of its own, with the properties of this one: its jobs' group, their tags."""
-    from pyspark import inheritable_thread_target  # noqa: PLC0415 - of the extra
-
-    inheriting: Any = inheritable_thread_target
+    pyspark: Any = import_module("pyspark")
     with ThreadPoolExecutor(len(works)) as pool:
         # One by one: what each is given is its own to change.
-        started = [pool.submit(inheriting(spark)(work)) for work in works]
+        started = [pool.submit(pyspark.inheritable_thread_target(spark)(work)) for work in works]
         return [each.result() for each in started]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState
@@ -44,7 +45,8 @@ def journal_frame(
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG}}}")
     try:
-        found = {row["path"] for row in files.load(root).select("path").collect()}
+        # What planning knows: no job.
+        found = {unquote(name) for name in files.load(root).inputFiles()}
     except Exception as error:
         if _condition(error) != "PATH_NOT_FOUND":
             raise

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.spark.audit_sources import Bounded
 
+
 def audit(
     spark: SparkSession,
     *,

@@ -88,28 +88,38 @@ class BatchColumns:
 
         Raises CorruptRecordError for what contradicts itself.
         """
-        together: list[bytes] = []
-        size = 0
-        for batch in batches:
-            if together and size + len(batch) > _TOGETHER:
-                yield from self._rows(together)
-                together, size = [], 0
-            together.append(batch)
-            size += len(batch)
-        if together:
-            yield from self._rows(together)
-
-    def _rows(self, batches: Sequence[bytes]) -> Iterator[RecordBatch]:
-        data = batches[0] if len(batches) == 1 else b"".join(batches)
-        wanted = self._range
-        try:
-            fields = read_fields(data, [len(each) for each in batches], wanted.start, wanted.end)
-        except CorruptBatch as error:
-            (first,) = _OFFSET.unpack_from(data)
-            raise CorruptRecordError(wanted.topic_partition, first, str(error)) from error
-        if len(fields.offset):
+        for data, fields in fields_of(self._range, batches):
             columns = [make(data, fields) for make in self._makers]
             yield cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def fields_of(wanted: OffsetRange, batches: Sequence[bytes]) -> Iterator[tuple[bytes, Fields]]:
+    """Pieces of batches without compression, and where the fields of those of their records are
+    that are wanted: at least one in each piece.
+
+    Raises CorruptRecordError for what contradicts itself.
+    """
+    together: list[bytes] = []
+    size = 0
+    for batch in batches:
+        if together and size + len(batch) > _TOGETHER:
+            yield from _piece(wanted, together)
+            together, size = [], 0
+        together.append(batch)
+        size += len(batch)
+    if together:
+        yield from _piece(wanted, together)
+
+
+def _piece(wanted: OffsetRange, batches: Sequence[bytes]) -> Iterator[tuple[bytes, Fields]]:
+    data = batches[0] if len(batches) == 1 else b"".join(batches)
+    try:
+        fields = read_fields(data, [len(each) for each in batches], wanted.start, wanted.end)
+    except CorruptBatch as error:
+        (first,) = _OFFSET.unpack_from(data)
+        raise CorruptRecordError(wanted.topic_partition, first, str(error)) from error
+    if len(fields.offset):
+        yield data, fields
 
 
 def read_fields(data: bytes, sizes: Sequence[int], start: int, end: int) -> Fields:

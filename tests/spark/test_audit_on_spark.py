@@ -139,7 +139,8 @@ def test_only_what_differs_by_its_fingerprint_was_compared_record_by_record(both
 
 def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> None:
     kept = quick.range(30).selectExpr("id", "id % 3 AS third").persist()
-    few = over(quick, "SELECT b.third, count(*) AS n FROM kept AS b GROUP BY b.third", {"kept": kept})
+    query = "SELECT b.third, count(*) AS n FROM kept AS b GROUP BY b.third"
+    few = over(quick, query, {"kept": kept})
     tables = {"kept": kept, "few": few}
     both = over(quick, "SELECT few.n FROM kept JOIN few ON few.third = kept.id", tables)
     assert [row["n"] for row in both.collect()] == [10, 10, 10]
