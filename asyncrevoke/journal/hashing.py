@@ -72,17 +72,6 @@ def numbers_of(digests: bytes) -> array[int]:
     return hashes
 
 
-def mixture(hashes: array[int]) -> int:
-    """The exclusive or of them, as an unsigned number: by halves of one large number, until one is
-    left. One by one takes ten times as long."""
-    size = 64 << (len(hashes) - 1).bit_length()
-    mixed = int.from_bytes(hashes.tobytes(), sys.byteorder)
-    while size > 64:
-        size //= 2
-        mixed = (mixed >> size) ^ (mixed & ((1 << size) - 1))
-    return mixed
-
-
 def _record_hash(key: bytes | None, value: bytes | None) -> int:
     hashed = HASH_SEED if key is None else key_hash(key)
     return hashed if value is None else xxh64_intdigest(value, hashed)

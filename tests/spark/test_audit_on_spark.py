@@ -22,6 +22,7 @@ from asyncrevoke.journal.segments import seal_session, sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
+from asyncrevoke.spark import audit_database
 from asyncrevoke.spark.audit_database import over
 from asyncrevoke.spark.audit_journal import journal_frame, overview
 from asyncrevoke.spark.audit_run import audit
@@ -137,6 +138,15 @@ def test_only_what_differs_by_its_fingerprint_was_compared_record_by_record(both
     assert both.there.exact_ranges == both.here.exact_ranges
 
 
+def test_what_is_too_much_for_the_driver_is_judged_alike(
+    both: Both, quick: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
+    monkeypatch.setattr(audit_database, "MOST_GATHERED", 0)
+    again = audit(quick, journal=both.folder, source=both.source, topic=TOPIC)
+    assert again == both.there
+
+
 def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> None:
     kept = quick.range(30).selectExpr("id", "id % 3 AS third").persist()
     query = "SELECT b.third, count(*) AS n FROM kept AS b GROUP BY b.third"
@@ -149,11 +159,12 @@ def test_what_is_kept_stays_kept_whatever_is_made_of_it(quick: SparkSession) -> 
 
 
 def test_rows_that_are_missing_are_told(tmp_path: Path, quick: SparkSession) -> None:
+    folder = tmp_path / "of a week, 90%20 done"
     a, b = clean_run()
-    a.write(tmp_path)
-    b.write(tmp_path)
-    lost_rows(tmp_path / "a", 5, 8)
-    known = overview(quick, journal_frame(quick, tmp_path), frozenset())
+    a.write(folder)
+    b.write(folder)
+    lost_rows(folder / "a", 5, 8)
+    known = overview(quick, journal_frame(quick, folder), frozenset())
     assert [state.missing for state in known.sessions] == [((5, 8),), ()]
     assert known.sessions[0].gap == "rows 5 to 8 are missing"
 

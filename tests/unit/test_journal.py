@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from array import array
 from collections import Counter
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +16,7 @@ from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa, pc
 from asyncrevoke.journal.encoding import decode, encode, pack
 from asyncrevoke.journal.entries import Attempts, Packed, Turn
-from asyncrevoke.journal.hashing import key_hash, mixture
+from asyncrevoke.journal.hashing import key_hash, signed_key_hashes
 from asyncrevoke.journal.reading import JournalContent, read_journal
 from asyncrevoke.journal.segments import Session, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
@@ -339,10 +337,12 @@ def taken_apart(records: list[Record], *, content: bool = True) -> tuple[Packed 
     return packed, Attempts(records, started, 200)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 64, 1001])
-def test_a_mixture_is_the_exclusive_or(count: int) -> None:
-    hashes = array("Q", [key_hash(b"%d" % number) for number in range(count)])
-    assert mixture(hashes) == reduce(int.__xor__, hashes)
+def test_hashes_of_keys_are_signed_as_those_of_spark() -> None:
+    keys = [b"%d" % number for number in range(100)]
+    hashes = [key_hash(key) for key in keys]
+    assert max(hashes) >= 2**63
+    signed = [number - 2**64 if number >= 2**63 else number for number in hashes]
+    assert signed_key_hashes([*keys, None]) == [*signed, None]
 
 
 @pytest.mark.parametrize("content", [True, False])
