@@ -75,7 +75,7 @@ def audit(
     The rules are those of ``asyncrevoke audit``, and so is what is returned. Raises ConfigError;
     TopicError where the topic cannot be read.
     """
-    check_spark()
+    check_spark(more=["duckdb"])
     from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
 
     try:

@@ -17,7 +17,7 @@ from asyncrevoke.spark.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -52,9 +52,11 @@ def installed_version(package: str) -> str:
         return found
 
 
-def check_spark(version_of: Callable[[str], str] = installed_version) -> None:
+def check_spark(
+    version_of: Callable[[str], str] = installed_version, *, more: Sequence[str] = ()
+) -> None:
     """SparkSetupError if a package is missing, or pyspark is of a version that is not supported."""
-    for package in ("pyspark", "pyarrow"):
+    for package in ("pyspark", "pyarrow", *more):
         try:
             found = version_of(package)
         except metadata.PackageNotFoundError as error:

@@ -32,6 +32,17 @@ def test_a_missing_extra_names_its_installation() -> None:
         check_spark(no_such_package)
 
 
+def test_what_only_an_audit_needs_is_missed_by_audits_alone() -> None:
+    def version_of(name: str) -> str:
+        if name == "duckdb":
+            raise metadata.PackageNotFoundError(name)
+        return "4.2.0"
+
+    check_spark(version_of)
+    with pytest.raises(SparkSetupError, match=r"duckdb is not installed: .*asyncrevoke\[spark\]"):
+        check_spark(version_of, more=["duckdb"])
+
+
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.2", "4.4.0", "5.0.0.dev1"])
 def test_an_unsupported_pyspark_is_told_apart(version: str) -> None:
     with pytest.raises(SparkSetupError, match=rf"pyspark {version} is installed, and 4.2 or 4.3"):
