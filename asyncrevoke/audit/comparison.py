@@ -120,19 +120,19 @@ class Comparison:
         self._db = database
         self._topic = topic
         self._settings = settings
-        self._bare = self._without_hashes(sessions)
+        self._bare_sessions = self._without_hashes(sessions)
         self._terms = Terms(
             int(settings.skew * 1e6),
             compacted,
             orders.by in ("key", "partition"),
             orders.by == "partition",
             orders.nulls,
-            bool(self._bare) and orders.by == "key",
+            bool(self._bare_sessions) and orders.by == "key",
             keys,
         )
         ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
-        database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare])
+        database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare_sessions])
         live = [(state.name,) for state in sessions if state.live]
         database.put("live", {"session": "STRING"}, live)
         budgets = [
@@ -142,15 +142,15 @@ class Comparison:
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
         # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
-        self.bare: Sequence[int] = ()
-        if self._bare:
+        self.bare_partitions: Sequence[int] = ()
+        if self._bare_sessions:
             query = (
                 "SELECT DISTINCT part FROM journal JOIN bare ON bare.session = journal.session"
                 " WHERE kind = 'ATTEMPT'"
             )
-            self.bare = sorted(part for (part,) in database.rows(query))
+            self.bare_partitions = sorted(part for (part,) in database.rows(query))
         stall_us = int(settings.stall * 1e6)
-        for name, query in views(database.dialect, stall_us, self.bare).items():
+        for name, query in views(database.dialect, stall_us, self.bare_partitions).items():
             database.define(name, query)
         if self._terms.keyless:
             database.define("inverted", inverted())
@@ -183,7 +183,7 @@ class Comparison:
 
     def fingerprints(self, table: str) -> str:
         """The query that gives those of this table of records."""
-        return fingerprints(self._db.dialect, table, self.bare)
+        return fingerprints(self._db.dialect, table, self.bare_partitions)
 
     def differing(self, windows: Sequence[Range]) -> tuple[int, list[Range]]:
         """How many records ``source_fingerprints`` are of, and where those of the journal
@@ -221,7 +221,9 @@ class Comparison:
         two_tiers: bool,
     ) -> Audited:
         """Judge, when ``source`` is there."""
-        bare = [Anomaly(AnomalyKind.CONTENT_NOT_COMPARED, sessions=(n,)) for n in self._bare]
+        bare = [
+            Anomaly(AnomalyKind.CONTENT_NOT_COMPARED, sessions=(n,)) for n in self._bare_sessions
+        ]
         anomalies = [*_gaps(sessions), *bare, *self._anomalies()]
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"

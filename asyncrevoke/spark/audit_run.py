@@ -166,7 +166,7 @@ def differing(
     """How many records were read for fingerprints, and where those of the journal differ."""
     windows = comparison.windows()
     query = comparison.fingerprints("records")
-    found = source.fingerprints(spark, windows, query, bare=comparison.bare)
+    found = source.fingerprints(spark, windows, query, bare=comparison.bare_partitions)
     buckets = sum((window.hi - window.lo) // BUCKET + 2 for window in windows)
     database.gather("read_fingerprints", found, buckets)
     database.define("source_fingerprints", MERGED)
