@@ -114,6 +114,7 @@ class Made:
 
     compacted = False
     has_keys = False
+    batches = None
 
     def __init__(self, spark: SparkSession, records: int) -> None:
         self.each = records // PARTITIONS

@@ -75,12 +75,20 @@ async def asyncrevoke_journal(group: Group, handler: Handler) -> None:
         await _asyncrevoke(group, handler, Journal(folder))
 
 
-async def asyncrevoke_bare_journal(group: Group, handler: Handler) -> None:
-    """With a journal that has no hashes of keys and values."""
+async def asyncrevoke_hashing_journal(group: Group, handler: Handler) -> None:
+    """With a journal that has hashes of keys and values."""
     from asyncrevoke.journal import Journal  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        await _asyncrevoke(group, handler, Journal(folder, content=False))
+        await _asyncrevoke(group, handler, Journal(folder, content="records"))
+
+
+async def asyncrevoke_bare_journal(group: Group, handler: Handler) -> None:
+    """With a journal that has nothing of keys and values."""
+    from asyncrevoke.journal import Journal  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        await _asyncrevoke(group, handler, Journal(folder, content=None))
 
 
 async def _asyncrevoke(group: Group, handler: Handler, journal: Journal | None) -> None:
@@ -420,6 +428,7 @@ async def hottest_alone(group: Group, handler: Handler) -> None:  # noqa: ARG001
 OURS = "asyncrevoke, handlers by key"
 OUR_LOOP = "asyncrevoke, handlers in a row"
 JOURNAL = "asyncrevoke, with a journal"
+HASHING_JOURNAL = "asyncrevoke, journal with hashes"
 BARE_JOURNAL = "asyncrevoke, journal without content"
 OURS_ON_UVLOOP = "asyncrevoke on uvloop"
 FASTSTREAM_CONCURRENT = "faststream-concurrent-aiokafka"
@@ -438,6 +447,7 @@ CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
     OUR_LOOP: asyncrevoke_sequential,
     JOURNAL: asyncrevoke_journal,
+    HASHING_JOURNAL: asyncrevoke_hashing_journal,
     BARE_JOURNAL: asyncrevoke_bare_journal,
     OURS_ON_UVLOOP: asyncrevoke,
     "aiokafka, bare getmany()": aiokafka_bare,

@@ -45,6 +45,7 @@ from benchmarks.handler_clients import (
     FASTSTREAM_CONCURRENT,
     FAUST,
     FAUST_CONCURRENT,
+    HASHING_JOURNAL,
     HOTTEST_ALONE,
     JOURNAL,
     KPIPE,
@@ -94,6 +95,7 @@ SCENARIOS = {
         (
             OURS,
             JOURNAL,
+            HASHING_JOURNAL,
             BARE_JOURNAL,
             OURS_ON_UVLOOP,
             "aiokafka, bare getmany()",

@@ -37,10 +37,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.witness import Witness
 
 SIZE = 100
 _FACTS = {"group": "benchmark", "commit_mode": "processed"}
+_CONTENTS: dict[str, Content | None] = {
+    "content by batches": "batches",
+    "content by records": "records",
+    "no content": None,
+}
 
 
 class Nobody:
@@ -73,11 +80,11 @@ def encoded(records: int) -> list[tuple[int, bytes]]:
     return found
 
 
-def decoded(data: list[tuple[int, bytes]]) -> Iterator[PollResult]:
+def decoded(data: list[tuple[int, bytes]], decode: RecordDecoder) -> Iterator[PollResult]:
     """As they are asked for."""
     for partition, batch in data:
         where = TopicPartition("plain", partition)
-        (found,) = decode_batches(
+        (found,) = decode(
             FetchedPartition(partition=where, error=ErrorCode.none, records=batch), True
         )
         records = found.decode("plain", partition, partition, 0)
@@ -85,7 +92,7 @@ def decoded(data: list[tuple[int, bytes]]) -> Iterator[PollResult]:
 
 
 async def turn(
-    data: list[tuple[int, bytes]], folder: Path | None, waits: bool, *, content: bool = True
+    data: list[tuple[int, bytes]], folder: Path | None, waits: bool, *, content: Content | None
 ) -> float:
     """Handle all of it; the CPU that it took, in microseconds a record."""
     router, log = Router(), EventLog()
@@ -96,12 +103,14 @@ async def turn(
             await asyncio.sleep(0)
 
     witness: Witness | None = None
+    decode: RecordDecoder = decode_batches
     if folder is not None:
         journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9, content=content)
         witness = journal.begin(_FACTS, wall_clock=None)
+        decode = witness.decoder(decode)
         witness.opened(Nobody(), print)
         await witness.flush()
-    source = cast("RecordSource", InMemory(decoded(data), None))
+    source = cast("RecordSource", InMemory(decoded(data, decode), None))
     runner = HandlerRunner(source, router, concurrency=64, log=log, witness=witness)
     gc.collect()
     began = time.process_time()
@@ -123,17 +132,15 @@ def main() -> int:
     data = encoded(options.records)
     rows: list[list[str]] = []
     for waits, name in ((False, "handlers that await nothing"), (True, "that await a turn")):
-        found: dict[bool | None, list[float]] = {None: [], False: [], True: []}
+        found: dict[str, list[float]] = {name: [] for name in ("", *_CONTENTS)}
         for _ in range(options.turns):
-            for content, took in found.items():
+            for what, took in found.items():
                 with tempfile.TemporaryDirectory() as at:
-                    folder = None if content is None else Path(at)
-                    took.append(
-                        asyncio.run(turn(data, folder, waits, content=content is not False))
-                    )
-        without = found[None]
-        for content, what in ((True, "all"), (False, "no content")):
-            took = found[content]
+                    content = _CONTENTS.get(what)
+                    folder = Path(at) if what else None
+                    took.append(asyncio.run(turn(data, folder, waits, content=content)))
+        without = found.pop("")
+        for what, took in found.items():
             more = statistics.median(took) - statistics.median(without)
             ratio = statistics.median(a / b for a, b in zip(took, without, strict=True))
             rows.append(

@@ -102,8 +102,7 @@ CATALOGUE: Final = {
     ),
     AnomalyKind.CONTENT_NOT_COMPARED: Meaning(
         Severity.INFO,
-        "the journal has no hashes (content=False): nobody knows whether keys and values were those"
-        " of the topic",
+        "handled, and nobody knows whether with the keys and values that the topic has",
     ),
     AnomalyKind.UNVERIFIABLE: Meaning(
         Severity.INFO, "handled, and the topic no longer has it, so that it cannot be compared"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from asyncrevoke.audit.batches import ALTERED, DOUBTS, NOTED, batch_rules
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
+from asyncrevoke.audit.content import Bare
 from asyncrevoke.audit.rules import Terms, judged, rules, together
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
@@ -115,24 +117,25 @@ class Comparison:
         *,
         compacted: bool,
         keys: bool = True,
+        batches: bool = False,
     ) -> None:
-        """``keys``: those of the topic's records are known."""
+        """``keys``: those of the topic's records are known; ``batches``: they are."""
         self._db = database
         self._topic = topic
         self._settings = settings
-        self._bare_sessions = self._without_hashes(sessions)
+        self._bare = Bare(database.rows, sessions, batches=batches)
         self._terms = Terms(
             int(settings.skew * 1e6),
             compacted,
             orders.by in ("key", "partition"),
             orders.by == "partition",
             orders.nulls,
-            bool(self._bare_sessions) and orders.by == "key",
+            bool(self._bare.sessions) and orders.by == "key",
             keys,
         )
         ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
-        database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare_sessions])
+        database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare.sessions])
         live = [(state.name,) for state in sessions if state.live]
         database.put("live", {"session": "STRING"}, live)
         budgets = [
@@ -142,39 +145,26 @@ class Comparison:
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
         # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
-        self.bare_partitions: Sequence[int] = ()
-        if self._bare_sessions:
-            query = (
-                "SELECT DISTINCT part FROM journal JOIN bare ON bare.session = journal.session"
-                " WHERE kind = 'ATTEMPT'"
-            )
-            self.bare_partitions = sorted(part for (part,) in database.rows(query))
+        self.bare_partitions = self._bare.look()
         stall_us = int(settings.stall * 1e6)
         for name, query in views(database.dialect, stall_us, self.bare_partitions).items():
             database.define(name, query)
         if self._terms.keyless:
             database.define("inverted", inverted())
-
+        if self._bare.by_batch():
+            database.define("noted", NOTED)
         rows = database.rows(f"SELECT {', '.join(_WINDOW)} FROM windows ORDER BY part")
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
-
-    def _without_hashes(self, sessions: Sequence[SessionState]) -> list[str]:
-        """Sessions whose journal has ``content=False``; where the beginning is missing that says
-        so, its rows do."""
-        bare = [state.name for state in sessions if state.facts.get("content") is False]
-        unknown = [f"'{state.name}'" for state in sessions if not state.facts]
-        if unknown:
-            rows = self._db.rows(
-                f"SELECT session FROM journal WHERE session IN ({', '.join(unknown)})"
-                " AND kind = 'ATTEMPT' GROUP BY session HAVING count(record_hash) = 0"
-            )
-            bare += [name for (name,) in rows]
-        return bare
 
     def windows(self) -> list[Range]:
         """What is to be compared at all."""
         ranges = [Range(each["part"], each["lo"], each["hi"]) for each in self._windows]
         return [each for each in ranges if each.hi > each.lo]
+
+    def batches(self) -> list[Range]:
+        """Where ``batches`` is to have those of the topic. Nowhere: it is not asked for."""
+        by_batch = self._bare.by_batch()
+        return [window for window in self.windows() if window.partition in by_batch]
 
     def in_two_tiers(self, windows: Sequence[Range]) -> bool:
         """Whether fingerprints come first."""
@@ -221,10 +211,7 @@ class Comparison:
         two_tiers: bool,
     ) -> Audited:
         """Judge, when ``source`` is there."""
-        bare = [
-            Anomaly(AnomalyKind.CONTENT_NOT_COMPARED, sessions=(n,)) for n in self._bare_sessions
-        ]
-        anomalies = [*_gaps(sessions), *bare, *self._anomalies()]
+        anomalies = [*_gaps(sessions), *self._bare.unknown(self._topic), *self._anomalies()]
         ((attempts, done),) = self._db.rows(
             "SELECT a.n, d.n FROM (SELECT count(*) AS n FROM attempts) a,"
             " (SELECT count(*) AS n FROM first_done) d"
@@ -251,7 +238,14 @@ class Comparison:
         sql = self._db.dialect
         for name, query in judged(sql, self._terms).items():
             self._db.define(name, query)
-        rows = self._db.rows(together(rules(sql, self._terms)))
+        found = rules(sql, self._terms)
+        if self.batches():
+            self._db.define("altered", ALTERED)
+            if doubts := self._bare.doubts(compacted=self._terms.compacted):
+                self._db.put("doubts", DOUBTS, doubts)
+                for kind, query in batch_rules(sql).items():
+                    found[kind] = f"{found[kind]} UNION ALL {query}" if kind in found else query
+        rows = self._db.rows(together(found))
         return [self._anomaly(*row) for row in rows]
 
     def _anomaly(
@@ -343,7 +337,9 @@ def orders_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> Orders:
     return Orders(orders.pop() if len(orders) == 1 else None, nulls)
 
 
-def level_of(sessions: Iterable[SessionState]) -> str:
+def level_of(
+    sessions: Iterable[SessionState],
+) -> Literal["read_committed", "read_uncommitted"]:
     """The isolation level that the topic is to be read with: that of its consumers."""
     levels = {state.facts.get("isolation_level") for state in sessions if state.facts}
     return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import (
     Audited,
     Comparison,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.audit.comparison import Bounds, Range
+    from asyncrevoke.journal.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent
 
 # Records that are put into a table at once.
@@ -39,6 +41,16 @@ class Source(Protocol):
     @property
     def compacted(self) -> bool:
         """Whether records vanish from the middle of the log."""
+        ...
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether it knows of record batches."""
+        ...
+
+    async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
+        """Give the batches that have an offset in these ranges to ``take``, with the
+        columns ``batch_headers.BATCHES``."""
         ...
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
@@ -72,7 +84,15 @@ async def audit(
         orders,
         settings,
         compacted=source.compacted,
+        batches=source.has_batches,
     )
+    if wanted := comparison.batches():
+        database.put("batches", BATCHES, [])
+        headers: list[RecordBatch] = []
+        await source.batches(wanted, headers.append)
+        if headers:
+            chunk = pa.Table.from_batches(headers)
+            database.insert("batches", chunk, f"SELECT {', '.join(BATCHES)} FROM chunk")
     windows = ranges = comparison.windows()
     read = 0
     two_tiers = comparison.in_two_tiers(windows)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.audit.dialect import DuckDialect
 from asyncrevoke.audit.table_names import tables_of
+from asyncrevoke.journal.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +31,10 @@ class LocalDatabase:
         """See :class:`~asyncrevoke.audit.comparison.Database`."""
         declared = ", ".join(f"{column} {kind}" for column, kind in columns.items())
         self._db.execute(f"CREATE TABLE {name} ({declared})")
-        if rows:
-            places = ", ".join("?" * len(columns))
-            self._db.executemany(f"INSERT INTO {name} VALUES ({places})", [list(r) for r in rows])
+        if rows:  # by columns: one by one, each takes a millisecond
+            given = zip(*rows, strict=True)
+            table = pa.table([pa.array(column) for column in given], names=list(columns))
+            self.insert(name, table, "SELECT * FROM chunk")
 
     def define(self, name: str, query: str) -> None:
         """See :class:`~asyncrevoke.audit.comparison.Database`. It is made when it is asked for."""

@@ -6,7 +6,8 @@ import asyncio
 import gc
 from array import array
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -14,8 +15,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.audit.comparison import Bounds, Range
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.journal.arrow import Array, Table, pa
+from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.topic_batches import read_headers
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_hashes
 
 if TYPE_CHECKING:
@@ -32,27 +36,28 @@ _Consumer: Any = AIOKafkaConsumer
 _Admin: Any = AIOKafkaAdminClient
 
 
-class TopicError(AsyncRevokeError):
-    """The topic cannot be read to the end of what the journal says of it."""
-
-
 class Topic:
     """Reads one topic; to be entered. ``isolation_level`` should be that of the consumers, and
-    ``patience`` is for how many seconds no partition may make progress."""
+    ``patience`` is for how many seconds no partition may make progress. ``config`` says how this
+    library connects, which reads what aiokafka does not tell of: record batches."""
+
+    has_batches = True
 
     def __init__(
         self,
         name: str,
         bootstrap_servers: str,
         *,
-        isolation_level: str,
+        isolation_level: Literal["read_committed", "read_uncommitted"],
         patience: float = 30.0,
+        config: ConsumerConfig | None = None,
         **options: Any,  # noqa: ANN401 - of aiokafka: security
     ) -> None:
         self._name = name
         self._patience = patience
         self._options: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, **options}
         self._isolation = isolation_level
+        self._config = config or ConsumerConfig(bootstrap_servers=bootstrap_servers)
         self._consumer: Any = None
         self.bounds: Mapping[int, Bounds] = {}
         self.compacted = False
@@ -108,6 +113,11 @@ class Topic:
                 # One range of each partition at a time: a seek in between is cheap.
                 await self._read([of_one.pop(0) for of_one in left.values()], take)
                 left = {partition: of_one for partition, of_one in left.items() if of_one}
+
+    async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
+        """See :class:`~asyncrevoke.audit.engine.Source`."""
+        config = replace(self._config, isolation_level=self._isolation)
+        await read_headers(config, self._name, ranges, take, patience=self._patience)
 
     async def _read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
         consumer, loop = self._consumer, asyncio.get_running_loop()

@@ -7,7 +7,7 @@ import json
 import logging
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -26,6 +26,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import Audited, Settings
+    from asyncrevoke.config import ConsumerConfig
 
 FAILED = 1
 USAGE = 2
@@ -87,10 +88,7 @@ def audit(
             sasl_username,
             sasl_password,
         )
-        options = security_options(config)
-        audited = asyncio.run(
-            audit_topic(path, topic, bootstrap_servers, group, settings, patience, options)
-        )
+        audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience))
     except ConfigError as error:
         raise _end(str(error)) from error
     except AsyncRevokeError as error:
@@ -102,11 +100,10 @@ def audit(
 async def audit_topic(
     path: Path,
     topic: str,
-    bootstrap_servers: str,
+    config: ConsumerConfig,
     group: str | None,
     settings: Settings,
     patience: float,
-    options: dict[str, Any],
 ) -> Audited:
     """Read both, and compare them. Raises AsyncRevokeError."""
     from asyncrevoke.audit import engine  # noqa: PLC0415 - needs the extra
@@ -118,7 +115,12 @@ async def audit_topic(
     (of_group, _) = engine.of_one_group(content, topic, group)
     level = level_of(of_group.sessions)
     async with Topic(
-        topic, bootstrap_servers, isolation_level=level, patience=patience, **options
+        topic,
+        ",".join(config.bootstrap_servers),
+        isolation_level=level,
+        patience=patience,
+        config=config,
+        **security_options(config),
     ) as source:
         return await engine.audit(content, source, topic, group=group, settings=settings)
 

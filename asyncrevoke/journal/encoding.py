@@ -15,7 +15,7 @@ from itertools import accumulate, chain, groupby, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.journal.arrow import Array, Buffer, DataType, RecordBatch, Schema, pa, pc
-from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact, Packed, Turn
+from asyncrevoke.journal.entries import Attempts, Batches, Entry, Fact, Notes, Packed, Turn
 from asyncrevoke.journal.hashing import (
     key_hashes,
     numbers_of,
@@ -66,27 +66,29 @@ _ENOUGH_PACKED = 16_384
 _LONGEST_ERROR = 1024
 
 
-def log_schema(session_id: str, group: str | None, *, content: bool = True) -> Schema:
-    """The schema of a session's log, with hashes of ``content`` or without."""
+def log_schema(session_id: str, group: str | None, *, hashed: bool = True) -> Schema:
+    """The schema of a session's log, with hashes of records or without."""
     known = {"session_id": session_id} | ({} if group is None else {"group": group})
-    return _LOG_SCHEMAS[content].with_metadata(known)
+    return _LOG_SCHEMAS[hashed].with_metadata(known)
 
 
-def encode(entries: Sequence[Entry], seq: int, *, content: bool = True) -> Iterator[RecordBatch]:
+def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterator[RecordBatch]:
     """The rows of these entries, the first of which has the number ``seq``."""
     for batch in _batches(entries):
         first = batch[0]
         if isinstance(first, Attempts):
-            encoded = _attempts(cast("list[Attempts]", batch), seq, content)
+            encoded = _attempts(cast("list[Attempts]", batch), seq, hashed)
         elif isinstance(first, Packed):
-            encoded = _packed_attempts(cast("list[Packed]", batch), seq, content)
+            encoded = _packed_attempts(cast("list[Packed]", batch), seq, hashed)
+        elif isinstance(first, Notes):
+            encoded = _notes(cast("list[Notes]", batch), seq, hashed)
         else:
-            encoded = _facts(cast("list[Fact]", batch), seq, content)
+            encoded = _facts(cast("list[Fact]", batch), seq, hashed)
         seq += encoded.num_rows
         yield encoded
 
 
-def encode_last(queue: Queue, *, content: bool) -> None:
+def encode_last(queue: Queue, *, hashed: bool) -> None:
     """Encode what has been put last. To be called by who puts it, while the records are in the
     processor's cache: somebody else may take from the other end meanwhile."""
     taken: list[tuple[int, Entry]] = []
@@ -103,11 +105,11 @@ def encode_last(queue: Queue, *, content: bool) -> None:
         taken.reverse()
         seq = taken[0][0]
         entries = [entry for _, entry in taken]
-        queue.append((seq, Batches(list(encode(entries, seq, content=content)))))
+        queue.append((seq, Batches(list(encode(entries, seq, hashed=hashed)))))
 
 
 def pack(
-    records: Sequence[Record], turns: Sequence[Turn], *, content: bool, one_topic: bool
+    records: Sequence[Record], turns: Sequence[Turn], *, hashed: bool, one_topic: bool
 ) -> Packed | None:
     """Attempts that went well at first, taken apart; None if they are of several topics, or some
     key or a value is null. ``one_topic``: nobody has to look."""
@@ -116,7 +118,7 @@ def pack(
     if not one_topic and [record.topic for record in records].count(topic) != rows:
         return None
     key_column = hashes = b""
-    if content:
+    if hashed:
         found = _hashes_of(records)
         if found is None:
             return None
@@ -156,7 +158,7 @@ def _alike(entry: Entry) -> object:
 
 def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     for kind, group in groupby(entries, _alike):
-        if kind is Fact:
+        if kind is Fact or kind is Notes:
             yield list(group)
             continue
         batch: list[Entry] = []
@@ -176,10 +178,12 @@ def rows_of(entry: Entry) -> int:
     """How many rows it is."""
     if isinstance(entry, Packed):
         return entry.rows
+    if isinstance(entry, Notes):
+        return len(entry.batches)
     return len(entry.records) if isinstance(entry, Attempts) else 1
 
 
-def _packed_attempts(entries: list[Packed], seq: int, content: bool) -> RecordBatch:
+def _packed_attempts(entries: list[Packed], seq: int, hashed: bool) -> RecordBatch:
     sizes = [entry.rows for entry in entries]
     rows = sum(sizes)
     turns = list(chain.from_iterable([entry.turns for entry in entries]))
@@ -194,13 +198,13 @@ def _packed_attempts(entries: list[Packed], seq: int, content: bool) -> RecordBa
         "attempt": _runs("attempt", [1], [rows]),
         "outcome": _runs("outcome", [Outcome.OK], [rows]),
     }
-    if content:
+    if hashed:
         hashes = b"".join([entry.record_hashes for entry in entries])
         columns["record_hash"] = _longs(numbers_of(hashes))
         if entries[0].key_hashes:
-            hashed = [entry.key_hashes for entry in entries]
-            columns["key_hash"] = _joined(pa.int64(), hashed, rows)
-    return _batch(columns, rows, content)
+            of_keys = [entry.key_hashes for entry in entries]
+            columns["key_hash"] = _joined(pa.int64(), of_keys, rows)
+    return _batch(columns, rows, hashed)
 
 
 def _started(turns: Sequence[Turn]) -> Array:
@@ -221,7 +225,7 @@ def _runs_in(numbers: Array) -> Array:
     return pc.call_function("run_end_encode", [numbers])
 
 
-def _attempts(entries: list[Attempts], seq: int, content: bool) -> RecordBatch:
+def _attempts(entries: list[Attempts], seq: int, hashed: bool) -> RecordBatch:
     sizes = [len(entry.records) for entry in entries]
     records = list(chain.from_iterable([entry.records for entry in entries]))
     turns = [Turn(len(entry.records), entry.started, entry.at) for entry in entries]
@@ -238,12 +242,12 @@ def _attempts(entries: list[Attempts], seq: int, content: bool) -> RecordBatch:
         "attempt": _runs("attempt", [entry.attempt for entry in entries], sizes),
         "outcome": _runs("outcome", [entry.outcome for entry in entries], sizes),
     }
-    if content:
+    if hashed:
         columns |= _hash_columns(records)
     if any(errors):
         columns["error_type"] = _runs("error_type", [_type_of(e) for e in errors], sizes)
         columns["error"] = _runs("error", [_text_of(e) for e in errors], sizes)
-    return _batch(columns, rows, content)
+    return _batch(columns, rows, hashed)
 
 
 def _hash_columns(records: Sequence[Record]) -> dict[str, Array]:
@@ -257,7 +261,27 @@ def _hash_columns(records: Sequence[Record]) -> dict[str, Array]:
     return {"key_hash": key_column, "record_hash": _longs(hashes)}
 
 
-def _facts(entries: list[Fact], seq: int, content: bool) -> RecordBatch:
+def _notes(entries: list[Notes], seq: int, hashed: bool) -> RecordBatch:
+    sizes = [len(entry.batches) for entry in entries]
+    rows = sum(sizes)
+    of_all = chain.from_iterable([entry.batches for entry in entries])
+    topics, partitions, first, last, records, checksums, came = map(list, zip(*of_all, strict=True))
+    columns: dict[str, Array] = {
+        "seq": _numbers(seq, rows),
+        "kind": _runs("kind", [Kind.FETCHED], [rows]),
+        "at_us": _runs("at_us", [entry.at for entry in entries], sizes),
+        "started_us": _runs_in(_packed(pa.int64(), "q", cast("list[int]", came))),
+        "topic": _topics(cast("list[str]", topics)),
+        "partition": _packed(pa.int32(), "i", cast("list[int]", partitions)),
+        "offset": _packed(pa.int64(), "q", cast("list[int]", first)),
+        "last_offset": _runs_in(_packed(pa.int64(), "q", cast("list[int]", last))),
+        "records": _runs_in(_packed(pa.int32(), "i", cast("list[int]", records))),
+        "checksum": _runs_in(_packed(pa.int64(), "q", cast("list[int]", checksums))),
+    }
+    return _batch(columns, rows, hashed)
+
+
+def _facts(entries: list[Fact], seq: int, hashed: bool) -> RecordBatch:
     rows = len(entries)
     ones = [1] * rows
     columns: dict[str, Array] = {
@@ -266,7 +290,7 @@ def _facts(entries: list[Fact], seq: int, content: bool) -> RecordBatch:
         "partition": _numbers_or_null([entry.partition for entry in entries], "i"),
         "offset": _numbers_or_null([entry.offset for entry in entries], "q"),
     }
-    if content:
+    if hashed:
         records = [entry.record for entry in entries]
         keys = [None if record is None else record.key for record in records]
         columns["key_hash"] = _numbers_or_null(signed_key_hashes(keys), "q")
@@ -276,11 +300,11 @@ def _facts(entries: list[Fact], seq: int, content: bool) -> RecordBatch:
         )
     for name in ("kind", "topic", "member", "generation", "outcome", "facts"):
         columns[name] = _runs(name, [getattr(entry, name) for entry in entries], ones)
-    return _batch(columns, rows, content)
+    return _batch(columns, rows, hashed)
 
 
-def _batch(columns: dict[str, Array], rows: int, content: bool) -> RecordBatch:
-    schema = _LOG_SCHEMAS[content]
+def _batch(columns: dict[str, Array], rows: int, hashed: bool) -> RecordBatch:
+    schema = _LOG_SCHEMAS[hashed]
     arrays = [
         columns[field.name]
         if field.name in columns
@@ -398,7 +422,10 @@ def decode(batch: RecordBatch, metadata: Mapping[bytes, bytes] | None) -> Record
             text = None if value is None else value.decode()
             arrays.append(pa.repeat(pa.scalar(text, pa.string()), batch.num_rows))
         else:
-            # Which columns have runs was different once.
+            # Which columns there are, and which of them have runs, was different once.
+            if batch.schema.get_field_index(field.name) < 0:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
             column = batch.column(field.name)
             if pa.types.is_run_end_encoded(column.type):
                 column = pc.call_function("run_end_decode", [column])

@@ -49,6 +49,25 @@ class Packed(NamedTuple):
     record_hashes: bytes
 
 
+class Fetched(NamedTuple):
+    """A record batch that came from a broker, and when."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    records: int
+    checksum: int
+    came: int
+
+
+class Notes(NamedTuple):
+    """Batches that are written down together."""
+
+    batches: Sequence[Fetched]
+    at: int
+
+
 class Fact(NamedTuple):
     """Any other row."""
 
@@ -65,7 +84,7 @@ class Fact(NamedTuple):
     record: Record | None = None
 
 
-Entry: TypeAlias = Attempts | Packed | Fact
+Entry: TypeAlias = Attempts | Packed | Notes | Fact
 
 
 class Batches(NamedTuple):

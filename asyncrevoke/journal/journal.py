@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.kafka_sink import KafkaSink
     from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.journal.schema import Content
     from asyncrevoke.journal.segments import Session
     from asyncrevoke.journal.writer import Writer
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
+_CONTENTS = ("batches", "records", None)
 
 
 class Journal:
@@ -40,9 +42,10 @@ class Journal:
     ``strict``: also that a handler is about to be called is on disk before it is. Then even a call
     that dies with its process is known; it costs a flush per call, shared by those that wait.
 
-    ``content=False`` leaves out the hashes of keys and values, which take longer than all else that
-    is written of a record. An audit then says that content was not compared, and judges the order
-    of keys by those that the topic has.
+    ``content`` is what an audit can tell by that keys and values were those of the topic. It is
+    ``"batches"``: the checksums of the record batches that came from the broker, at no cost per
+    record. Or ``"records"``: hashes of each key and value, which take longer than all else that is
+    written of a record, and name a single one that differs. Or None: nothing.
 
     A log is sealed, to Parquet, at ``segment_bytes`` or ``segment_seconds``, and at the end. What a
     killed process has left is sealed when ``path`` is next used.
@@ -58,7 +61,7 @@ class Journal:
         path: str | os.PathLike[str],
         *,
         strict: bool = False,
-        content: bool = True,
+        content: Content | None = "batches",
         segment_bytes: int = 64 * 2**20,
         segment_seconds: float = 900.0,
         sink: KafkaSink | None = None,
@@ -75,8 +78,13 @@ class Journal:
             raise ConfigError(f"segment_bytes={segment_bytes}: at least 1")
         if segment_seconds <= 0:
             raise ConfigError(f"segment_seconds={segment_seconds}: more than 0")
+        if content not in _CONTENTS:
+            raise ConfigError(
+                f'content={content!r}: "batches" (checksums of record batches), "records" (hashes '
+                "of each record), or None"
+            )
         self.strict = strict
-        self.content = content
+        self.content: Content | None = content
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._sink = sink
@@ -133,7 +141,7 @@ class Journal:
                 segment_seconds=self._segment_seconds,
                 on_full=on_full,
                 on_batch=on_batch,
-                content=self.content,
+                hashed=self.content == "records",
             )
 
         if threaded:

@@ -33,12 +33,12 @@ class LogFile:
         segment_seconds: float,
         on_full: Callable[[Segment], None],
         on_batch: Callable[[RecordBatch], None] | None = None,
-        content: bool = True,
+        hashed: bool = True,
     ) -> None:
-        self._content = content
+        self._hashed = hashed
         self._on_batch = on_batch
         self._session = session
-        self.schema = log_schema(session.folder.name, group, content=content)
+        self.schema = log_schema(session.folder.name, group, hashed=hashed)
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._on_full = on_full
@@ -80,7 +80,7 @@ class LogFile:
 
     def _encode(self, entries: list[Entry], seq: int) -> None:
         if entries:
-            self._append(encode(entries, seq, content=self._content))
+            self._append(encode(entries, seq, hashed=self._hashed))
 
     def _append(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from asyncrevoke.journal.schema import Content
     from asyncrevoke.journal.segments import Session
 
 
@@ -45,6 +46,15 @@ class SessionState(NamedTuple):
     def strict(self) -> bool:
         """Whether calls were written down before they were made."""
         return self.facts.get("strict") is True
+
+    @property
+    def content(self) -> Content | None:
+        """What was written of keys and values, if the beginning says it: journals once had hashes
+        or nothing."""
+        said = self.facts.get("content", True)
+        if said is True:
+            return "records"
+        return said if said in ("batches", "records") else None
 
     @property
     def gap(self) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.encoding import encode_last, pack, rows_of
-from asyncrevoke.journal.entries import Attempts, Fact, Packed, Turn
+from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, Turn
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from asyncrevoke.core.effects import Emit, Node, Notify, Send
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.entries import Entry, Queue
+    from asyncrevoke.journal.schema import Content
     from asyncrevoke.journal.writer import Writer
     from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.protocol.messages import FetchedPartition
+    from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.runtime.call_log import Decision
     from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Group
@@ -54,10 +57,11 @@ class Recorder:
         release: Callable[[], None],
         *,
         strict: bool,
-        content: bool,
+        content: Content | None,
     ) -> None:
         self.strict = strict
         self._content = content
+        self._hashed = content == "records"
         self._facts = facts
         self._clock = clock
         self._open_writer = open_writer
@@ -74,6 +78,8 @@ class Recorder:
         # What has ended well at first and is to be put, with its times.
         self._well: list[Record] = []
         self._well_turns: list[Turn] = []
+        # Batches that came, and are to be put before the commit of any of their records.
+        self._fetched: list[Fetched] = []
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
@@ -111,34 +117,44 @@ class Recorder:
         rows = rows_of(entry)
         queue.append((self._seq, entry))
         self._seq += rows
-        if not isinstance(entry, Packed):
+        if not isinstance(entry, (Packed, Notes)):
             self._fresh += rows
         if self._fresh >= _ENOUGH:
             self._fresh = 0
-            encode_last(queue, content=self._content)
+            encode_last(queue, hashed=self._hashed)
 
     def _put_well(self, records: Sequence[Record], started: int | Sequence[int], at: int) -> None:
         """These have ended well at first: what is written is taken out of many at once."""
         if self._writer is None or self._queue is None:
             return
-        if not self._will_put:
-            self._will_put = True
-            self._writer.later(self._put_waiting)
+        self._put_later(self._writer)
         self._well += records
         self._well_turns.append(Turn(len(records), started, at))
         if len(self._well) >= _MANY:
             self._put_packed()
 
+    def _put_later(self, writer: Writer) -> None:
+        if not self._will_put:
+            self._will_put = True
+            writer.later(self._put_waiting)
+
     def _put_waiting(self) -> None:
         self._will_put = False
         if self._well:
             self._put_packed()
+        self._put_fetched()
+
+    def _put_fetched(self) -> None:
+        if self._fetched:
+            notes = Notes(self._fetched, self._clock())
+            self._fetched = []
+            self._put(notes)
 
     def _put_packed(self) -> None:
         records, turns = self._well, self._well_turns
         self._well, self._well_turns = [], []
         one_topic = len(self._topics) == 1
-        packed = pack(records, turns, content=self._content, one_topic=one_topic)
+        packed = pack(records, turns, hashed=self._hashed, one_topic=one_topic)
         if packed is not None:
             self._put(packed)
             return
@@ -157,6 +173,7 @@ class Recorder:
         self._settle(self._clock())
         if self._well:
             self._put_packed()
+        self._put_fetched()
         if self._writer is not None:
             await self._writer.flush()
 
@@ -169,6 +186,7 @@ class Recorder:
         now = self._clock()
         for record, since in self._delivered.items():
             self._put(Attempts([record], since, now, Outcome.GIVEN_UP, None))
+        self._put_fetched()
         self._put(Fact(Kind.END, now))
         self._queue = None
         try:
@@ -181,6 +199,35 @@ class Recorder:
         self._topics.add(topic)
         facts = json.dumps({"handler": handler, "order_by": order_by})
         self._put(Fact(Kind.TOPIC, self._clock(), topic, facts=facts))
+
+    # --- batches ---------------------------------------------------------------------------------
+
+    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
+        """The same, which writes down what batches come, if that is wanted."""
+        if self._content != "batches":
+            return decode
+
+        def noting(fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
+            batches = decode(fetched, read_committed)
+            self._came(fetched.partition, batches)
+            return batches
+
+        return noting
+
+    def _came(self, partition: TopicPartition, batches: Sequence[RecordBatch]) -> None:
+        if self._writer is None:
+            return
+        now = self._clock()
+        topic, number = partition
+        self._fetched += [
+            Fetched(topic, number, b.base_offset, b.next_offset - 1, b.count, b.checksum, now)
+            for b in batches
+            if b.count  # there are records that may be handled
+        ]
+        if len(self._fetched) >= _ENOUGH:
+            self._put_fetched()
+        elif self._fetched:
+            self._put_later(self._writer)
 
     # --- handlers --------------------------------------------------------------------------------
 

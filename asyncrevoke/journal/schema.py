@@ -25,6 +25,7 @@ class Kind(enum.StrEnum):
     WITHDRAWN = "WITHDRAWN"  # it stays ours after all
     RELEASED = "RELEASED"  # it was given up, all committed
     LOST = "LOST"  # it was taken away
+    FETCHED = "FETCHED"  # a record batch came from the broker, with this checksum
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
     END = "END"  # of the session; nothing comes after it
 
@@ -47,6 +48,9 @@ class Outcome(enum.StrEnum):
 # With these a record is done.
 TERMINAL: Final = (Outcome.OK, Outcome.SKIPPED, Outcome.DEAD_LETTERED, Outcome.DELIVERED)
 
+# What is written of the content of records: the checksums of the batches that they came in, or
+# hashes of each record.
+Content: TypeAlias = Literal["batches", "records"]
 ColumnType: TypeAlias = Literal["string", "long", "int"]
 
 
@@ -64,7 +68,7 @@ COLUMNS: Final = (
     Column("kind", "string"),
     # Microseconds since the epoch; of an attempt its end. Within a session they only grow.
     Column("at_us", "long"),
-    # Of an attempt.
+    # Of an attempt; of a batch when it came.
     Column("started_us", "long"),
     Column("group", "string"),
     # Of events of the group and of commits: who we were.
@@ -72,9 +76,10 @@ COLUMNS: Final = (
     Column("generation", "int"),
     Column("topic", "string"),
     Column("partition", "int"),
+    # Of a batch the first one that it was written with.
     Column("offset", "long"),
-    # xxhash64(key) as Spark has it, null for a null key. Of a session whose BEGIN says
-    # ``"content": false``, both hashes are always null.
+    # xxhash64(key) as Spark has it, null for a null key. Both hashes are always null but in a
+    # session whose BEGIN says ``"content": "records"`` (earlier: nothing of it, or true).
     Column("key_hash", "long"),
     # xxhash64(key, value) as Spark has it.
     Column("record_hash", "long"),
@@ -86,6 +91,11 @@ COLUMNS: Final = (
     Column("error", "string"),
     # JSON.
     Column("facts", "string"),
+    # Of a batch: the last offset that it was written with, the records that it holds, and the
+    # CRC-32C of its header (KIP-98).
+    Column("last_offset", "long"),
+    Column("records", "int"),
+    Column("checksum", "long"),
 )
 
 # Offsets of one partition that share a fingerprint.

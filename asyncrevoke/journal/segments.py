@@ -29,7 +29,17 @@ _ROW_GROUP = 131_072
 _REPEATED = [
     name
     for name in SCHEMA.names
-    if name not in ("seq", "at_us", "started_us", "offset", "key_hash", "record_hash")
+    if name
+    not in (
+        "seq",
+        "at_us",
+        "started_us",
+        "offset",
+        "key_hash",
+        "record_hash",
+        "last_offset",
+        "checksum",
+    )
 ]
 
 

@@ -63,6 +63,11 @@ class RecordBatch(Protocol):
         """Epoch of the leader that appended it (KIP-101), -1 if unknown."""
         ...
 
+    @property
+    def checksum(self) -> int:
+        """What its header says: of all that it holds, as it stands in the log, but of where."""
+        ...
+
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``.
 
@@ -99,7 +104,16 @@ LARGEST_UNPACKED: Final = 256 * 1024 * 1024
 class _LogBatch:
     """A batch as it stands in the log."""
 
-    __slots__ = ("_data", "_limit", "base_offset", "count", "leader_epoch", "next_offset", "size")
+    __slots__ = (
+        "_data",
+        "_limit",
+        "base_offset",
+        "checksum",
+        "count",
+        "leader_epoch",
+        "next_offset",
+        "size",
+    )
 
     def __init__(
         self,
@@ -108,6 +122,7 @@ class _LogBatch:
         next_offset: int,
         count: int,
         leader_epoch: int,
+        checksum: int,
         limit: int,
     ) -> None:
         self._data = data
@@ -117,6 +132,7 @@ class _LogBatch:
         self.count = count
         self.size = len(data)
         self.leader_epoch = leader_epoch
+        self.checksum = checksum
 
     @property
     def unpacked_size(self) -> int:
@@ -260,7 +276,7 @@ def _batch(
         _,
         leader_epoch,
         _,
-        _,
+        checksum,
         attributes,
         last_offset_delta,
         _,
@@ -279,10 +295,10 @@ def _batch(
     if attributes & _CONTROL:
         if aborted is not None and count and _is_abort(data[position:stop]):
             aborted.end(producer_id)
-        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, limit)
+        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
     if aborted is not None and aborted.wrote(next_offset, producer_id, attributes):
-        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, limit)
-    return kind(data[position:stop], base_offset, next_offset, count, leader_epoch, limit)
+        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
+    return kind(data[position:stop], base_offset, next_offset, count, leader_epoch, checksum, limit)
 
 
 class _AbortedProducers:

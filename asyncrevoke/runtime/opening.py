@@ -104,10 +104,16 @@ def open_session(
         else world.bootstrap
     )
     config, config_of_thread = _for_two_threads(config)
+    decode = _decoder(config, whole_batches=whole_batches) if world is None else world.decode
+    witness = None
+    if journal is not None:
+        clock = None if world is None else world.wall_clock
+        witness = journal.begin(_facts(config), wall_clock=clock)
+        decode = witness.decoder(decode)
     core = ConsumerCore(
         config,
         bootstrap,
-        _decoder(config, whole_batches=whole_batches) if world is None else world.decode,
+        decode,
         wall_clock_offset=wall_clock_offset,
         member_id=f"{config.client_id}-{uuid.uuid4()}",
     )
@@ -124,10 +130,7 @@ def open_session(
             patience=2 * tick_interval(tolerated_lag),
         )
     requests = Channels(config) if world is None else world.requests
-    witness = None
-    if journal is not None:
-        clock = None if world is None else world.wall_clock
-        witness = journal.begin(_facts(config), wall_clock=clock)
+    if witness is not None:
         requests = witness.requests(requests)
     driver = Driver(
         core,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.effects import Emit, Notify
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.call_log import Decision
     from asyncrevoke.runtime.requests import Requests
 
@@ -45,6 +46,10 @@ class Witness(Protocol):
 
     def requests(self, requests: Requests) -> Requests:
         """The same requests, but that no commit is sent before what it covers is on disk."""
+        ...
+
+    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
+        """What the core is to decode answers with, so that it is known what has come."""
         ...
 
     def opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:

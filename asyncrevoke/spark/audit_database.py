@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 # What comes here, and all that is made of it alone: for Spark, each query of a few rows is several
 # jobs, and more work to plan than to do.
-_GATHERED = frozenset({"events", "buckets", "tenures"})
+_GATHERED = frozenset({"events", "buckets", "tenures", "noted"})
 # Unless there are more rows than these.
 MOST_GATHERED = 500_000
 # Only Spark's dialect has it.
 _PIECES = "covering_pieces"
 # What Python has made, and is asked for many times.
-_KEPT = frozenset({"source"})
+_KEPT = frozenset({"source", "batches"})
 _TYPES = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 

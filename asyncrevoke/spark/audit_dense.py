@@ -11,7 +11,7 @@ from asyncrevoke.spark.dense import check_all, check_dense, dense_offsets
 from asyncrevoke.spark.offsets import OffsetRange, resolve_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -32,6 +32,7 @@ class DenseSource:
 
     compacted = False
     has_keys = False
+    batches: Callable[[SparkSession, Sequence[Range]], DataFrame] | None = None
 
     def __init__(
         self, bootstrap: str | Sequence[str] | ConsumerConfig, topic: str, *, committed: bool

@@ -16,8 +16,8 @@ from asyncrevoke.audit.comparison import (
     of_group,
     orders_of,
 )
+from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.report import write_report
-from asyncrevoke.audit.topic import TopicError
 from asyncrevoke.audit.views import MERGED
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.schema import BUCKET
@@ -148,7 +148,10 @@ def _compared(
         settings,
         compacted=source.compacted,
         keys=source.has_keys,
+        batches=source.batches is not None,
     )
+    if (wanted := comparison.batches()) and source.batches is not None:
+        database.add("batches", source.batches(spark, wanted))
     windows = ranges = comparison.windows()
     two_tiers = comparison.in_two_tiers(windows)
     read = 0

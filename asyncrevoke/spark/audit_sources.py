@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.topic import is_compacted
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.audit_batches import HeaderReading
 from asyncrevoke.spark.audit_database import over, small_frame
 from asyncrevoke.spark.audit_reading import FINGERPRINTS, RECORDS, Reading
 from asyncrevoke.spark.offsets import OffsetRange, find_ranges, run_blocking
 from asyncrevoke.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,6 +46,12 @@ class Bounded(Protocol):
         """Whether hashes of keys are known."""
         ...
 
+    @property
+    def batches(self) -> Callable[[SparkSession, Sequence[Range]], DataFrame] | None:
+        """Gives the batches that have an offset in these ranges: the columns
+        ``batch_headers.BATCHES``. None if there is nothing known of batches."""
+        ...
+
     def fingerprints(
         self, spark: SparkSession, ranges: Sequence[Range], query: str, *, bare: Sequence[int]
     ) -> DataFrame:
@@ -65,6 +73,7 @@ class FrameSource:
     """
 
     has_keys = True
+    batches: Callable[[SparkSession, Sequence[Range]], DataFrame] | None = None
 
     def __init__(self, frame: DataFrame, *, compacted: bool = False) -> None:
         missing = [name for name in _NEEDED if name not in frame.columns]
@@ -144,6 +153,15 @@ class TopicSource:
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
         """See :class:`Bounded`."""
         return self._read(spark, ranges, RECORDS, None)
+
+    def batches(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        """See :class:`Bounded`."""
+        topic = self.options.topic
+        parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
+        tasks = min(len(parts), _MOST_TASKS)
+        ids = spark.range(0, len(parts), 1, tasks)
+        schema = ", ".join(f"{name} {kind}" for name, kind in BATCHES.items())
+        return map_in_arrow(ids, HeaderReading(self.options, parts).run, schema)
 
     def _read(
         self, spark: SparkSession, ranges: Sequence[Range], schema: str, bare: frozenset[int] | None

@@ -1,7 +1,7 @@
 """A program to be killed: handles records with a journal. Prints each commit point that it has.
 
-Arguments: bootstrap servers, topic (also the group), folder, "strict", "fast" or "bare" (without
-hashes), and the topic that takes the journal as well, if any.
+Arguments: bootstrap servers, topic (also the group), folder, "strict" (content by batches), "fast"
+(by records) or "bare" (without), and the topic that takes the journal as well, if any.
 """
 
 import asyncio
@@ -9,6 +9,9 @@ import sys
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.journal import Journal, KafkaSink
+from asyncrevoke.journal.schema import Content
+
+CONTENT: dict[str, Content] = {"fast": "records", "strict": "batches"}
 
 
 async def main(servers: str, topic: str, folder: str, mode: str, sink: str) -> None:
@@ -18,7 +21,7 @@ async def main(servers: str, topic: str, folder: str, mode: str, sink: str) -> N
         group_id=topic,
         group_instance_id="only",
         commit_interval=0.05,
-        journal=Journal(folder, strict=mode == "strict", content=mode != "bare", sink=to_topic),
+        journal=Journal(folder, strict=mode == "strict", content=CONTENT.get(mode), sink=to_topic),
     )
     handled = 0
 

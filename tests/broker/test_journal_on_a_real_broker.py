@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -15,17 +15,20 @@ from aiokafka import AIOKafkaProducer
 from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
 from asyncrevoke.audit.comparison import Audited, Range
 from asyncrevoke.audit.engine import audit
-from asyncrevoke.audit.topic import Topic, TopicError
+from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.topic import Topic
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.kafka_sink import collect
 from asyncrevoke.journal.reading import read_journal
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.journal.schema import Content
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(110)]
 
 COUNT = 4000
+Level: TypeAlias = Literal["read_committed", "read_uncommitted"]
 DEADLINE = 60.0
 
 
@@ -53,7 +56,9 @@ async def produce(
         return int(max(each.offset for each in written)) + 1
 
 
-async def audited(servers: str, topic: str, folder: Path, level: str = "read_committed") -> Audited:
+async def audited(
+    servers: str, topic: str, folder: Path, level: Level = "read_committed"
+) -> Audited:
     async with Topic(topic, servers, isolation_level=level, patience=5) as source:
         return await audit(read_journal(folder), source, topic)
 
@@ -130,9 +135,9 @@ async def test_what_a_killed_process_had_committed_is_in_its_journal(
     assert result.done == COUNT
 
 
-@pytest.mark.parametrize("content", [True, False])
+@pytest.mark.parametrize("content", ["batches", "records", None])
 async def test_members_that_join_and_leave_pass_the_audit(
-    kafka_broker: RunningBroker, tmp_path: Path, content: bool
+    kafka_broker: RunningBroker, tmp_path: Path, content: Content | None
 ) -> None:
     servers, topic = kafka_broker.bootstrap_servers, f"audited-{tmp_path.name}"
     kafka_broker.create_topic(topic, 4)

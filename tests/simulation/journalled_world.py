@@ -5,26 +5,36 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
+from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa
 from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.protocol.messages import OffsetCommitRequest
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
 from asyncrevoke.testing.simulation.application import Shape
 from asyncrevoke.testing.simulation.judge import Judge
-from asyncrevoke.testing.simulation.log import SimulatedBatch
+from asyncrevoke.testing.simulation.log import (
+    SimulatedBatch,
+    decode_simulated,
+    decode_some_large,
+)
 from asyncrevoke.testing.simulation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Effect, Event
     from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.journal.schema import Content
     from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.oracles import Books
     from asyncrevoke.testing.simulation.schedule import Schedule
@@ -35,7 +45,7 @@ _EPOCH = 1_800_000_000
 class Scribe(Judge):
     """Judges, and writes down what each member would have written."""
 
-    def __init__(self, books: Books, folder: Path, *, content: bool) -> None:
+    def __init__(self, books: Books, folder: Path, *, content: Content | None) -> None:
         super().__init__(books)
         self._journal = Journal(folder, content=content)
         self._recorders: dict[int, Recorder] = {}
@@ -60,6 +70,12 @@ class Scribe(Judge):
         recorder.opened(member.core, _must_not_fail)
         self._recorders[member.client] = recorder
         self._shapes[member.client] = self.next_shape
+
+    def decode(
+        self, client: int, fetched: FetchedPartition, read_committed: bool
+    ) -> Sequence[RecordBatch]:
+        """An answer to a member."""
+        return self._recorders[client].decoder(decode_some_large)(fetched, read_committed)
 
     def before(self, member: Member, event: Event) -> None:
         """An event is about to enter a core."""
@@ -112,7 +128,9 @@ class Scribe(Judge):
 class JournalledWorld(World):
     """Writes a journal into ``folder``."""
 
-    def __init__(self, schedule: Schedule, folder: Path, *, content: bool = True) -> None:
+    def __init__(
+        self, schedule: Schedule, folder: Path, *, content: Content | None = "batches"
+    ) -> None:
         super().__init__(schedule)
         self.scribe = self.judge = Scribe(self.books, folder, content=content)
         self.group.events = self.judge
@@ -123,6 +141,15 @@ class JournalledWorld(World):
         """Let a new member join."""
         self.scribe.next_shape = shape
         return super().join(shape, *more, **named)
+
+    def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
+        """What its answers hold is written down."""
+        return ConsumerCore(
+            config,
+            self.brokers.bootstrap(),
+            lambda fetched, read_committed: self.scribe.decode(client, fetched, read_committed),
+            member_id=f"client{client}",
+        )
 
     def audited(self) -> list[Audited]:
         """One audit for each topic that somebody has read."""
@@ -138,6 +165,7 @@ class _Topic:
     """What the simulated brokers have."""
 
     compacted = False
+    has_batches = True
 
     def __init__(self, world: World, name: str) -> None:
         self._name = name
@@ -148,6 +176,23 @@ class _Topic:
             for number, log in self._logs.items()
             if log is not None
         }
+
+    async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+        """See :class:`asyncrevoke.audit.engine.Source`."""
+        for each in ranges:
+            log = self._logs[each.partition]
+            assert log is not None
+            where = TopicPartition(self._name, each.partition)
+            records = log.read(each.lo, 2**62)
+            answer = FetchedPartition(partition=where, error=ErrorCode.none, records=records)
+            rows = [
+                (each.partition, b.base_offset, b.next_offset, b.count, b.checksum, 0)
+                for b in decode_simulated(answer, True)
+                if b.count
+            ]
+            columns = map(list, zip(*rows, strict=True))
+            if rows:
+                take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
         """See :class:`asyncrevoke.audit.engine.Source`."""

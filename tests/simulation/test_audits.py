@@ -18,8 +18,11 @@ from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Kind
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from asyncrevoke.journal.schema import Content
+
 RUNS = int(os.environ.get("ASYNCREVOKE_AUDITED_RUNS", "8"))
 MODES = tuple(GroupMode)
+CONTENTS: tuple[Content | None, ...] = ("batches", "records", None)
 # Requests and answers are lost in every second run; members join, leave and close in all.
 DISTURBANCES = (Disturbance.NONE, Disturbance.LOSS)
 
@@ -31,9 +34,12 @@ def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int
     incidents = tuple(each for each in schedule.incidents if each.kind is not Kind.RECREATE)
     schedule = replace(schedule, incidents=incidents)
     # Modes and disturbances repeat by an even number of runs.
-    world = JournalledWorld(schedule, tmp_path, content=run % 3 > 0)
+    content = CONTENTS[run % len(CONTENTS)]
+    world = JournalledWorld(schedule, tmp_path, content=content)
     Course(world).run()
     audits = world.audited()
     assert sum(each.done for each in audits) > 0
     for each in audits:
         assert each.verdict != "FAIL", [str(anomaly) for anomaly in each.anomalies]
+        compared = all(a.kind != "content_not_compared" for a in each.anomalies)
+        assert compared == (content is not None)

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from unit.injected_anomalies import CASES, Injected, written
+from unit.injected_anomalies import BATCH_CASES, CASES, Injected, written
 from unit.written_journal import TOPIC, Topic, clean_run, lost_rows
 
-from asyncrevoke import ConfigError
+from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
+from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Range
 from asyncrevoke.audit.dialect import SparkDialect
 from asyncrevoke.audit.engine import audit as audit_locally
 from asyncrevoke.audit.views import fingerprints
+from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import seal_session, sessions
@@ -23,13 +25,13 @@ from asyncrevoke.journal.segments import seal_session, sessions
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.spark import audit_database
-from asyncrevoke.spark.audit_database import over
+from asyncrevoke.spark.audit_database import over, small_frame
 from asyncrevoke.spark.audit_journal import journal_frame, overview
 from asyncrevoke.spark.audit_run import audit
-from asyncrevoke.spark.audit_sources import TopicSource
+from asyncrevoke.spark.audit_sources import FrameSource, TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -70,11 +72,27 @@ def as_frame(spark: SparkSession, topic: Topic) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(records, schema))
 
 
+def batches_of(
+    topic: Topic,
+) -> Callable[[SparkSession, Sequence[Range]], DataFrame]:
+    """As tasks would read them."""
+
+    def batches(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+        rows: list[Any] = []
+        asyncio.run(topic.batches(ranges, rows.append))
+        return small_frame(spark, BATCHES, [tuple(r.values()) for b in rows for r in b.to_pylist()])
+
+    return batches
+
+
+ALL = (*CASES, *BATCH_CASES)
+
+
 class Both:
     """One journal with every anomaly, audited by both engines."""
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
-        topic = written(folder, *CASES)
+        topic = written(folder, *ALL)
         here: Audited = asyncio.run(audit_locally(read_journal(folder), topic, TOPIC))
         self.here = here
         # Half of it as Parquet, as it is found in practice.
@@ -82,9 +100,11 @@ class Both:
             seal_session(session)
         self.source = as_frame(spark, topic)
         self.folder = folder
-        self.there: Audited = audit(
-            spark, journal=folder, source=self.source, topic=TOPIC, out=folder / "report"
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FrameSource, "batches", staticmethod(batches_of(topic)))
+            self.there: Audited = audit(
+                spark, journal=folder, source=self.source, topic=TOPIC, out=folder / "report"
+            )
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +123,9 @@ def of_case(number: int, anomalies: list[Anomaly]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+@pytest.mark.parametrize("number", range(len(ALL)), ids=[case.name for case in ALL])
 def test_both_engines_find_the_same(both: Both, number: int) -> None:
-    case: Injected = CASES[number]
+    case: Injected = ALL[number]
     there = of_case(number, both.there.anomalies)
     assert there == of_case(number, both.here.anomalies)
     found = [(str(a["kind"]), a["offset_lo"], a["offset_hi"]) for a in there]
@@ -134,7 +154,7 @@ def test_the_report_is_the_same_page(both: Both) -> None:
 
 def test_only_what_differs_by_its_fingerprint_was_compared_record_by_record(both: Both) -> None:
     assert both.there.two_tiers
-    assert 0 < len(both.there.exact_ranges) < len(CASES)
+    assert 0 < len(both.there.exact_ranges) < len(ALL)
     assert both.there.exact_ranges == both.here.exact_ranges
 
 
@@ -220,3 +240,40 @@ def test_tasks_read_of_a_topic_what_spark_would_hash(
     query = fingerprints(SparkDialect(), "records", [0])
     by_spark = over(quick, query, {"records": read}).collect()
     assert source.fingerprints(quick, whole, query, bare=[0]).collect() == by_spark
+
+
+@pytest.mark.broker
+def test_tasks_read_the_batches_that_a_consumer_noted(
+    kafka_broker: RunningBroker, quick: SparkSession, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    consumer = Consumer(bootstrap_servers=servers, group_id=kafka_topic, journal=Journal(tmp_path))
+
+    @consumer.handler(kafka_topic)
+    async def handle(record: Record) -> None:
+        if record.offset == 299:
+            consumer.stop()
+
+    async def work() -> None:
+        made: Any = AIOKafkaProducer(bootstrap_servers=servers, compression_type="gzip")
+        async with made as producer:
+            for _ in range(3):
+                sent = [
+                    await producer.send(kafka_topic, b"1" * 50, partition=0) for _ in range(100)
+                ]
+                await asyncio.gather(*sent)
+        await consumer.run()
+
+    asyncio.run(work())
+    rows = [r for r in read_journal(tmp_path).table.to_pylist() if r["kind"] == "FETCHED"]
+    noted = {(r["offset"], r["last_offset"] + 1, r["records"], r["checksum"], 0) for r in rows}
+    options = {"bootstrap_servers": servers, "topic": kafka_topic}
+    source = TopicSource(options, compacted=None)
+    found = {tuple(row)[1:] for row in source.batches(quick, [Range(0, 0, 300)]).collect()}
+    assert found == noted
+    # Those that are partly asked for are whole, and more may come with them.
+    lows = sorted(lo for lo, *_ in noted)
+    part = source.batches(quick, [Range(0, lows[1] + 1, lows[1] + 2)]).collect()
+    assert min(tuple(row)[1] for row in part) == lows[1]
+    result = audit(quick, journal=tmp_path, source=options)
+    assert (result.verdict, result.anomalies, result.done) == ("PASS", [], 300)

@@ -13,6 +13,8 @@ from asyncrevoke.journal.schema import Kind, Outcome
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from asyncrevoke.journal.schema import Content
+
 # Kind, first and last offset.
 Where: TypeAlias = tuple[str, int | None, int | None]
 
@@ -164,11 +166,11 @@ def not_committed_yet(_a: Member, b: Member) -> None:
 
 
 def without_hashes(a: Member, _b: Member) -> None:
-    a.content = False
+    a.content = None
 
 
 def an_order_of_unknown_keys(a: Member, _b: Member) -> None:
-    a.content = False
+    a.content = None
     a.attempts[30] = a.attempts[30]._replace(at=at(36))
 
 
@@ -212,12 +214,82 @@ CASES = (
 )
 
 
-def written(folder: Path, *cases: Injected, content: bool = True) -> Topic:
+def another_batch(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+
+
+def batches_that_nobody_handled_a_record_of(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.fetched[40] = a.fetched[40]._replace(checksum=1)
+    b.fetched[60 // 2] = b.fetched[60 // 2]._replace(checksum=1)
+    del b.attempts[60], b.attempts[61]
+    b.more.append(b.fact(Kind.RESET, at(60), 62, 2))
+
+
+def another_layout(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.fetched[15:17] = [a.fetched[15]._replace(last=33, records=4)]
+
+
+def another_batch_that_came_again_as_it_is(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.fetched.append(a.fetched[15]._replace(came=at(29)))
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+
+
+def handled_before_it_came_again_as_it_is(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.fetched.append(a.fetched[15]._replace(came=at(31)))
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+
+
+def nothing_noted(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.fetched = []
+
+
+def the_last_batches_not_noted(_a: Member, b: Member) -> None:
+    by_batch(_a, b)
+    del b.fetched[45:]
+
+
+def one_without_hashes_and_one_by_batch(a: Member, b: Member) -> None:
+    by_batch(a, b)
+    a.content = None
+    b.fetched[35] = b.fetched[35]._replace(checksum=1)
+
+
+def by_batch(a: Member, b: Member) -> None:
+    a.content = b.content = "batches"
+
+
+BATCH_CASES = (
+    Injected(by_batch, ()),
+    Injected(another_batch, (("content_mismatch", 30, 31),)),
+    Injected(batches_that_nobody_handled_a_record_of, (("sought_past", 60, 61),)),
+    Injected(another_layout, (("content_mismatch", 30, 33),)),
+    Injected(another_batch_that_came_again_as_it_is, ()),
+    Injected(handled_before_it_came_again_as_it_is, (("content_mismatch", 30, 30),)),
+    Injected(nothing_noted, (("content_not_compared", 0, 49),)),
+    Injected(the_last_batches_not_noted, (("content_not_compared", 90, 99),)),
+    Injected(
+        one_without_hashes_and_one_by_batch,
+        (("content_not_compared", None, None), ("content_mismatch", 70, 71)),
+    ),
+)
+
+
+def written(folder: Path, *cases: Injected, content: Content | None = "records") -> Topic:
     """Write each case into a partition of its own, and give the topic."""
     topic = Topic()
     for number, case in enumerate(cases):
         a, b = clean_run(number, f"{number:02}-")
         a.content = b.content = content
+        for member in (a, b):
+            # Batches had the holes that they have.
+            came = Log(case.log.missing).batches(number)
+            member.fetched = [each._replace(came=member.begin[0].at) for each in came]
         case.change(a, b)
         a.write(folder)
         b.write(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.injected_anomalies import CASES, Injected, a_stall, lost, written
+from unit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
 from unit.written_journal import RECORDS, Topic, audited, clean_run, found, lost_rows
 
 from asyncrevoke.audit import comparison, engine
@@ -48,7 +48,7 @@ def test_without_hashes_all_but_content_is_found(
     tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
-    topic = written(tmp_path, case, content=False)
+    topic = written(tmp_path, case, content=None)
     result = audited(tmp_path, topic=topic, settings=Settings(exact=exact))
     about_content = ("content_mismatch", "content_not_compared")
     assert [each for each in found(result) if each[0] != "content_not_compared"] == [
@@ -60,13 +60,89 @@ def test_without_hashes_all_but_content_is_found(
     }
 
 
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_by_batches_the_same_is_found_where_batches_are_the_same(
+    tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    topic = written(tmp_path, case, content="batches")
+    result = audited(tmp_path, topic=topic, settings=Settings(exact=exact))
+    assert found(result) == [each for each in case.found if each[0] != "content_mismatch"]
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
+@pytest.mark.parametrize("case", BATCH_CASES, ids=[case.name for case in BATCH_CASES])
+def test_what_was_handled_of_another_batch_is_found(
+    tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    result = audited(tmp_path, topic=written(tmp_path, case), settings=Settings(exact=exact))
+    assert found(result) == list(case.found)
+    assert (result.verdict == "FAIL") == any(kind == "content_mismatch" for kind, *_ in case.found)
+
+
+def test_a_batch_is_named_by_its_offsets_and_its_checksums(tmp_path: Path) -> None:
+    (case,) = [case for case in BATCH_CASES if case.name == "another batch"]
+    (anomaly,) = audited(tmp_path, topic=written(tmp_path, case)).anomalies
+    assert anomaly.sessions == ("00-a",)
+    assert anomaly.evidence == {
+        "batch_from": 30,
+        "batch_to": 31,
+        "handled_checksum": 1,
+        "checksum_in_the_topic": 1030,
+    }
+
+
+def test_a_source_without_batches_says_what_would_compare_content(tmp_path: Path) -> None:
+    topic = Topic()
+    topic.has_batches = False
+    members = clean_run()
+    for member in members:
+        member.content = "batches"
+    result = audited(tmp_path, *members, topic=topic)
+    assert found(result) == [("content_not_compared", None, None)] * 2
+    assert 'Journal(content="records")' in str(result.anomalies[0].evidence["reason"])
+
+
+def test_what_compaction_has_left_of_a_batch_is_not_compared(tmp_path: Path) -> None:
+    topic = Topic(30)
+    topic.compacted = True
+    members = clean_run()
+    for member in members:
+        member.content = "batches"
+    members[0].attempts.pop(30)
+    result = audited(tmp_path, *members, topic=topic)
+    assert found(result) == [("content_not_compared", 31, 31)]
+
+
+def test_a_batch_that_compaction_has_marked_is_not_compared(tmp_path: Path) -> None:
+    topic = Topic()
+    topic.compacted, topic.rewritten = True, 1
+    a, b = clean_run()
+    a.content = b.content = "batches"
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+    result = audited(tmp_path, a, b, topic=topic)
+    assert found(result) == [("content_not_compared", 30, 31)]
+
+
+def test_batches_without_a_beginning_are_known_by_their_rows(tmp_path: Path) -> None:
+    a, b = clean_run()
+    a.content = b.content = "batches"
+    a.fetched[15] = a.fetched[15]._replace(checksum=1)
+    a.write(tmp_path)
+    b.write(tmp_path)
+    lost_rows(tmp_path / "a", 0, 0)
+    assert found(audited(tmp_path)) == [("journal_gap", None, None), ("content_mismatch", 30, 31)]
+
+
 def test_a_bare_partition_of_unordered_keys_is_compared_by_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     members = clean_run()
     for member in members:
-        member.content = False
+        member.content = None
     result = audited(tmp_path, *members)
     assert result.two_tiers
     assert result.exact_ranges == []
@@ -77,7 +153,7 @@ def test_a_bare_partition_of_unordered_keys_is_compared_by_fingerprints(
 def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> None:
     members = clean_run()
     for member in members:
-        member.content = False
+        member.content = None
         member.write(tmp_path)
     lost_rows(tmp_path / "a", 0, 0)
     result = audited(tmp_path)

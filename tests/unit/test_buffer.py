@@ -25,6 +25,7 @@ class Batch:
     decoded: int = 0
     size: int = field(default=100)
     unpacked: int = 100
+    checksum: int = 0
 
     @property
     def count(self) -> int:

@@ -38,6 +38,7 @@ class Batch:
     each: int = 100
     leader_epoch: int = 0
     corrupt: bool = False
+    checksum: int = 0
 
     @property
     def next_offset(self) -> int:

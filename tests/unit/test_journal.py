@@ -13,16 +13,18 @@ from unit.written_journal import clean_run, record
 
 from asyncrevoke import BatchError, ConfigError, Consumer, JournalError, Record, Retry
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.arrow import pa, pc
+from asyncrevoke.journal.arrow import pa, pc, pq
 from asyncrevoke.journal.encoding import decode, encode, pack
 from asyncrevoke.journal.entries import Attempts, Packed, Turn
 from asyncrevoke.journal.hashing import key_hash, signed_key_hashes
-from asyncrevoke.journal.reading import JournalContent, read_journal
+from asyncrevoke.journal.reading import JournalContent, SessionState, read_journal
 from asyncrevoke.journal.segments import Session, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from asyncrevoke.journal.schema import Content
 
 
 def rows(path: Path, *kinds: str) -> list[dict[str, Any]]:
@@ -195,7 +197,7 @@ async def test_strict_writes_a_call_down_before_it_is_made(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("strict", [True, False])
 async def test_without_content_rows_have_no_hashes(tmp_path: Path, strict: bool) -> None:
-    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, strict=strict, content=False))
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, strict=strict, content=None))
 
     @consumer.handler("orders", on_error="skip")
     async def bill(value: dict[str, int]) -> None:
@@ -214,13 +216,13 @@ async def test_without_content_rows_have_no_hashes(tmp_path: Path, strict: bool)
     assert {(row["key_hash"], row["record_hash"]) for row in found.table.to_pylist()} == {
         (None, None)
     }
-    assert found.sessions[0].facts["content"] is False
+    assert found.sessions[0].facts["content"] is None
     assert found.sessions[0].gap is None
 
 
-@pytest.mark.parametrize("content", [True, False])
+@pytest.mark.parametrize("content", ["batches", "records", None])
 async def test_many_calls_of_one_turn_are_written_down_by_topic_and_partition(
-    tmp_path: Path, content: bool
+    tmp_path: Path, content: Content | None
 ) -> None:
     consumer = Consumer(group_id="billing", journal=Journal(tmp_path, content=content))
 
@@ -322,6 +324,75 @@ def test_a_file_is_no_place_for_a_journal(tmp_path: Path) -> None:
         Journal(file)
 
 
+async def test_the_batches_of_what_was_handled_are_written_down(tmp_path: Path) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path))
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None: ...
+
+    async with TestConsumer(consumer, partitions=2) as t:
+        for number in range(40):
+            await t.publish("orders", b"%d" % number, partition=number % 2)
+        await t.advance(1)
+    batches, calls = rows(tmp_path, "FETCHED"), rows(tmp_path, "ATTEMPT")
+    covered = [
+        (row["topic"], row["partition"], offset)
+        for row in batches
+        for offset in range(row["offset"], row["last_offset"] + 1)
+    ]
+    assert Counter(covered) == Counter((r["topic"], r["partition"], r["offset"]) for r in calls)
+    assert all(row["records"] == 1 and row["checksum"] is not None for row in batches)
+    came = {(row["partition"], row["offset"]): row["started_us"] for row in batches}
+    assert all(came[row["partition"], row["offset"]] <= row["started_us"] for row in calls)
+
+
+async def test_a_batch_is_on_disk_before_a_record_of_it_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path), commit_interval=1)
+    on_disk: list[set[str]] = []
+    sync = os.fsync
+
+    def seen(descriptor: int) -> None:
+        sync(descriptor)
+        assert t.committed("orders", 0) is None
+        on_disk.append({row["kind"] for row in read_journal(tmp_path).table.to_pylist()})
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None: ...
+
+    t = TestConsumer(consumer, partitions=1)
+    async with t:
+        await t.publish("orders", b"1")
+        monkeypatch.setattr(os, "fsync", seen)
+        await t.advance(1.5)
+        monkeypatch.undo()
+        assert t.committed("orders", 0) == 1
+    assert {"FETCHED", "ATTEMPT"} <= on_disk[-1]
+
+
+@pytest.mark.parametrize("content", [None, "records"])
+async def test_batches_are_not_written_down_unless_they_are_wanted(
+    tmp_path: Path, content: Content | None
+) -> None:
+    consumer = Consumer(group_id="billing", journal=Journal(tmp_path, content=content))
+
+    @consumer.handler("orders")
+    async def bill(record: Record) -> None: ...
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.advance(1)
+    assert rows(tmp_path, "FETCHED") == []
+    assert len(rows(tmp_path, "ATTEMPT")) == 1
+
+
+def test_another_content_is_refused(tmp_path: Path) -> None:
+    other: Any = True
+    with pytest.raises(ConfigError, match='content=True: "batches"'):
+        Journal(tmp_path, content=other)
+
+
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(_name: str) -> None: ...
 
@@ -330,10 +401,10 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Journal(tmp_path)
 
 
-def taken_apart(records: list[Record], *, content: bool = True) -> tuple[Packed | None, Attempts]:
+def taken_apart(records: list[Record], *, hashed: bool = True) -> tuple[Packed | None, Attempts]:
     started = list(range(len(records)))
     turns = [Turn(len(records), started, 200)]
-    packed = pack(records, turns, content=content, one_topic=False)
+    packed = pack(records, turns, hashed=hashed, one_topic=False)
     return packed, Attempts(records, started, 200)
 
 
@@ -345,19 +416,19 @@ def test_hashes_of_keys_are_signed_as_those_of_spark() -> None:
     assert signed_key_hashes([*keys, None]) == [*signed, None]
 
 
-@pytest.mark.parametrize("content", [True, False])
+@pytest.mark.parametrize("hashed", [True, False])
 @pytest.mark.parametrize("change", [{}, {"key": None}])
 def test_rows_that_are_taken_apart_at_once_are_the_same(
-    change: dict[str, Any], content: bool
+    change: dict[str, Any], hashed: bool
 ) -> None:
     records = [
         msgspec.structs.replace(record(offset, partition=offset % 3), **change)
         for offset in range(100)
     ]
-    packed, attempts = taken_apart(records, content=content)
+    packed, attempts = taken_apart(records, hashed=hashed)
     assert packed is not None
-    (one,) = encode([packed], 5, content=content)
-    (other,) = encode([attempts], 5, content=content)
+    (one,) = encode([packed], 5, hashed=hashed)
+    (other,) = encode([attempts], 5, hashed=hashed)
     assert decode(one, None).to_pylist() == decode(other, None).to_pylist()
 
 
@@ -381,6 +452,46 @@ def test_a_log_whose_times_have_no_runs_is_read(tmp_path: Path) -> None:
         for batch in batches:
             stream.write_batch(batch.replace_schema_metadata(schema.metadata))
     assert read_journal(tmp_path).table.to_pylist() == now
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_journals_from_before_batches_were_noted_are_read(tmp_path: Path, sealed: bool) -> None:
+    member, _ = clean_run()
+    member.write(tmp_path)
+    log = tmp_path / "a" / "000001.arrow"
+    now = read_journal(tmp_path).table
+    rows_now = now.to_pylist()
+    new = ["last_offset", "records", "checksum"]
+    if sealed:
+        pq.write_table(now.drop_columns(new), log.with_suffix(".parquet"))
+        log.unlink()
+    else:
+        with pa.ipc.open_stream(pa.BufferReader(log.read_bytes())) as stream:
+            kept = [name for name in stream.schema.names if name not in new]
+            batches = [batch.select(kept) for batch in stream]
+            schema = batches[0].schema.with_metadata(stream.schema.metadata)
+        with pa.ipc.new_stream(str(log), schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch.replace_schema_metadata(schema.metadata))
+    assert read_journal(tmp_path).table.to_pylist() == rows_now
+
+
+@pytest.mark.parametrize(
+    ("said", "content"),
+    [
+        ({}, "records"),
+        ({"content": True}, "records"),
+        ({"content": False}, None),
+        ({"content": None}, None),
+        ({"content": "records"}, "records"),
+        ({"content": "batches"}, "batches"),
+    ],
+)
+def test_what_earlier_journals_say_of_content_is_understood(
+    said: dict[str, object], content: Content | None
+) -> None:
+    state = SessionState("a", {"group": "billing", **said}, 1, 1, 0, None, None, True, False)
+    assert state.content == content
 
 
 def decoded_times(batch: Any) -> Any:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 ROOM = 500_000 + 20_000
 
 
-@pytest.mark.parametrize("content", [True, False])
-def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(content: bool) -> None:
+@pytest.mark.parametrize("hashed", [True, False])
+def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> None:
     many = Attempts([record(offset) for offset in range(30_000)], START, START)
     entries: list[Entry] = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
-    schema = log_schema("a", "billing", content=content)
-    found = list(pieces(schema, encode(entries, 0, content=content)))
+    schema = log_schema("a", "billing", hashed=hashed)
+    found = list(pieces(schema, encode(entries, 0, hashed=hashed)))
     assert len(found) > 2
     assert max(map(len, found)) < ROOM
     rows = [

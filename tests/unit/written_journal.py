@@ -6,10 +6,12 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.journal.arrow import pa, pq
-from asyncrevoke.journal.entries import Attempts, Entry, Fact
+from asyncrevoke.journal.encoding import rows_of
+from asyncrevoke.journal.entries import Attempts, Entry, Fact, Fetched, Notes
 from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from asyncrevoke.journal.schema import Content
 
 TOPIC = "orders"
 RECORDS = 100
@@ -47,20 +51,41 @@ class Log(NamedTuple):
         offsets = range(self.lo, self.hi)
         return [record(o, partition=partition) for o in offsets if o not in self.missing]
 
+    def batches(self, partition: int) -> list[Fetched]:
+        """The same in batches of two offsets, as they come."""
+        return [
+            Fetched(TOPIC, partition, first, first + 1, count, 1000 + first, 0)
+            for first in range(self.lo, self.hi, 2)
+            if (count := len({first, first + 1} - self.missing))
+        ]
+
 
 class Topic:
     """The topic that they read, in memory."""
 
     compacted = False
+    has_batches = True
 
     def __init__(self, *missing: int, lo: int = 0, hi: int = RECORDS) -> None:
         self.logs = {0: Log(frozenset(missing), lo, hi)}
         self.asked: list[Range] = []
+        # Whether compaction has written into headers.
+        self.rewritten = 0
 
     @property
     def bounds(self) -> dict[int, Bounds]:
         """Where each log starts and ends."""
         return {number: Bounds(log.lo, log.hi) for number, log in self.logs.items()}
+
+    async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+        for each in ranges:
+            rows = [
+                (b.partition, b.first, b.last + 1, b.records, b.checksum, self.rewritten)
+                for b in self.logs[each.partition].batches(each.partition)
+                if b.first < each.hi and b.last >= each.lo
+            ]
+            columns = zip(*rows, strict=True)
+            take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, map(list, columns), strict=True))))
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
         self.asked += ranges
@@ -93,7 +118,7 @@ class Member:
         last: int,
         *,
         strict: bool = False,
-        content: bool = True,
+        content: Content | None = "records",
         partition: int = 0,
         prefix: str = "",
     ) -> None:
@@ -101,7 +126,7 @@ class Member:
         self.partition = partition
         self.folder = prefix + name
         self.strict = strict
-        self.content = content
+        self.content: Content | None = content
         begin, end = START + first * STEP - MS, START + last * STEP + STEP
         self.begin: list[Fact] = [
             Fact(Kind.BEGIN, begin),
@@ -113,6 +138,8 @@ class Member:
             for offset in range(first, last)
         }
         self.more: list[Attempts | Fact] = []
+        # What came when it began: all that the topic had.
+        self.fetched = [b._replace(came=begin) for b in Log().batches(partition)]
         self.commits = [self.commit(last, end - 3 * MS)]
         self.end: list[Fact] = [
             Fact(Kind.REVOKE_BEGIN, end - 4 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
@@ -144,7 +171,12 @@ class Member:
         known = self.begin[0]._replace(
             facts=json.dumps(facts(strict=self.strict, content=self.content))
         )
-        return [known, *self.begin[1:], *middle, *self.end[-1:]]
+        notes = (
+            [Notes(self.fetched, self.begin[0].at)]
+            if self.content == "batches" and self.fetched
+            else []
+        )
+        return [known, *self.begin[1:], *notes, *middle, *self.end[-1:]]
 
     def write(self, folder: Path) -> None:
         session = Session(folder / self.folder)
@@ -155,13 +187,13 @@ class Member:
             segment_bytes=2**20,
             segment_seconds=60,
             on_full=lambda _: None,
-            content=self.content,
+            hashed=self.content == "records",
         )
         log.take(numbered(self.rows()))
         log.close()
 
 
-def facts(*, strict: bool = False, content: bool = True) -> dict[str, object]:
+def facts(*, strict: bool = False, content: Content | None = "records") -> dict[str, object]:
     """Of a BEGIN."""
     return {
         "group": "billing",
@@ -188,7 +220,7 @@ def numbered(entries: Sequence[Entry]) -> deque[Any]:
     seq = 0
     for entry in entries:
         queue.append((seq, entry))
-        seq += len(entry.records) if isinstance(entry, Attempts) else 1
+        seq += rows_of(entry)
     return queue
 
 

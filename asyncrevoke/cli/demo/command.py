@@ -183,10 +183,12 @@ def _audited(bootstrap_servers: str, group: Group, folder: Path) -> Audited:
 
     audited = asyncio.run(
         audit_topic(
-            *(folder / "journal", group.topic, bootstrap_servers, group.name),
+            folder / "journal",
+            group.topic,
+            ConsumerConfig(bootstrap_servers=bootstrap_servers),
+            group.name,
             Settings(stall=AUDITED_STALL),
             PATIENCE,
-            {},
         )
     )
     write_report(audited, folder / "audit")

@@ -132,6 +132,11 @@ class SimulatedBatch:
         """As large as it is."""
         return self.size
 
+    @property
+    def checksum(self) -> int:
+        """Of when it was written: two batches of one epoch do not begin at the same offset."""
+        return self.leader_epoch
+
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after."""
         return [

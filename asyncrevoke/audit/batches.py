@@ -1,0 +1,160 @@
+"""Content by batches: what a journal has noted of the batches that came, and the topic's batches.
+
+A batch of a log never changes but by compaction, which keeps the offsets that it was written with
+and leaves fewer records, or marks it. So what a session has handled is what the topic has if the
+topic has the same batch there: the same offsets, as many records and the same checksum, which is
+one of all that it holds. Where it does not, :func:`doubts` says of which calls that is true, and
+what follows. The tables are ``noted`` and ``batches``: ``lo`` is a batch's first offset, ``hi`` the
+one after its last, and ``came`` when it came.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncrevoke.audit.catalogue import AnomalyKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from asyncrevoke.audit.dialect import Dialect
+
+NOTED: Final = """
+    SELECT session, part, off AS lo, last_offset + 1 AS hi, CAST(records AS BIGINT) AS records,
+           checksum, started_us AS came
+    FROM journal WHERE kind = 'FETCHED'
+"""
+
+# Of what lies in the windows, as nothing else is read of the topic.
+ALTERED: Final = """
+    SELECT n.session, n.part, n.lo, n.hi, n.records, n.checksum, n.came
+    FROM noted AS n JOIN windows AS w ON w.part = n.part AND n.lo < w.hi AND n.hi > w.lo
+    LEFT JOIN batches AS b ON b.part = n.part AND b.lo = n.lo AND b.hi = n.hi
+        AND b.records = n.records AND b.checksum = n.checksum
+    WHERE b.part IS NULL
+"""
+
+DOUBTS: Final = {
+    "session": "STRING",
+    "part": "INT",
+    "piece": "BIGINT",
+    "lo": "BIGINT",
+    "hi": "BIGINT",
+    "since": "BIGINT",
+    "until": "BIGINT",
+    "batch_lo": "BIGINT",
+    "batch_hi": "BIGINT",
+    "handled": "BIGINT",
+    "has": "BIGINT",
+    "sure": "INT",
+}
+"""Calls of ``session`` for offsets from ``lo`` up to and without ``hi``, begun from ``since`` on
+and before ``until``, were for another batch than the topic has there (``sure``), or perhaps."""
+
+# Offsets that are joined together.
+_PIECE = 1024
+_NEVER = 2**62
+
+
+class Noted(NamedTuple):
+    """A batch that came to a session."""
+
+    session: str
+    part: int
+    lo: int
+    hi: int
+    records: int
+    checksum: int
+    came: int
+
+
+class OfTopic(NamedTuple):
+    """A batch of the topic, and whether compaction has written into its header."""
+
+    part: int
+    lo: int
+    hi: int
+    records: int
+    checksum: int
+    rewritten: int
+
+
+def doubts(
+    altered: Iterable[Noted],
+    noted: Iterable[Noted],
+    topic: Iterable[OfTopic],
+    *,
+    compacted: bool,
+) -> Iterator[tuple[str | int, ...]]:
+    """The rows of the table ``doubts``, in pieces. ``altered`` are those of ``noted`` that the
+    topic does not have as they were; ``noted`` and ``topic`` need only have what meets them."""
+    of_session: dict[tuple[str, int, int], list[Noted]] = defaultdict(list)
+    for each in noted:
+        for piece in _pieces(each.lo, each.hi):
+            of_session[each.session, each.part, piece].append(each)
+    in_log: dict[tuple[int, int], list[OfTopic]] = defaultdict(list)
+    for batch in topic:
+        for piece in _pieces(batch.lo, batch.hi):
+            in_log[batch.part, piece].append(batch)
+    for each in altered:
+        for piece in _pieces(each.lo, each.hi):
+            later = [
+                other
+                for other in of_session[each.session, each.part, piece]
+                if other.came > each.came
+            ]
+            there = in_log[each.part, piece]
+            lo, hi = max(each.lo, piece * _PIECE), min(each.hi, (piece + 1) * _PIECE)
+            sides = [(o.lo, o.hi) for o in later] + [(b.lo, b.hi) for b in there]
+            cuts = {lo, hi} | {cut for side in sides for cut in side if lo < cut < hi}
+            for first, end in pairwise(sorted(cuts)):
+                has = next((batch for batch in there if batch.lo <= first < batch.hi), None)
+                if has is None:
+                    continue  # gone, or never there: another rule says so
+                # Calls that began later may have been for what came again.
+                until = min((o.came for o in later if o.lo <= first < o.hi), default=_NEVER)
+                yield (
+                    *(each.session, each.part, piece, first, end, each.came, until),
+                    *(each.lo, each.hi, each.checksum, has.checksum),
+                    int(_differs(each, has, compacted=compacted)),
+                )
+
+
+def _differs(noted: Noted, has: OfTopic, *, compacted: bool) -> bool:
+    """Whether that is for sure: compaction has not made the one of the other."""
+    if (noted.lo, noted.hi) != (has.lo, has.hi):
+        return not compacted
+    return has.records >= noted.records and not has.rewritten
+
+
+def _pieces(lo: int, hi: int) -> range:
+    return range(lo // _PIECE, (hi - 1) // _PIECE + 1)
+
+
+def batch_rules(sql: Dialect) -> dict[AnomalyKind, str]:
+    """Calls for what is in the table ``doubts``, as the other rules give them."""
+
+    def calls(sure: int) -> str:
+        evidence = sql.evidence(
+            batch_from="d.batch_lo",
+            batch_to="d.batch_hi - 1",
+            handled_checksum="d.handled",
+            checksum_in_the_topic="d.has",
+        )
+        return f"""
+            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash,
+                   {sql.array("a.session")} AS sessions, {sql.empty("INT")} AS generations,
+                   a.f AS at_us, {evidence} AS evidence
+            FROM attempts AS a JOIN doubts AS d
+                ON d.session = a.session AND d.part = a.part
+                AND d.piece = {sql.whole("a.off", str(_PIECE))}
+            WHERE a.off >= d.lo AND a.off < d.hi AND a.s >= d.since AND a.s < d.until
+              AND d.sure = {sure}
+        """
+
+    return {
+        AnomalyKind.CONTENT_MISMATCH: calls(1),
+        AnomalyKind.CONTENT_NOT_COMPARED: calls(0),
+    }

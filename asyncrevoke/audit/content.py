@@ -1,0 +1,111 @@
+"""What sessions have written down of keys and values, and how far that can be compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncrevoke.audit.batches import Noted, OfTopic, doubts
+from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from asyncrevoke.journal.reading import SessionState
+    from asyncrevoke.journal.schema import Content
+
+_NOTHING = "the journal has nothing of it: Journal(content=None)"
+_NO_BATCHES = (
+    "the journal has checksums of record batches, and the source knows nothing of batches: give the"
+    ' options of the topic, or write hashes of each record, Journal(content="records")'
+)
+_NOT_NOTED = "the journal does not say in which record batches they came"
+
+
+class Handled(NamedTuple):
+    """What a session has handled of a partition: the first and the last offset."""
+
+    session: str
+    part: int
+    first: int
+    last: int
+
+
+class Bare:
+    """The sessions of a journal that have no hashes of records. ``rows`` answers queries, and
+    ``batches`` says whether those of the topic are known."""
+
+    def __init__(
+        self,
+        rows: Callable[[str], list[tuple[Any, ...]]],
+        sessions: Sequence[SessionState],
+        *,
+        batches: bool,
+    ) -> None:
+        self._rows = rows
+        self._contents = self._find(sessions)
+        self.sessions: Sequence[str] = list(self._contents)
+        # Those whose content is compared by batches.
+        self._noting = {name for name, content in self._contents.items() if content and batches}
+        self._handled: list[Handled] = []
+
+    def _find(self, sessions: Sequence[SessionState]) -> dict[str, Content | None]:
+        """And what they have. Where the beginning is missing that says so, rows do."""
+        bare: dict[str, Content | None] = {
+            state.name: state.content for state in sessions if state.content != "records"
+        }
+        unknown = [f"'{state.name}'" for state in sessions if not state.facts]
+        if unknown:
+            found = self._rows(
+                "SELECT session, bool_or(kind = 'FETCHED') FROM journal"
+                f" WHERE session IN ({', '.join(unknown)}) AND kind IN ('ATTEMPT', 'FETCHED')"
+                " GROUP BY session HAVING count(record_hash) = 0"
+            )
+            bare |= {name: "batches" if noted else None for name, noted in found}
+        return bare
+
+    def look(self) -> Sequence[int]:
+        """The partitions of which they have handled a part; needs the table ``bare`` of them."""
+        if self.sessions:
+            query = (
+                "SELECT journal.session, part, min(off), max(off) FROM journal"
+                " JOIN bare ON bare.session = journal.session"
+                " WHERE kind = 'ATTEMPT' GROUP BY journal.session, part"
+            )
+            self._handled = sorted(map(Handled._make, self._rows(query)))
+        return sorted({each.part for each in self._handled})
+
+    def by_batch(self) -> frozenset[int]:
+        """Partitions whose content is compared by batches."""
+        return frozenset(each.part for each in self._handled if each.session in self._noting)
+
+    def unknown(self, topic: str) -> Iterator[Anomaly]:
+        """What cannot be compared: sessions, or what they have handled; needs the table ``noted``
+        if anything is compared by batches."""
+        kind = AnomalyKind.CONTENT_NOT_COMPARED
+        for name, content in self._contents.items():
+            if name not in self._noting:
+                reason = _NO_BATCHES if content else _NOTHING
+                yield Anomaly(kind, sessions=(name,), evidence={"reason": reason})
+        if not self.by_batch():
+            return
+        query = "SELECT session, part, min(lo), max(hi) FROM noted GROUP BY session, part"
+        noted = {(name, part): (lo, hi) for name, part, lo, hi in self._rows(query)}
+        for name, part, first, last in self._handled:
+            if name not in self._noting:
+                continue
+            lo, hi = noted.get((name, part), (last + 1, last + 1))
+            for begin, end in ((first, min(last, lo - 1)), (max(first, hi), last)):
+                if begin <= end:
+                    where = Anomaly(kind, topic, part, begin, end, sessions=(name,))
+                    yield where._replace(evidence={"reason": _NOT_NOTED})
+
+    def doubts(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
+        """The rows of the table ``doubts``; needs ``altered``, ``noted`` and ``batches``."""
+        columns = ", ".join(Noted._fields)
+        altered = list(map(Noted._make, self._rows(f"SELECT {columns} FROM altered")))
+        if not altered:
+            return []
+        noted = map(Noted._make, self._rows(f"SELECT {columns} FROM noted"))
+        columns = ", ".join(OfTopic._fields)
+        topic = map(OfTopic._make, self._rows(f"SELECT {columns} FROM batches"))
+        return list(doubts(altered, noted, topic, compacted=compacted))
