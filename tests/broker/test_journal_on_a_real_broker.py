@@ -195,6 +195,34 @@ async def test_aborted_transactions_are_no_loss(
     assert (result.verdict, result.anomalies, result.read) == ("PASS", [], 30)
 
 
+async def test_a_record_that_the_topic_has_otherwise_fails_with_its_batch(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers, other = kafka_broker.bootstrap_servers, f"{kafka_topic}-other"
+    kafka_broker.create_topic(other, 1)
+    made: Any = AIOKafkaProducer(bootstrap_servers=servers)  # half typed
+    async with made as producer:
+        for topic in (kafka_topic, other):
+            for first in (0, 10, 20):
+                batch = producer.create_batch()
+                for offset in range(first, first + 10):
+                    value = b"changed" if (topic, offset) == (other, 15) else b"%d" % offset
+                    batch.append(key=b"a", value=value, timestamp=1000 + offset)
+                await (await producer.send_batch(batch, topic, partition=0))
+    await finish(servers, kafka_topic, tmp_path, 30)
+    content = read_journal(tmp_path)
+    results: list[Audited] = []
+    for there in (kafka_topic, other):
+        async with Topic(there, servers, isolation_level="read_committed", patience=5) as source:
+            results.append(await audit(content, source, kafka_topic))
+    same, changed = results
+    assert (same.verdict, same.anomalies) == ("PASS", [])
+    (anomaly,) = changed.anomalies
+    assert changed.verdict == "FAIL"
+    assert (anomaly.kind, anomaly.offset_lo, anomaly.offset_hi) == ("content_mismatch", 10, 19)
+    assert (anomaly.evidence["batch_from"], anomaly.evidence["batch_to"]) == (10, 19)
+
+
 async def test_the_command_tells_a_loss_by_its_exit_code(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
