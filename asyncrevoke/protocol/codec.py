@@ -225,7 +225,7 @@ def _build(dialect: Dialect, message: Request, version: int) -> bytes:
         raise ValueError(f"a {name} cannot be written in version {version}: {error}") from error
 
 
-def correlation_id(frame: bytes) -> int:
+def correlation_id(frame: bytes | bytearray) -> int:
     """Which request a frame answers; raises ``MalformedResponse``."""
     if len(frame) < _CORRELATION_ID.size:
         raise MalformedResponse(f"a response of {len(frame)} bytes has no correlation id")
@@ -234,7 +234,10 @@ def correlation_id(frame: bytes) -> int:
 
 
 def decode_response(
-    message_type: type[Request], version: int, frame: bytes, request: Request | None = None
+    message_type: type[Request],
+    version: int,
+    frame: bytes | bytearray,
+    request: Request | None = None,
 ) -> Decoded:
     """The response to a request of this type in a frame with its header. Where it has topic ids
     for names, those of ``request`` are put in, and what was not asked about is left out.
@@ -247,7 +250,7 @@ def decode_response(
         message = dialect.shortcut.read(frame, _CORRELATION_ID.size, request)
         if message is not None:
             return Decoded(message)
-    return _read(dialect, version, frame, request)
+    return _read(dialect, version, bytes(frame), request)
 
 
 def _read(dialect: Dialect, version: int, frame: bytes, request: Request | None) -> Decoded:

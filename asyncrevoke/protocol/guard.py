@@ -196,7 +196,7 @@ def _error_code_step() -> _Step:
     return error_code
 
 
-def varint(frame: bytes, position: int) -> tuple[int, int]:
+def varint(frame: bytes | bytearray, position: int) -> tuple[int, int]:
     """The unsigned number at a position, and the position after it."""
     byte = frame[position]
     if byte < 0x80:

@@ -334,7 +334,7 @@ class FetchedPartition(Message, frozen=True, kw_only=True):
     aborted: tuple[AbortedTransaction, ...] = ()
     # The broker to fetch from instead (KIP-392), -1 if this one; ``records`` are then empty.
     preferred_read_replica: int = -1
-    records: bytes = b""
+    records: bytes | memoryview = b""
 
 
 class FetchResponse(Message, frozen=True, kw_only=True):

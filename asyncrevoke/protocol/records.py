@@ -10,13 +10,19 @@ from __future__ import annotations
 import struct
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 
 from asyncrevoke.model import Record
-from asyncrevoke.protocol.unpacking import TooLarge, compression, unpack, unpacked_size
+from asyncrevoke.protocol.unpacking import (
+    COMPRESSION,
+    TooLarge,
+    compression,
+    unpack,
+    unpacked_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -117,7 +123,7 @@ class _LogBatch:
 
     def __init__(
         self,
-        data: bytes,
+        data: bytes | memoryview,
         base_offset: int,
         next_offset: int,
         count: int,
@@ -138,14 +144,14 @@ class _LogBatch:
     def unpacked_size(self) -> int:
         return unpacked_size(self._data) if self._data else 0
 
-    def _unpacked(self) -> bytes:
+    def _unpacked(self) -> bytes | memoryview:
         """Its bytes without compression."""
         if not _is_intact(self._data):
             raise CorruptBatch("the checksum of the record batch is wrong")
         try:
             if not compression(self._data):
                 return self._data
-            unpacked = unpack(self._data, self._limit)
+            unpacked = unpack(bytes(self._data), self._limit)
         except TooLarge as error:
             raise CorruptBatch(
                 f"a compressed record batch is refused: {error}; if it is sound, raise"
@@ -198,7 +204,8 @@ class _LogBatch:
 
 
 class _WholeBatch(_LogBatch):
-    """Decoded, it is one record: its last offset, and as the value its bytes."""
+    """Decoded, it is one record: its last offset, and as the value its bytes, which are not copied
+    if nothing was compressed."""
 
     __slots__ = ()
 
@@ -206,7 +213,9 @@ class _WholeBatch(_LogBatch):
         if self.count == 0 or from_offset >= self.next_offset:
             return []
         offset = self.next_offset - 1
-        return [Record(topic, partition, offset, -1, 0, None, self._unpacked(), (), ledger_id)]
+        # Where a value is asked for as it stands, whatever has its bytes will do.
+        value = cast("bytes", self._unpacked())
+        return [Record(topic, partition, offset, -1, 0, None, value, (), ledger_id)]
 
 
 def decode_batches(
@@ -223,10 +232,11 @@ def decode_batches(
     without it; if it stands first, ``CorruptBatch`` is raised, and likewise if there are bytes but
     no whole batch, because fetching again would bring the same. One that may unpack to more
     than ``limit`` bytes is corrupt, too. ``whole``: each decodes to a single record, which has the
-    batch's last offset, and as its value the batch without compression.
+    batch's last offset, and as its value the batch without compression; what had none is a
+    memoryview of what was fetched, which stays in memory as long as that.
     """
     kind = _WholeBatch if whole else _LogBatch
-    data = fetched.records
+    data = memoryview(fetched.records)
     end = len(data)
     aborted = _AbortedProducers(fetched.aborted) if read_committed else None
     batches: list[RecordBatch] = []
@@ -255,7 +265,7 @@ def decode_batches(
 
 def _batch(
     kind: type[_LogBatch],
-    data: bytes,
+    data: memoryview,
     position: int,
     stop: int,
     aborted: _AbortedProducers | None,
@@ -293,12 +303,16 @@ def _batch(
     if next_offset > _LARGEST_OFFSET:
         raise CorruptBatch(f"offset {next_offset} is too large")
     if attributes & _CONTROL:
-        if aborted is not None and count and _is_abort(data[position:stop]):
+        if aborted is not None and count and _is_abort(bytes(data[position:stop])):
             aborted.end(producer_id)
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
     if aborted is not None and aborted.wrote(next_offset, producer_id, attributes):
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
-    return kind(data[position:stop], base_offset, next_offset, count, leader_epoch, checksum, limit)
+    batch: bytes | memoryview = data[position:stop]
+    if kind is not _WholeBatch or attributes & COMPRESSION:
+        # Of its own: while it waits to be decoded, the rest of what was fetched may be given up.
+        batch = bytes(batch)
+    return kind(batch, base_offset, next_offset, count, leader_epoch, checksum, limit)
 
 
 class _AbortedProducers:
@@ -319,7 +333,7 @@ class _AbortedProducers:
         self._active.discard(producer_id)
 
 
-def _is_intact(data: bytes) -> bool:
+def _is_intact(data: bytes | memoryview) -> bool:
     """Whether the checksum is right; the parser's own would take eleven times as long."""
     expected: int = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)[0]
     return crc32c(memoryview(data)[_CHECKSUM_AT + _CHECKSUM.size :]) == expected

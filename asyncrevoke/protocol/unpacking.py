@@ -18,11 +18,11 @@ from asyncrevoke.protocol.snappy import declared_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BATCH_HEADER_SIZE", "TooLarge", "compression", "unpack", "unpacked_size"]
+__all__ = ["BATCH_HEADER_SIZE", "COMPRESSION", "TooLarge", "compression", "unpack", "unpacked_size"]
 
 BATCH_HEADER_SIZE: Final = 61
 _ATTRIBUTES_AT: Final = 21
-_COMPRESSION: Final = 0x07
+COMPRESSION: Final = 0x07
 _GZIP: Final = 1
 _GZIP_WINDOW: Final = 31  # with its header and checksum
 _U32: Final = struct.Struct("<I")
@@ -39,12 +39,12 @@ class TooLarge(ValueError):  # noqa: N818 - it names what was read
     """It unpacks to more than is allowed."""
 
 
-def compression(batch: bytes) -> int:
+def compression(batch: bytes | memoryview) -> int:
     """The codec of a whole record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-    return batch[_ATTRIBUTES_AT + 1] & _COMPRESSION
+    return batch[_ATTRIBUTES_AT + 1] & COMPRESSION
 
 
-def unpacked_size(batch: bytes) -> int:
+def unpacked_size(batch: bytes | memoryview) -> int:
     """How many bytes the records of a batch may have when they are unpacked: what its frames say,
     or their format allows. What is no compressed data counts as it is, and gzip by its last four
     bytes, which may lie."""
@@ -56,7 +56,7 @@ def unpacked_size(batch: bytes) -> int:
     if codec is None:
         return len(batch)
     try:
-        return codec[0](batch, BATCH_HEADER_SIZE)
+        return codec[0](bytes(batch), BATCH_HEADER_SIZE)
     except ValueError:
         return len(batch)
 
@@ -79,7 +79,7 @@ def unpack(batch: bytes, limit: int) -> bytes:
         largest, decode = codec
         _check(largest(batch, BATCH_HEADER_SIZE), limit)
         records = decode(memoryview(batch)[BATCH_HEADER_SIZE:])
-    high, low = batch[_ATTRIBUTES_AT], batch[_ATTRIBUTES_AT + 1] & ~_COMPRESSION
+    high, low = batch[_ATTRIBUTES_AT], batch[_ATTRIBUTES_AT + 1] & ~COMPRESSION
     return b"".join(
         (
             batch[:_ATTRIBUTES_AT],

@@ -252,7 +252,7 @@ class Connection:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def _received(self, frame: bytes) -> bool:
+    def _received(self, frame: bytes | bytearray) -> bool:
         """Take a frame in; whether others may follow."""
         if not self._pending:
             self.abort()

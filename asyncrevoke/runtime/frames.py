@@ -12,79 +12,105 @@ if TYPE_CHECKING:
 __all__ = ["FrameTooLargeError", "Frames"]
 
 _SIZE: Final = struct.Struct(">i")
+_BUFFER_BYTES: Final = 64 * 1024
+# Of room that may be used again.
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+_NOTHING: Final = memoryview(b"")
 
 
 class FrameTooLargeError(ConnectionError):
     """A frame larger than we are willing to hold."""
 
 
-class Frames(asyncio.Protocol):
+class Frames(asyncio.BufferedProtocol):
     """Takes an open transport over from ``before``, which is still told of its end.
 
-    ``on_frame(frame)`` gets each frame in the very turn of the event loop in which it has come,
-    and ``on_lost(error)`` is called once or more often when there will be no further ones: with
-    None if the peer has closed the connection. Then, and when ``on_frame`` answers False, what has
-    come after that is dropped. A frame is refused by the size that it declares, before it is
-    collected in memory, if it has more than ``limit`` bytes.
+    ``on_frame(frame)`` gets each frame in the very turn of the event loop in which it has come, a
+    large one as the bytearray that it was received into: to be kept as a memoryview, since without
+    any it is used again. ``on_lost(error)`` is called once or more often when there will be no
+    further ones: with None if the peer has closed the connection.
+    Then, and when ``on_frame`` answers False, what has come after that is dropped. A frame is
+    refused by the size that it declares, before it is collected in memory, if it has more than
+    ``limit`` bytes.
     """
 
     def __init__(
         self,
         before: asyncio.BaseProtocol,
         limit: int,
-        on_frame: Callable[[bytes], bool],
+        on_frame: Callable[[bytes | bytearray], bool],
         on_lost: Callable[[Exception | None], None],
     ) -> None:
         self._before = before
         self._limit = limit
         self._on_frame = on_frame
         self._on_lost = on_lost
-        # The beginning of a size.
-        self._head = b""
-        # The beginning of a frame, and how many bytes of it are still to come.
-        self._parts: list[bytes] = []
-        self._missing = 0
+        # Small frames, and the beginnings of large ones.
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._filled = 0
+        # A large frame, and what of it is still to come.
+        self._frame = bytearray()
+        self._missing = _NOTHING
         self._ended = False
 
-    def data_received(self, data: bytes) -> None:
-        """Collect what belongs to a frame, and hand out those that are whole."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as asyncio calls it
+        """Where the next bytes go: those of a large frame to their place at once."""
+        if self._missing:
+            return self._missing
+        return self._buffer[self._filled :] if self._filled else self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand out the frames that are whole."""
         if self._ended:
             return
-        if self._parts:
-            missing = self._missing
-            if len(data) < missing:
-                self._parts.append(data)
-                self._missing -= len(data)
-                return
-            self._parts.append(data[:missing])
-            frame = b"".join(self._parts)
-            self._parts.clear()
-            self._split(data[missing:] if self._takes(frame) else b"")
-        elif self._head:
-            self._split(self._head + data)
-        else:
-            self._split(data)
-
-    def _split(self, data: bytes) -> None:
-        position, end = 0, len(data)
+        if self._missing:
+            self._missing = self._missing[nbytes:]
+            if not self._missing:
+                frame, self._missing = self._frame, _NOTHING
+                if len(frame) > _KEPT_BYTES:
+                    self._frame = bytearray()
+                self._takes(frame)
+            return
+        buffer = self._buffer
+        position, end = 0, self._filled + nbytes
         while end - position >= _SIZE.size:
-            size: int = _SIZE.unpack_from(data, position)[0]
+            size: int = _SIZE.unpack_from(buffer, position)[0]
             if not 0 <= size <= self._limit:
                 self._refuse(size)
                 return
-            position += _SIZE.size
-            stop = position + size
+            begin = position + _SIZE.size
+            stop = begin + size
             if stop > end:
-                self._head = b""
-                self._parts.append(data[position:])
-                self._missing = stop - end
+                if _SIZE.size + size <= _BUFFER_BYTES:
+                    break
+                self._frame = self._room(size)
+                self._missing = memoryview(self._frame)[end - begin :]
+                self._frame[: end - begin] = buffer[begin:end]
+                self._filled = 0
                 return
-            if not self._takes(data[position:stop]):
+            if not self._takes(bytes(buffer[begin:stop])):
                 return
             position = stop
-        self._head = data[position:]
+        self._filled = end - position
+        if position and self._filled:
+            buffer[: self._filled] = bytes(buffer[position:end])
 
-    def _takes(self, frame: bytes) -> bool:
+    def _room(self, size: int) -> bytearray:
+        """That of the last large frame again, unless there is a memoryview of it.
+
+        Other room has to be cleared, mostly by the kernel, too.
+        """
+        room = self._frame
+        try:
+            room.append(0)
+        except BufferError:
+            return bytearray(size)
+        if len(room) < size:
+            return bytearray(size)
+        del room[size:]
+        return room
+
+    def _takes(self, frame: bytes | bytearray) -> bool:
         self._ended = not self._on_frame(frame)
         return not self._ended
 

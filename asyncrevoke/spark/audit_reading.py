@@ -96,7 +96,7 @@ class Reading(NamedTuple):
                 np.frombuffer(hashes, np.int64),
             )
 
-    def _read(self, part: OffsetRange) -> Generator[tuple[bytes, Fields]]:
+    def _read(self, part: OffsetRange) -> Generator[tuple[bytes | bytearray, Fields]]:
         reader = BatchReader(
             self.options.config(), part, no_progress_timeout=self.options.no_progress_timeout
         )
@@ -104,13 +104,17 @@ class Reading(NamedTuple):
             yield from fields_of(part, batches)
 
 
-def _hashes(data: bytes, fields: Fields) -> array[int]:
+def _hashes(data: bytes | bytearray, fields: Fields) -> array[int]:
     keys = _contents(data, fields.key)
     return record_hashes(keys, _contents(data, fields.value), key_hashes(keys))
 
 
-def _contents(data: bytes, places: Places) -> Contents:
-    found = [data[a:b] for a, b in zip(places.begin.tolist(), places.end.tolist(), strict=True)]
+def _contents(data: bytes | bytearray, places: Places) -> Contents:
+    # What is cut out of bytes is bytes.
+    first = int(places.begin[0])
+    piece = bytes(memoryview(data)[first : int(places.end[-1])])
+    begins, ends = (places.begin - first).tolist(), (places.end - first).tolist()
+    found = [piece[a:b] for a, b in zip(begins, ends, strict=True)]
     if not places.null.any():
         return found
     nulls = places.null.tolist()

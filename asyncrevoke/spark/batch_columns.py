@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.offsets import OffsetRange
 
     Bytes: TypeAlias = NDArray[np.uint8]
+    Buffer: TypeAlias = bytes | memoryview
+    Joined: TypeAlias = bytes | bytearray
     Numbers: TypeAlias = NDArray[np.int64]
 
 # base offset, attributes, last offset delta, first and last timestamp, count
@@ -33,10 +35,13 @@ _OFFSET = struct.Struct(">q")
 _APPEND_TIME = 0x08
 _VARINT_BITS = 64
 _ATTRIBUTES = "a record has unknown attributes"
+_UNFILLED = "the records do not fill their batch"
 # Of a record's length.
 _LENGTH_BITS = 32
+# Records of one length in a row that are worth a look, and how many go by after one in vain.
+_WORTHWHILE = 32
 # Bytes of record batches that become one of Arrow, unless a single one has more.
-_TOGETHER = 2 * 1024 * 1024
+_TOGETHER = 4 * 1024 * 1024
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
 
@@ -68,7 +73,7 @@ class BatchColumns:
     def __init__(self, wanted: OffsetRange, names: Sequence[str]) -> None:
         self._range = wanted
         topic, number = pa.scalar(wanted.topic), pa.scalar(wanted.partition, pa.int32())
-        makers: dict[str, Callable[[bytes, Fields], Array]] = {
+        makers: dict[str, Callable[[Joined, Fields], Array]] = {
             "key": lambda data, fields: _binary(data, fields.key),
             "value": lambda data, fields: _binary(data, fields.value),
             "topic": lambda _, fields: pa.repeat(topic, len(fields.offset)),
@@ -83,7 +88,7 @@ class BatchColumns:
         self._makers = [makers[name] for name in names]
         self._schema: Schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
 
-    def rows(self, batches: Sequence[bytes]) -> Iterator[RecordBatch]:
+    def rows(self, batches: Sequence[Buffer]) -> Iterator[RecordBatch]:
         """Those of batches without compression, as far as they are in the range.
 
         Raises CorruptRecordError for what contradicts itself.
@@ -93,13 +98,14 @@ class BatchColumns:
             yield cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
-def fields_of(wanted: OffsetRange, batches: Sequence[bytes]) -> Iterator[tuple[bytes, Fields]]:
+def fields_of(wanted: OffsetRange, batches: Sequence[Buffer]) -> Iterator[tuple[Joined, Fields]]:
     """Pieces of batches without compression, and where the fields of those of their records are
-    that are wanted: at least one in each piece.
+    that are wanted: at least one in each piece, which may have others around them. A piece is good
+    as long as ``batches`` are kept: what was fetched has its room for them.
 
     Raises CorruptRecordError for what contradicts itself.
     """
-    together: list[bytes] = []
+    together: list[Buffer] = []
     size = 0
     for batch in batches:
         if together and size + len(batch) > _TOGETHER:
@@ -111,36 +117,62 @@ def fields_of(wanted: OffsetRange, batches: Sequence[bytes]) -> Iterator[tuple[b
         yield from _piece(wanted, together)
 
 
-def _piece(wanted: OffsetRange, batches: Sequence[bytes]) -> Iterator[tuple[bytes, Fields]]:
-    data = batches[0] if len(batches) == 1 else b"".join(batches)
+def _piece(wanted: OffsetRange, batches: Sequence[Buffer]) -> Iterator[tuple[Joined, Fields]]:
+    data, at = joined(batches)
+    sizes = [len(each) for each in batches]
     try:
-        fields = read_fields(data, [len(each) for each in batches], wanted.start, wanted.end)
+        fields = read_fields(data, at, sizes, wanted.start, wanted.end)
     except CorruptBatch as error:
-        (first,) = _OFFSET.unpack_from(data)
+        (first,) = _OFFSET.unpack_from(data, at)
         raise CorruptRecordError(wanted.topic_partition, first, str(error)) from error
     if len(fields.offset):
         yield data, fields
 
 
-def read_fields(data: bytes, sizes: Sequence[int], start: int, end: int) -> Fields:
-    """Those of the records from offset ``start`` to ``end``, in batches of these sizes."""
+def joined(batches: Sequence[Buffer]) -> tuple[Joined, int]:
+    """What has all of them, one behind the other, and where in it the first one begins.
+
+    Those that one fetch has brought stand so already, mostly.
+    """
+    first = batches[0]
+    if isinstance(first, memoryview) and isinstance(first.obj, (bytes, bytearray)):
+        begin = end = _address(first)
+        for batch in batches:
+            if not isinstance(batch, memoryview) or batch.obj is not first.obj:
+                break
+            if _address(batch) != end:
+                break
+            end += len(batch)
+        else:
+            return first.obj, begin - _address(first.obj)
+    return b"".join(batches), 0
+
+
+def _address(data: Buffer | bytearray) -> int:
+    return cast("int", pa.py_buffer(data).address)
+
+
+def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end: int) -> Fields:
+    """Those of the records from offset ``start`` to ``end``, in batches of these sizes, of which
+    the first one stands at ``first``."""
     begins: list[int] = []
     facts: list[tuple[int, int, bool, int]] = []
     counts: list[int] = []
-    stands = 0
     for length in sizes:
         base, attributes, last_delta, first_time, last_time, count = _HEADER.unpack_from(
-            data, stands
+            data, first
         )
         appended = bool(attributes & _APPEND_TIME)
         facts.append((base, base + last_delta, appended, last_time if appended else first_time))
         counts.append(count)
-        _walk(data, stands + BATCH_HEADER_SIZE, stands + length, count, begins)
-        stands += length
+        walk(data, first + BATCH_HEADER_SIZE, first + length, count, begins)
+        first += length
     base, last, kind, time = np.array(facts, np.int64).repeat(counts, axis=0).T
     content = np.frombuffer(data, np.uint8)
     try:
         size, at = _varints(content, np.array(begins, np.int64))
+        if (size < 0).any():
+            raise CorruptBatch("a record has a negative length")
         stop = at + size
         # No attribute has a meaning yet, and parsers differ about how long large ones are.
         if (content[at] >= 0x80).any():
@@ -167,30 +199,62 @@ def read_fields(data: bytes, sizes: Sequence[int], start: int, end: int) -> Fiel
     )
 
 
-def _walk(data: bytes, at: int, stop: int, count: int, begins: list[int]) -> None:
-    """Add where each record begins: with its length, a varint."""
-    add = begins.append
+def walk(data: Joined, at: int, stop: int, count: int, begins: list[int]) -> None:
+    """Add where each record begins: with its length, a varint, of which the sign is not looked at.
+
+    Records of one length, one behind the other, are found at once.
+    """
+    if count > stop - at:
+        raise CorruptBatch(_UNFILLED)
+    content = np.frombuffer(data, np.uint8)
+    add, enough = begins.append, len(begins) + count
+    before = alone = 0
     try:
-        for _ in range(count):
+        while len(begins) < enough:
             add(at)
             size = data[at]
-            at += 1
-            if size >= 0x80:
-                size &= 0x7F
-                shift = 7
-                while (more := data[at]) >= 0x80 and shift < _LENGTH_BITS:
-                    size |= (more & 0x7F) << shift
-                    shift += 7
-                    at += 1
-                size |= more << shift
-                at += 1
-            if size & 1:
-                raise CorruptBatch("a record has a negative length")
-            at += size >> 1
+            if size < 0x80:
+                size = 1 + (size >> 1)
+            elif (more := data[at + 1]) < 0x80:
+                # Half of the 14 bits, and the two bytes that they stand in.
+                size = (size >> 1) + (more << 6) - 62
+            else:
+                size = _long(data, at)
+            at += size
+            if alone:
+                alone -= 1
+            elif size == before:
+                most = min(enough - len(begins), (stop - at) // size)
+                same = _alike(content, at, size, most) if most > 0 else 0
+                begins.extend(range(at, at + same * size, size))
+                at += same * size
+                alone = 0 if same >= _WORTHWHILE else _WORTHWHILE
+            before = size
     except IndexError:
         at = -1
     if at != stop:
-        raise CorruptBatch("the records do not fill their batch")
+        raise CorruptBatch(_UNFILLED)
+
+
+def _long(data: Joined, at: int) -> int:
+    """What a record takes whose length has more than two bytes."""
+    begin, size, shift = at, 0, 0
+    while (more := data[at]) >= 0x80 and shift < _LENGTH_BITS:
+        size |= (more & 0x7F) << shift
+        shift += 7
+        at += 1
+    size |= more << shift
+    return at + 1 - begin + (size >> 1)
+
+
+def _alike(content: Bytes, at: int, size: int, most: int) -> int:
+    """How many of so many records begin with the length of the one before them."""
+    same = content[at : at + most * size : size] == content[at - size]
+    if content[at - size] >= 0x80:
+        if content[at - size + 1] >= 0x80:
+            return 0
+        same &= content[at + 1 : at + most * size : size] == content[at - size + 1]
+    return most if same.all() else int(same.argmin())
 
 
 def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers]:
@@ -220,7 +284,7 @@ def _varints(content: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
     return signed ^ -(number & np.uint64(1)).astype(np.int64), at
 
 
-def _binary(data: bytes, places: Places) -> Array:
+def _binary(data: Joined, places: Places) -> Array:
     """A column of these bytes: of an array that has what is between them, too, each second one."""
     count = len(places.begin)
     bounds = np.empty(2 * count, np.int32)

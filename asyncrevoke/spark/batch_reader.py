@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.offsets import OffsetRange
 
 # Of record batches that come at once, about.
-_BYTES = 2 * 1024 * 1024
+_BYTES = 4 * 1024 * 1024
 _FIRST = 8
 _MOST = 2000
 
@@ -38,7 +38,7 @@ class BatchReader(RangeReader):
 
         return reading(config, WholeBatches)
 
-    async def read_batches(self) -> Sequence[bytes]:
+    async def read_batches(self) -> Sequence[bytes | memoryview]:
         """The next ones, without compression; empty only at the end of the range.
 
         The first may begin before the range, and the last end behind it. If cancelled, none is

@@ -102,6 +102,50 @@ def test_batches_together_are_as_large_as_is_good_and_none_is_left_out(
     assert by_column(data) == one_by_one(data)
 
 
+def test_batches_that_stand_one_behind_the_other_are_not_copied() -> None:
+    data = bytearray(b"".join(batch(some(random.Random(4), 3), n * 3) for n in range(4)))
+    view = memoryview(data)[100:]
+    first, second, third = view[:50], view[50:70], view[70:]
+    whole, at = batch_columns.joined([first, second, third])
+    assert whole is data
+    assert at == 100
+    apart: list[list[bytes | memoryview]] = [
+        [first, third],
+        [second, first],
+        [first, bytes(second)],
+        [bytes(first)],
+    ]
+    for parts in apart:
+        assert batch_columns.joined(parts) == (b"".join(parts), 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 54, 55, 56, 60, 8_000, 8_200, 20_000])
+def test_records_of_one_length_are_found_at_once_as_one_by_one(size: int) -> None:
+    chance = random.Random(size)
+    lengths = [size] * 300
+    for place in chance.sample(range(300), 5):
+        lengths[place] = max(0, size + chance.choice((-1, 1, 2)))
+    data = b"".join(
+        batch([(5, b"key", chance.randbytes(length), []) for length in part], base)
+        for base, part in ((0, lengths[:200]), (200, lengths[200:]))
+    )
+    assert by_column(data) == one_by_one(data)
+
+
+def test_of_records_of_one_length_none_is_taken_for_more_than_there_are() -> None:
+    """The batch has fewer, and its last value looks like another record."""
+    value = bytes((24,)) + bytes(12)
+    data = bytearray(batch([(5, None, value, []) for _ in range(100)]))
+    struct.pack_into(">i", data, 57, 99)
+    struct.pack_into(">i", data, 23, 98)
+    with pytest.raises(CorruptRecordError, match="do not fill"):
+        by_column(seal(data))
+    struct.pack_into(">i", data, 57, 101)
+    struct.pack_into(">i", data, 23, 100)
+    with pytest.raises(CorruptRecordError, match=r"do not fill|beyond"):
+        by_column(seal(data))
+
+
 def test_what_lies_outside_of_the_range_is_left_out() -> None:
     chance = random.Random(2)
     data = b"".join(batch(some(chance, 10), n * 10) for n in range(3))

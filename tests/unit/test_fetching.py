@@ -64,7 +64,7 @@ class Batch:
 def decode(fetched: FetchedPartition, read_committed: bool) -> list[Batch]:
     """Bytes like ``b"10+5x99 20+1!"``: records 10 to 14 of 99 bytes, a corrupt one at 20."""
     batches: list[Batch] = []
-    for word in fetched.records.decode().split():
+    for word in bytes(fetched.records).decode().split():
         if word == "broken":
             raise CorruptBatch("no header")
         base, _, count = word.rstrip("!").partition("+")

@@ -24,8 +24,17 @@ class Ends:
         self.takes = 10**6
         self.protocol = Frames(self.before, limit, self._frame, self.lost.append)
 
-    def _frame(self, frame: bytes) -> bool:
-        self.frames.append(frame)
+    def feed(self, data: bytes) -> None:
+        """As a transport does: into the room that there is."""
+        while data:
+            room = self.protocol.get_buffer(-1)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.protocol.buffer_updated(size)
+            data = data[size:]
+
+    def _frame(self, frame: bytes | bytearray) -> bool:
+        self.frames.append(bytes(frame))
         return len(self.frames) < self.takes
 
 
@@ -55,26 +64,58 @@ def test_frames_come_out_whole_and_in_order_however_they_are_cut(
     number = 0
     while data:
         size = cuts[number % len(cuts)]
-        ends.protocol.data_received(data[:size])
+        ends.feed(data[:size])
         data = data[size:]
         number += 1
     assert ends.frames == frames
     assert ends.lost == []
 
 
+@pytest.mark.parametrize("size", [2**16 - 5, 2**16 - 4, 2**16 - 3, 2**16, 200_000, 500_000])
+@pytest.mark.parametrize("cut", [1000, 2**16 - 4, 2**16, 10**6])
+def test_large_frames_come_out_as_they_were_between_small_ones(size: int, cut: int) -> None:
+    ends = Ends(limit=10**6)
+    large = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    frames = [b"small", large, b"", large[::-1], b"last"]
+    data = b"".join(map(framed, frames))
+    for begin in range(0, len(data), cut):
+        ends.feed(data[begin : begin + cut])
+    assert ends.frames == frames
+
+
+def test_a_large_frame_stays_as_long_as_there_is_a_view_of_it_and_then_its_room_is_used() -> None:
+    kept: list[memoryview] = []
+    rooms: list[bytes | bytearray] = []
+
+    def keep(frame: bytes | bytearray) -> bool:
+        rooms.append(frame)
+        kept.append(memoryview(frame)[10:])
+        return True
+
+    ends = Ends(limit=10**6)
+    ends.protocol = Frames(ends.before, 10**6, keep, ends.lost.append)
+    for letter, size in ((b"a", 100_000), (b"b", 90_000), (b"c", 90_000)):
+        ends.feed(framed(letter * size))
+    assert [bytes(each) for each in kept] == [b"a" * 99_990, b"b" * 89_990, b"c" * 89_990]
+    kept.clear()
+    ends.feed(framed(b"d" * 80_000))
+    assert rooms[3] is rooms[2]
+    assert kept == [b"d" * 79_990]
+
+
 def test_a_frame_comes_out_as_soon_as_its_last_byte_is_there() -> None:
     ends = Ends()
     data = framed(b"abc")
     for end in range(len(data)):
-        ends.protocol.data_received(data[end : end + 1])
+        ends.feed(data[end : end + 1])
         assert ends.frames == ([b"abc"] if end == len(data) - 1 else [])
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, -1, 2**31 - 1, -(2**31)])
 def test_a_frame_that_declares_too_much_is_refused_before_it_is_collected(size: int) -> None:
     ends = Ends()
-    ends.protocol.data_received(framed(b"first") + struct.pack(">i", size) + b"more")
-    ends.protocol.data_received(framed(b"never"))
+    ends.feed(framed(b"first") + struct.pack(">i", size) + b"more")
+    ends.feed(framed(b"never"))
     assert ends.frames == [b"first"]
     (error,) = ends.lost
     assert isinstance(error, FrameTooLargeError)
@@ -84,15 +125,15 @@ def test_a_frame_that_declares_too_much_is_refused_before_it_is_collected(size: 
 def test_who_wants_no_further_frames_gets_none() -> None:
     ends = Ends()
     ends.takes = 1
-    ends.protocol.data_received(framed(b"first") + framed(b"second"))
-    ends.protocol.data_received(framed(b"third"))
+    ends.feed(framed(b"first") + framed(b"second"))
+    ends.feed(framed(b"third"))
     assert ends.frames == [b"first"]
 
 
 def test_the_end_is_told_to_both_who_reads_and_who_opened() -> None:
     ends = Ends()
     error = ConnectionResetError()
-    ends.protocol.data_received(b"\0\0")
+    ends.feed(b"\0\0")
     assert not ends.protocol.eof_received()
     ends.protocol.connection_lost(error)
     assert ends.lost == [None, error]

@@ -312,3 +312,14 @@ def test_an_unknown_compression_is_an_error() -> None:
     (one,) = decode(seal(data))
     with pytest.raises(CorruptBatch, match="cannot be decoded"):
         read([one])
+
+
+def test_a_whole_batch_is_what_was_fetched_without_a_copy() -> None:
+    data = bytearray(batch(2, base_offset=40))
+    (one,) = decode_batches(fetched(memoryview(data)), read_committed=False, whole=True)
+    (record,) = one.decode("topic", 3, 7, 0)
+    value: object = record.value
+    assert isinstance(value, memoryview)
+    assert value.obj is data
+    assert value == data
+    assert record.offset == 41

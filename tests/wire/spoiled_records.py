@@ -80,7 +80,7 @@ def crc32c(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
-def fetched(records: bytes, *aborted: AbortedTransaction) -> FetchedPartition:
+def fetched(records: bytes | memoryview, *aborted: AbortedTransaction) -> FetchedPartition:
     return FetchedPartition(
         partition=TopicPartition("t", 0), error=ErrorCode.none, records=records, aborted=aborted
     )

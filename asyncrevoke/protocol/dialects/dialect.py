@@ -59,20 +59,20 @@ class Shortcut:
     """Writes a request, and reads the response that stands at an offset in a frame."""
 
     write: Callable[[Request], bytes | None]
-    read: Callable[[bytes, int, Request | None], Response | None]
+    read: Callable[[bytes | bytearray, int, Request | None], Response | None]
 
 
 def with_shortcut(
     dialect: Dialect,
     write: Callable[[_Request], bytes | None],
-    read: Callable[[bytes, int, _Request | None], Response | None],
+    read: Callable[[bytes | bytearray, int, _Request | None], Response | None],
 ) -> Dialect:
     """The same with a shortcut for its type of message."""
     return replace(
         dialect,
         shortcut=Shortcut(
             cast("Callable[[Request], bytes | None]", write),
-            cast("Callable[[bytes, int, Request | None], Response | None]", read),
+            cast("Callable[[bytes | bytearray, int, Request | None], Response | None]", read),
         ),
     )
 

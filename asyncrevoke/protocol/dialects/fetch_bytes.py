@@ -94,7 +94,7 @@ _REST: Final = struct.Struct(">ii")
 
 
 def read_v11(
-    frame: bytes, offset: int, _request: FetchRequest | None = None
+    frame: bytes | bytearray, offset: int, _request: FetchRequest | None = None
 ) -> FetchResponse | None:
     """The answer that stands at ``offset``; None if it is unusual, or none at all."""
     try:
@@ -103,11 +103,11 @@ def read_v11(
         return None
 
 
-def _read_v11(frame: bytes, at: int) -> FetchResponse | None:
+def _read_v11(frame: bytes | bytearray, at: int) -> FetchResponse | None:
     _, error, session_id = _ANSWER.unpack_from(frame, at)
     (topics,) = _COUNT.unpack_from(frame, at + _ANSWER.size)
     at += _ANSWER.size + _COUNT.size
-    end, found = len(frame), list[FetchedPartition]()
+    view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
     if error or topics < 0:
         return None
     for _ in range(topics):
@@ -115,7 +115,7 @@ def _read_v11(frame: bytes, at: int) -> FetchResponse | None:
         at += _LENGTH.size
         if length < 0:
             return None
-        topic = frame[at : at + length].decode()
+        topic = bytes(frame[at : at + length]).decode()
         at += length
         (partitions,) = _COUNT.unpack_from(frame, at)
         at += _COUNT.size
@@ -129,14 +129,17 @@ def _read_v11(frame: bytes, at: int) -> FetchResponse | None:
             stop = at + max(size, 0)
             if error or not -1 <= aborted <= 0 or size < -1 or stop > end:
                 return None
-            found.append(_partition(topic, number, high, stable, start, replica, frame[at:stop]))
+            records = view[at:stop]
+            found.append(_partition(topic, number, high, stable, start, replica, records))
             at = stop
     if at != end:
         return None
     return FetchResponse(error=ErrorCode.none, session_id=session_id, partitions=tuple(found))
 
 
-def read_v13(frame: bytes, offset: int, request: FetchRequest | None) -> FetchResponse | None:
+def read_v13(
+    frame: bytes | bytearray, offset: int, request: FetchRequest | None
+) -> FetchResponse | None:
     """The same by topic ids; what ``request`` does not name is left out."""
     try:
         return _read_v13(frame, offset, names(None if request is None else request.topic_ids))
@@ -144,15 +147,17 @@ def read_v13(frame: bytes, offset: int, request: FetchRequest | None) -> FetchRe
         return None
 
 
-def _read_v13(frame: bytes, at: int, known: Mapping[bytes, str]) -> FetchResponse | None:
+def _read_v13(
+    frame: bytes | bytearray, at: int, known: Mapping[bytes, str]
+) -> FetchResponse | None:
     # Tagged fields, which come last in each part and in the header, are all missing.
     _, error, session_id = _ANSWER.unpack_from(frame, at + 1)
     if error or frame[at]:
         return None
     topics, at = varint(frame, at + 1 + _ANSWER.size)
-    end, found = len(frame), list[FetchedPartition]()
+    view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
     for _ in range(topics - 1):
-        topic = known.get(frame[at : at + _ID_SIZE])
+        topic = known.get(bytes(frame[at : at + _ID_SIZE]))
         partitions, at = varint(frame, at + _ID_SIZE)
         for _ in range(partitions - 1):
             number, error, high, stable, start, aborted = _TAGGED_FETCHED.unpack_from(frame, at)
@@ -163,7 +168,7 @@ def _read_v13(frame: bytes, at: int, known: Mapping[bytes, str]) -> FetchRespons
             if error or aborted > 1 or stop >= end or frame[stop]:
                 return None
             if topic is not None:
-                records = frame[at:stop]
+                records = view[at:stop]
                 found.append(_partition(topic, number, high, stable, start, replica, records))
             at = stop + 1
         if frame[at]:
@@ -175,7 +180,7 @@ def _read_v13(frame: bytes, at: int, known: Mapping[bytes, str]) -> FetchRespons
 
 
 def _partition(
-    topic: str, number: int, high: int, stable: int, start: int, replica: int, records: bytes
+    topic: str, number: int, high: int, stable: int, start: int, replica: int, records: memoryview
 ) -> FetchedPartition:
     return FetchedPartition(
         partition=TopicPartition(topic, number),
