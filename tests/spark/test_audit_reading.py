@@ -58,7 +58,7 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kn
         batches.append(batch(base, records))
         known |= records
 
-    def read(_: Reading, part: OffsetRange) -> Generator[tuple[bytes, Fields]]:
+    def read(_: Reading, part: OffsetRange) -> Generator[tuple[bytes | bytearray, Fields]]:
         yield from fields_of(part, batches[:2])
         yield from fields_of(part, batches[2:])
 
