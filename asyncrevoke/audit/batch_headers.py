@@ -28,7 +28,7 @@ _TYPES = {"INT": pa.int32(), "BIGINT": pa.int64()}
 _SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in BATCHES.items()])
 
 
-def headers(partition: int, batches: Iterable[bytes]) -> RecordBatch:
+def headers(partition: int, batches: Iterable[bytes | memoryview]) -> RecordBatch:
     """Those of these batches as columns."""
     rows = [_row(partition, batch) for batch in batches]
     columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
@@ -36,7 +36,7 @@ def headers(partition: int, batches: Iterable[bytes]) -> RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _row(partition: int, batch: bytes) -> tuple[int, ...]:
+def _row(partition: int, batch: bytes | memoryview) -> tuple[int, ...]:
     base, checksum, attributes, last_delta, count = _HEADER.unpack_from(batch)
     rewritten = int(attributes & _REWRITTEN > 0)
     return partition, base, base + last_delta + 1, count, checksum, rewritten
