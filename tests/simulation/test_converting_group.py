@@ -474,9 +474,35 @@ def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_r
     assert modern.beat() is E.none
     assert modern.assigned == rest
     assert member.beat() is E.none  # as if it were the newest assignment
-    assert group.coordinator.unread
+    assert group.coordinator.unread == ALL - half - rest
     assert Modern(group).beat() is E.none
     assert member.beat() is E.rebalance_in_progress
+    assert not group.coordinator.unread
+
+
+def test_what_a_member_was_to_be_told_stays_unread_however_often_static_ones_convert() -> None:
+    group = Group()
+    modern, waiting = Modern(group, "static"), Classic(group)
+    assert modern.beat() is E.none
+    assert waiting.join() is E.none
+    assert waiting.sync() == frozenset()
+    assert modern.beat() is E.none
+    kept = modern.assigned
+    assert modern.beat(kept) is E.none  # what the other one waits for is free
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert again.sync() == kept
+    for join in (
+        Modern(group, "static").beat,
+        Classic(group, "static").join,
+        Modern(group, "static").beat,
+    ):
+        assert waiting.beat() is E.none
+        assert group.coordinator.unread == ALL - kept
+        assert join() is E.none
+    assert group.coordinator.unread == ALL - kept
+    assert waiting.join() is E.none
+    assert waiting.sync() == ALL - kept
     assert not group.coordinator.unread
 
 

@@ -16,7 +16,8 @@ thrown away by a join that began too early. To the converted group these are fre
 What it does not give away until the next rebalance (:attr:`ConvertingGroup.unread`): partitions
 that were added after the last assignment of a leader, if a static member converts the group, whose
 subscription is known; and what a member still waits for, when the group becomes a classic one
-without a rebalance.
+without a rebalance: that member is taken to have it, and is not told. Neither ends when static
+members convert the group once more.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     SyncGroupRequest,
+    SyncGroupResponse,
 )
 from asyncrevoke.protocol.subscription import (
     decode_assignment,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
+    from asyncrevoke.protocol.messages import Response
     from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
     from asyncrevoke.testing.simulation.epoch_group import EpochGroup
 
@@ -68,8 +71,10 @@ class ConvertingGroup:
         self._by_epochs = False
         self._guests = ClassicInEpochs(epochs, classic.new_member_id, self._names)
         self.conversions = 0
-        # The assignment that leaves something out, by its epoch or generation.
-        self._incomplete: int | None = None
+        # Who is taken to have what it was never told of, if anybody is, and in which epoch or
+        # generation that is so.
+        self._untold: dict[TopicPartition, str | None] = {}
+        self._untold_at = -1
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -117,11 +122,20 @@ class ConvertingGroup:
         return self._classic.rebalances + self._epochs.rebalances
 
     @property
-    def unread(self) -> bool:
-        """Whether partitions stay without a reader until the next rebalance."""
-        epochs, classic = self._epochs, self._classic
-        assigned_at = epochs.target_epoch if self._by_epochs else classic.generation
-        return self._incomplete == assigned_at
+    def unread(self) -> frozenset[TopicPartition]:
+        """The partitions that stay without a reader until the next rebalance."""
+        return self._names(self._still_untold())
+
+    def _still_untold(self) -> dict[TopicPartition, str | None]:
+        assigned_at = self._epochs.target_epoch if self._by_epochs else self._classic.generation
+        if self._untold_at != assigned_at:
+            return {}
+        # Who comes back, as a static member does by another id, is told what it has.
+        return {
+            tp: owner
+            for tp, owner in self._untold.items()
+            if owner is None or owner in self.members
+        }
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -171,9 +185,22 @@ class ConvertingGroup:
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
         """Answer a SyncGroup."""
         if self._by_epochs:
-            reply(self._guests.sync_group(request))
+            answer = self._guests.sync_group(request)
+            self._told(request, answer)
+            reply(answer)
         else:
-            self._classic.sync_group(request, reply)
+
+            def told(answer: Response) -> None:
+                self._told(request, answer)
+                reply(answer)
+
+            self._classic.sync_group(request, told)
+
+    def _told(self, request: SyncGroupRequest, answer: Response) -> None:
+        if isinstance(answer, SyncGroupResponse) and answer.error is ErrorCode.none:
+            mine = [tp for tp, owner in self._untold.items() if owner == request.member_id]
+            for partition in mine:
+                del self._untold[partition]
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Answer a heartbeat of a classic member."""
@@ -208,7 +235,7 @@ class ConvertingGroup:
     # --- conversions -----------------------------------------------------------------------------
 
     def _become_epochs(self) -> None:
-        classic = self._classic
+        classic, untold = self._classic, self._still_untold()
         members = [
             EpochMember(
                 known.member_id,
@@ -233,8 +260,8 @@ class ConvertingGroup:
             for topic in member.topics
             for number in range(self._epochs.partitions(topic))
         }
-        complete = existing <= self._epochs.owners.keys()
-        self._incomplete = None if complete else self._epochs.target_epoch
+        self._untold = untold | dict.fromkeys(existing - self._epochs.owners.keys())
+        self._untold_at = self._epochs.target_epoch
         if members:
             self.conversions += 1
             self.events.converted(dict(self._epochs.owners), ())
@@ -251,7 +278,7 @@ class ConvertingGroup:
             self._become_classic(left, rebalance=True)
 
     def _become_classic(self, left: Iterable[EpochMember], *, rebalance: bool) -> None:
-        epochs = self._epochs
+        epochs, untold = self._epochs, self._still_untold()
         left = list(left)
         members = [
             GroupMember(
@@ -266,11 +293,14 @@ class ConvertingGroup:
             )
             for known in left
         ]
-        waiting = any(
-            known.epoch == epochs.generation and epochs.target(known) - known.assigned
+        waiting: dict[TopicPartition, str | None] = {
+            tp: known.member_id
             for known in left
-        )
-        self._incomplete = epochs.generation if waiting and not rebalance else None
+            if known.epoch == epochs.generation
+            for tp in sorted(epochs.target(known) - known.assigned)
+        }
+        self._untold = {} if rebalance else untold | waiting
+        self._untold_at = epochs.generation
         behind = tuple(known.client for known in left if known.epoch != epochs.generation)
         owners = dict(epochs.owners)
         if not rebalance:

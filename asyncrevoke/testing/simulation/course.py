@@ -56,13 +56,22 @@ class Course:
             patience += 30.0
         deadline = world.clock.now + patience
         while world.judge.unfinished(self._live_clients()):
-            overlooked = isinstance(world.group, ConvertingGroup) and world.group.unread
-            if not world.live() or (overlooked and not self._rescued):
-                self._rescued = overlooked
+            if not world.live():
+                world.join(Shape.LOOP, Pace(), schedule.later_assignors)
+            elif not self._rescued and self._is_overlooked():
+                self._rescued = True
+                deadline = world.clock.now + patience
                 world.join(Shape.LOOP, Pace(), schedule.later_assignors)
             if world.clock.now >= deadline:
                 world.judge.must_be_at_rest(self._live_clients(), world.report())
             world.clock.run_until(min(world.clock.now + 0.25, deadline))
+
+    def _is_overlooked(self) -> bool:
+        """Whether nothing is wrong but that the coordinator takes partitions for read."""
+        group, judge = self._world.group, self._world.judge
+        return isinstance(group, ConvertingGroup) and judge.lacks_readers_alone(
+            self._live_clients(), group.unread
+        )
 
     def _live_clients(self) -> list[int]:
         return [a.member.client for a in self._world.live()]
@@ -81,7 +90,7 @@ class Course:
             raise Violation("close", "members have not closed\n" + world.report())
         reasons = world.judge.deliveries.missing(released=True)
         if reasons:
-            raise Violation("I5", "after closing: " + "; ".join(reasons))
+            raise Violation("I5", "after closing: " + "; ".join(reasons.values()))
 
     def _is_over(self) -> bool:
         return self._world.group.state is GroupState.EMPTY and not any(

@@ -364,13 +364,13 @@ class DeliveryOracles:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def missing(self, *, released: bool = False) -> list[str]:
-        """Partitions that are not worked through, or whose last record is not committed.
+    def missing(self, *, released: bool = False) -> dict[TopicPartition, str]:
+        """Partitions that are not worked through, or whose last record is not committed, and how.
 
         A late commit may have rewound an idle partition: its owner repairs that at the latest
         when it is ``released``.
         """
-        found: list[str] = []
+        found: dict[TopicPartition, str] = {}
         for partition in self._books.brokers.partitions():
             log = self._books.brokers.log(partition)
             assert log is not None
@@ -383,12 +383,12 @@ class DeliveryOracles:
             behind = stored is None or log.offsets[-1] >= stored.offset
             if behind and not rewound and not contested:
                 committed = "nothing" if stored is None else stored.offset
-                found.append(
+                found[partition] = (
                     f"{name(partition)}: the log ends at {log.end}, {committed} is committed, "
                     f"{progress.first_missing(log)} is the first one not done"
                 )
             elif progress.first_missing(log) < log.end:
-                found.append(
+                found[partition] = (
                     f"{name(partition)}: {progress.first_missing(log)} is committed and was "
                     "never worked on"
                 )

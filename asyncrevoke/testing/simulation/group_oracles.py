@@ -111,7 +111,13 @@ class GroupOracles:
                 "I10",
                 f"client {client} says that it owns {sorted(owned)}, and has {sorted(held)}",
             )
-        draining = sorted(tp for tp, h in held.items() if h.revoking_since is not None)
+        # An acknowledgement that was due when it closed lists what it gives up since it closes.
+        until = view.closing_since if view.closing else float("inf")
+        draining = sorted(
+            tp
+            for tp, holding in held.items()
+            if holding.revoking_since is not None and holding.revoking_since < until
+        )
         if draining and not full:
             raise Violation(
                 "I10", f"client {client} acknowledges before it has released {draining}"

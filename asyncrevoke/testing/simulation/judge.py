@@ -236,15 +236,21 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def unfinished(self, live: list[int]) -> list[str]:
         """Why the world is not at rest; empty once all is done and committed, and the group is
         stable."""
+        return [*self._unsettled(live), *self.deliveries.missing().values()]
+
+    def lacks_readers_alone(self, live: list[int], unread: frozenset[TopicPartition]) -> bool:
+        """Whether the world would be at rest, were it not for ``unread`` partitions."""
+        missing = self.deliveries.missing().keys()
+        return bool(missing) and missing <= unread and not self._unsettled(live)
+
+    def _unsettled(self, live: list[int]) -> list[str]:
         group = self.books.brokers.group
-        reasons: list[str] = []
         members = sorted(member.client for member in group.members.values())
         if live and group.state is not GroupState.STABLE:
-            reasons.append(f"the group is {group.state.value}")
-        elif members != sorted(live):
-            reasons.append(f"the group has clients {members}, and {sorted(live)} are alive")
-        reasons.extend(self.deliveries.missing())
-        return reasons
+            return [f"the group is {group.state.value}"]
+        if members != sorted(live):
+            return [f"the group has clients {members}, and {sorted(live)} are alive"]
+        return []
 
     def must_be_at_rest(self, live: list[int], report: str) -> None:
         """I14, and nothing lost."""

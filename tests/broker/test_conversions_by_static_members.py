@@ -1,0 +1,198 @@
+"""What a real Apache Kafka does when a static member converts a group and converts it back.
+
+The members here are requests, sent one by one: what a coordinator leaves unread depends on their
+order. The simulated coordinator follows it (``tests/simulation/test_converting_group.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.effects import Channel, Node, Replied, Send
+from asyncrevoke.protocol import messages
+from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
+from asyncrevoke.protocol.subscription import Subscription, decode_assignment, encode_subscription
+from asyncrevoke.runtime.channels import Channels
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
+
+_T = TypeVar("_T", bound=messages.Message)
+Partitions = frozenset[int]
+
+
+class Kafka:
+    """A broker, a topic of four partitions, and a group of its own."""
+
+    def __init__(self, channels: Channels, node: Node, topic: str) -> None:
+        self.channels = channels
+        self.node = node
+        self.topic = topic
+        self.group = f"group-of-{topic}"
+
+    async def ask(self, message: messages.Request, answer: type[_T]) -> _T:
+        replied = await self.channels.request(Send(1, message, self.node, Channel.HEARTBEAT, 20))
+        assert isinstance(replied, Replied), replied
+        assert isinstance(replied.message, answer)
+        return replied.message
+
+    async def find_coordinator(self) -> ErrorCode:
+        request = messages.FindCoordinatorRequest(group_id=self.group)
+        return (await self.ask(request, messages.FindCoordinatorResponse)).error
+
+
+class Classic:
+    """A classic member, which answers to nothing by itself."""
+
+    def __init__(self, kafka: Kafka, instance_id: str | None = None) -> None:
+        self.kafka = kafka
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+
+    async def join(self) -> Partitions | ErrorCode:
+        """Join and sync: what is assigned, or why nothing is."""
+        subscription = encode_subscription(Subscription(topics=(self.kafka.topic,)))
+        joined = await self.kafka.ask(
+            messages.JoinGroupRequest(
+                group_id=self.kafka.group,
+                session_timeout=45.0,
+                rebalance_timeout=60.0,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocols=(("range", subscription),),
+            ),
+            messages.JoinGroupResponse,
+        )
+        self.member_id, self.generation = joined.member_id, joined.generation
+        if joined.error is ErrorCode.member_id_required:
+            return await self.join()
+        if joined.error is not ErrorCode.none:
+            return joined.error
+        synced = await self.kafka.ask(
+            messages.SyncGroupRequest(
+                group_id=self.kafka.group,
+                generation=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_name="range",
+            ),
+            messages.SyncGroupResponse,
+        )
+        if synced.error is ErrorCode.rebalance_in_progress:
+            return await self.join()
+        if synced.error is not ErrorCode.none:
+            return synced.error
+        return frozenset(number for _, number in decode_assignment(synced.assignment)[0])
+
+    async def beat(self) -> ErrorCode:
+        answer = await self.kafka.ask(
+            messages.HeartbeatRequest(
+                group_id=self.kafka.group,
+                generation=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+            ),
+            messages.HeartbeatResponse,
+        )
+        return answer.error
+
+
+class Modern:
+    """A member by KIP-848, which gives up nothing by itself."""
+
+    def __init__(self, kafka: Kafka, member_id: str, instance_id: str | None = None) -> None:
+        self.kafka = kafka
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.epoch = JOIN_EPOCH
+        self.topic_id = b""
+        self.assigned: Partitions = frozenset()
+
+    async def beat(self, owned: Partitions | None = None) -> None:
+        joins = self.epoch == JOIN_EPOCH
+        told = ((self.topic_id, tuple(sorted(owned))),) if owned else ()
+        answer = await self.kafka.ask(
+            messages.ConsumerGroupHeartbeatRequest(
+                group_id=self.kafka.group,
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                group_instance_id=self.instance_id,
+                rebalance_timeout=60.0 if joins else None,
+                topics=(self.kafka.topic,) if joins else None,
+                owned=() if joins else None if owned is None else told,
+            ),
+            messages.ConsumerGroupHeartbeatResponse,
+        )
+        assert answer.error is ErrorCode.none, answer
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.assigned = frozenset(n for _, numbers in answer.assignment for n in numbers)
+            for topic_id, _ in answer.assignment:
+                self.topic_id = topic_id
+
+    async def leave_for_a_while(self) -> None:
+        self.epoch = LEAVE_STATIC_EPOCH
+        await self.beat()
+
+
+@pytest.fixture
+async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[Kafka]:
+    servers = kafka_broker.bootstrap_servers
+    host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
+    channels = Channels(ConsumerConfig(bootstrap_servers=servers))
+    kafka = Kafka(channels, Node(-1, host, int(port)), kafka_topic)
+    async with asyncio.timeout(30):
+        while await kafka.find_coordinator() is ErrorCode.coordinator_not_available:
+            pass
+    yield kafka
+    await channels.close()
+
+
+async def _until(beat: Callable[[], Awaitable[object]], done: Callable[[], bool]) -> None:
+    """Beat until it is done: the broker makes assignments at most once a second."""
+    async with asyncio.timeout(30):
+        while not done():
+            await beat()
+            await asyncio.sleep(0.1)
+
+
+async def test_what_a_member_waits_for_when_a_static_one_converts_the_group_is_read_by_nobody(
+    kafka: Kafka,
+) -> None:
+    everything = frozenset(range(4))
+    static, waiting = Modern(kafka, "by-epochs", "static"), Classic(kafka)
+    await _until(static.beat, lambda: static.assigned == everything)
+    await static.beat(everything)
+    assert await waiting.join() == frozenset()
+    await _until(static.beat, lambda: len(static.assigned) == 2)
+    kept = static.assigned
+    while await waiting.beat() is ErrorCode.rebalance_in_progress:
+        assert await waiting.join() == frozenset()
+    # It waits; what it waits for becomes free, and it has not asked again.
+    await static.beat(kept)
+    assert static.epoch == waiting.generation
+
+    # The group becomes a classic one, without a rebalance, and one by KIP-848 again.
+    await static.leave_for_a_while()
+    back = Classic(kafka, "static")
+    assert await back.join() == kept
+    assert back.generation == waiting.generation
+    assert await waiting.beat() is ErrorCode.none
+    again = Modern(kafka, "by-epochs-again", "static")
+    await again.beat()
+    assert again.assigned == kept
+    assert again.epoch == waiting.generation
+    for _ in range(3):
+        assert await waiting.beat() is ErrorCode.none
+        await again.beat(kept)
+    # The coordinator takes it for the owner of what it was never told.
+    assert await waiting.join() == everything - kept
