@@ -506,6 +506,23 @@ def test_what_a_member_was_to_be_told_stays_unread_however_often_static_ones_con
     assert not group.coordinator.unread
 
 
+def test_the_rebalance_of_a_group_made_classic_is_forgotten_with_its_coordinator() -> None:
+    group, member, modern = shared()
+    had = modern.assigned
+    assert modern.leave() is E.none
+    assert member.beat() is E.rebalance_in_progress
+    group.coordinator.unload()
+    group.coordinator.load()
+    assert group.coordinator.state is GroupState.STABLE
+    assert member.beat() is E.none
+    assert group.coordinator.unread == had
+    other = Classic(group)
+    assert other.join() is None
+    assert member.join(ALL - had) is E.none
+    group.wait()
+    assert not group.coordinator.unread
+
+
 def test_a_moved_coordinator_knows_a_converted_group() -> None:
     group, member, modern = shared()
     group.coordinator.unload()

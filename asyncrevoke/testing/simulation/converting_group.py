@@ -17,7 +17,9 @@ What it does not give away until the next rebalance (:attr:`ConvertingGroup.unre
 that were added after the last assignment of a leader, if a static member converts the group, whose
 subscription is known; and what a member still waits for, when the group becomes a classic one
 without a rebalance: that member is taken to have it, and is not told. Neither ends when static
-members convert the group once more.
+members convert the group once more. The rebalance of a group that becomes a classic one is not in
+the log: a coordinator that is loaded before it has ended knows nothing of it, nor of the member
+that has left, and what that one had is nobody's.
 """
 
 from __future__ import annotations
@@ -127,6 +129,7 @@ class ConvertingGroup:
         return self._names(self._still_untold())
 
     def _still_untold(self) -> dict[TopicPartition, str | None]:
+        # Once a rebalance has ended that epoch is over, unless it is forgotten with its group.
         assigned_at = self._epochs.target_epoch if self._by_epochs else self._classic.generation
         if self._untold_at != assigned_at:
             return {}
@@ -254,17 +257,20 @@ class ConvertingGroup:
         classic.end(ErrorCode.rebalance_in_progress)
         self._by_epochs = True
         self._epochs.adopt(classic.generation if members else 0, members)
-        existing = {
+        self._untold = untold | dict.fromkeys(self._existing(members) - self._epochs.owners.keys())
+        self._untold_at = self._epochs.target_epoch
+        if members:
+            self.conversions += 1
+            self.events.converted(dict(self._epochs.owners), ())
+
+    def _existing(self, members: Iterable[EpochMember]) -> set[TopicPartition]:
+        """All partitions of what these are subscribed to."""
+        return {
             TopicPartition(self._epochs.key(topic), number)
             for member in members
             for topic in member.topics
             for number in range(self._epochs.partitions(topic))
         }
-        self._untold = untold | dict.fromkeys(existing - self._epochs.owners.keys())
-        self._untold_at = self._epochs.target_epoch
-        if members:
-            self.conversions += 1
-            self.events.converted(dict(self._epochs.owners), ())
 
     def _assigned(self, member: GroupMember) -> frozenset[TopicPartition]:
         if not member.assignment:
@@ -299,7 +305,8 @@ class ConvertingGroup:
             if known.epoch == epochs.generation
             for tp in sorted(epochs.target(known) - known.assigned)
         }
-        self._untold = {} if rebalance else untold | waiting
+        nobodys = self._existing(left).difference(*(epochs.target(known) for known in left))
+        self._untold = untold | dict.fromkeys(nobodys) | waiting
         self._untold_at = epochs.generation
         behind = tuple(known.client for known in left if known.epoch != epochs.generation)
         owners = dict(epochs.owners)

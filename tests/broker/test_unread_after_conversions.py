@@ -1,4 +1,4 @@
-"""What a real Apache Kafka does when a static member converts a group and converts it back.
+"""What a real Apache Kafka leaves unread when it converts a group.
 
 The members here are requests, sent one by one: what a coordinator leaves unread depends on their
 order. The simulated coordinator follows it (``tests/simulation/test_converting_group.py``).
@@ -7,24 +7,31 @@ order. The simulated coordinator follows it (``tests/simulation/test_converting_
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.effects import Channel, Node, Replied, Send
 from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
+from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
 from asyncrevoke.protocol.subscription import Subscription, decode_assignment, encode_subscription
 from asyncrevoke.runtime.channels import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from asyncrevoke.broker import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
+_NOT_LOADED = {
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.not_coordinator,
+}
 _T = TypeVar("_T", bound=messages.Message)
 Partitions = frozenset[int]
 
@@ -139,22 +146,32 @@ class Modern:
             for topic_id, _ in answer.assignment:
                 self.topic_id = topic_id
 
-    async def leave_for_a_while(self) -> None:
-        self.epoch = LEAVE_STATIC_EPOCH
+    async def leave(self, *, for_good: bool = True) -> None:
+        self.epoch = LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH
         await self.beat()
+
+
+@asynccontextmanager
+async def _connected(broker: RunningBroker, topic: str) -> AsyncGenerator[Kafka]:
+    servers = broker.bootstrap_servers
+    host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
+    channels = Channels(ConsumerConfig(bootstrap_servers=servers))
+    kafka = Kafka(channels, Node(-1, host, int(port)), topic)
+    async with asyncio.timeout(30):
+        while await kafka.find_coordinator() in _NOT_LOADED:
+            pass
+        while await Classic(kafka).beat() in _NOT_LOADED:
+            pass
+    try:
+        yield kafka
+    finally:
+        await channels.close()
 
 
 @pytest.fixture
 async def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> AsyncIterator[Kafka]:
-    servers = kafka_broker.bootstrap_servers
-    host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
-    channels = Channels(ConsumerConfig(bootstrap_servers=servers))
-    kafka = Kafka(channels, Node(-1, host, int(port)), kafka_topic)
-    async with asyncio.timeout(30):
-        while await kafka.find_coordinator() is ErrorCode.coordinator_not_available:
-            pass
-    yield kafka
-    await channels.close()
+    async with _connected(kafka_broker, kafka_topic) as kafka:
+        yield kafka
 
 
 async def _until(beat: Callable[[], Awaitable[object]], done: Callable[[], bool]) -> None:
@@ -182,7 +199,7 @@ async def test_what_a_member_waits_for_when_a_static_one_converts_the_group_is_r
     assert static.epoch == waiting.generation
 
     # The group becomes a classic one, without a rebalance, and one by KIP-848 again.
-    await static.leave_for_a_while()
+    await static.leave(for_good=False)
     back = Classic(kafka, "static")
     assert await back.join() == kept
     assert back.generation == waiting.generation
@@ -196,3 +213,29 @@ async def test_what_a_member_waits_for_when_a_static_one_converts_the_group_is_r
         await again.beat(kept)
     # The coordinator takes it for the owner of what it was never told.
     assert await waiting.join() == everything - kept
+
+
+@pytest.mark.slow
+async def test_the_rebalance_of_a_group_made_classic_is_forgotten_with_its_coordinator() -> None:
+    everything = frozenset(range(4))
+    with KafkaBroker() as broker:
+        await asyncio.to_thread(broker.create_topic, "orders", 4)
+        async with _connected(broker, "orders") as kafka:
+            modern, member = Modern(kafka, "by-epochs"), Classic(kafka)
+            await _until(modern.beat, lambda: modern.assigned == everything)
+            await modern.beat(everything)
+            assert await member.join() == frozenset()
+            await _until(modern.beat, lambda: len(modern.assigned) == 2)
+            await modern.beat(modern.assigned)
+            rest = everything - modern.assigned
+            assert await member.beat() is ErrorCode.rebalance_in_progress
+            assert await member.join() == rest
+            assert await member.beat() is ErrorCode.none
+            await modern.leave()
+            assert await member.beat() is ErrorCode.rebalance_in_progress
+        await asyncio.to_thread(broker.restart)
+        async with _connected(broker, "orders") as kafka:
+            member.kafka = kafka
+            # It waits for no JoinGroup any more, and nobody has the other half.
+            for _ in range(3):
+                assert await member.beat() is ErrorCode.none
