@@ -29,7 +29,12 @@ from asyncrevoke.core.effects import NotifyKind
 from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.errors import ConfigError, InconsistentGroupError
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import ErrorCode, JoinGroupMember, JoinGroupRequest
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupMember,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+)
 from asyncrevoke.protocol.subscription import Subscription, decode_subscription, encode_subscription
 
 if TYPE_CHECKING:
@@ -61,7 +66,7 @@ class Everything:
 def test_every_situation_is_named_with_the_test_that_holds_it() -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.read_text(encoding="utf-8").splitlines()]
     numbered = {int(row[0]): row for row in rows if len(row) == 4 and row[0].strip().isdecimal()}
-    assert sorted(numbered) == list(range(1, 35))
+    assert sorted(numbered) == list(range(1, 37))
     # That the named tests exist is checked for every page.
     assert [
         n for n, row in numbered.items() if not re.search(r"`tests/\S+::test_\w+`", row[3])
@@ -408,3 +413,32 @@ def test_topics_that_were_not_known_yet_have_not_changed_when_they_are() -> None
     group.partitions["bills"] = 3
     group.advance(6.0)
     assert group.sends(JoinGroupRequest)
+
+
+def away_and_back(leader: str, seconds: float) -> ScriptedGroup:
+    """A member of 0 and 1 that heard of nobody for so long, and then joins again."""
+    group, _ = working(0, 1, session_timeout=10.0)
+    beat = group.beat()
+    group.now += seconds
+    group.answer_beat(ErrorCode.rebalance_in_progress, send=beat)
+    assert owned(group.joining()) == orders(0, 1)
+    group.answer_join(leader=leader)
+    return group
+
+
+def test_after_a_session_without_an_answer_who_joins_a_coordinator_has_nothing_of_before() -> None:
+    group = away_and_back("", 11.0)
+    assert group.heard(NotifyKind.LOST) == [orders(0, 1)]
+    group.answer_sync(tp(0))
+    assert group.assigned == orders(0)
+    assert not group.sends(OffsetCommitRequest), "others may have done more of it"
+
+
+@pytest.mark.parametrize(("leader", "seconds"), [("another", 11.0), ("", 9.0)])
+def test_who_joins_in_time_or_is_led_by_a_member_keeps_what_it_has(
+    leader: str, seconds: float
+) -> None:
+    group = away_and_back(leader, seconds)
+    assert not group.heard(NotifyKind.LOST)
+    group.answer_sync(tp(0))
+    assert group.assigned == orders(0, 1)

@@ -362,6 +362,9 @@ class ClassicMembership:
                 self.fail(now, self._refusal(error))
 
     def _joined(self, now: float, reply: JoinGroupResponse) -> None:
+        dynamic = self._config.group_instance_id is None
+        if dynamic and not reply.leader and reply.generation != self._generation:
+            self._joined_a_coordinator(now)
         self._member_id = reply.member_id
         self._generation = reply.generation
         self._move(self._phase, Move.JOINED)
@@ -386,6 +389,14 @@ class ClassicMembership:
             else:
                 self._leader.look_after(self._topics)
             self._sync(now, ())
+
+    def _joined_a_coordinator(self, now: float) -> None:
+        """A coordinator that assigns takes a member that it has put out for a new one of the same
+        id, and does not say so: after a session without an answer others may have what we hold."""
+        if self._heartbeat.is_suspect(now):
+            self._holdings.grant_nothing()
+            reason = "joined again after more than a session without an answer"
+            self._revocation.lose(now, self._assignment.live(), reason)
 
     def _group_topics_wanted(self, now: float, topics: frozenset[str]) -> None:
         self.on_group_topics(now, topics)

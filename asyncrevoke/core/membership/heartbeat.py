@@ -94,6 +94,11 @@ class Heartbeat:
         if self.confirmed_at is None or sent_at > self.confirmed_at:
             self.confirmed_at = sent_at
 
+    def is_suspect(self, now: float) -> bool:
+        """Whether nothing was confirmed for longer than the session lasts."""
+        confirmed = self.confirmed_at
+        return confirmed is not None and now - confirmed > self._config.session_timeout
+
     def rebalanced(self, now: float) -> None:
         """A rebalance ended: another is likely to follow soon."""
         self._often_until = now + _EAGER_SECONDS
@@ -199,7 +204,7 @@ class Heartbeat:
         """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
         has moved grants a new session, but worth a line."""
         confirmed = self.confirmed_at
-        if confirmed is not None and now - confirmed > self._config.session_timeout:
+        if confirmed is not None and self.is_suspect(now):
             self._log.waiting(
                 now,
                 _MEMBERSHIP,

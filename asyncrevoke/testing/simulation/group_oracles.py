@@ -27,6 +27,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
+from asyncrevoke.testing.simulation.converting_group import ConvertingGroup
 from asyncrevoke.testing.simulation.delivery_oracles import CONVERTED
 from asyncrevoke.testing.simulation.epoch_member import topic_id
 from asyncrevoke.testing.simulation.group import NO_SYNC
@@ -210,7 +211,7 @@ class GroupOracles:
         match message:
             case JoinGroupResponse(error=ErrorCode.none):
                 view.generation = message.generation
-                self._joined_again(view.member.client, sent_at)
+                self._joined_again(view, sent_at, leaderless=not message.leader)
             case SyncGroupResponse(error=ErrorCode.none) if current_sync:
                 view.confirmed_at = sent_at
                 self._synced(view, frozenset(decode_assignment(message.assignment)[0]))
@@ -226,11 +227,15 @@ class GroupOracles:
             case _:
                 pass
 
-    def _joined_again(self, client: int, asked_at: float) -> None:
+    def _joined_again(self, view: View, asked_at: float, *, leaderless: bool = False) -> None:
         """A JoinGroup that was sent after the verdict starts a new membership."""
+        now, client = self._books.clock.now, view.member.client
         verdict = self._verdicts.get(client)
         if verdict is not None and asked_at >= verdict[0]:
-            del self._verdicts[client]
+            view.renewed = now, self._verdicts.pop(client)[1]
+        elif leaderless and now - view.confirmed_at > view.member.config.session_timeout:
+            # A coordinator that assigns does not tell a member that it has taken it for a new one.
+            view.renewed = now, "joined again after more than a session without an answer"
 
     def _judged(self, client: int, cause: str) -> None:
         self._verdicts[client] = (self._books.clock.now, cause)
@@ -296,7 +301,7 @@ class GroupOracles:
         before, view.confirmed_at = view.confirmed_at, max(view.confirmed_at, sent_at)
         view.generation = answer.member_epoch
         if request.member_epoch == JOIN_EPOCH:
-            self._joined_again(view.member.client, sent_at)
+            self._joined_again(view, sent_at)
         if answer.assignment is None:
             return
         view.granted = self._books.brokers.by_name(answer.assignment)
@@ -370,6 +375,8 @@ class GroupOracles:
             raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")
         view.unreported[partition] += 1
         cause = self._verdicts[client][1] if client in self._verdicts else None
+        if cause is None and view.renewed is not None and view.renewed[0] == books.clock.now:
+            cause = view.renewed[1]
         overdue = holding is not None and self._overdue(view, partition, holding)
         if cause is None and overdue and not books.inexcusable:
             books.counts["lost partitions"] += 1
@@ -462,7 +469,14 @@ class GroupOracles:
         owner = self._assigned.get(self._key(partition))
         client = view.member.client
         overlooked = partition in view.held and view.held[partition].overlooked
-        if owner not in (None, client) and not overlooked:
+        # What was sent over a dead connection may be read after the release: the epoch of a member
+        # of a converted group is valid until it joins again.
+        late = (
+            self._books.network.processing_ghost
+            and isinstance(self._books.brokers.group, ConvertingGroup)
+            and partition not in view.held
+        )
+        if owner not in (None, client) and not (overlooked or late):
             raise Violation(
                 "I3",
                 f"client {client} has committed {name(partition)}, assigned to client {owner}",

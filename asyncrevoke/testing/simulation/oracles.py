@@ -89,6 +89,8 @@ class View:
     join: int | None = None
     sync: int | None = None
     confirmed_at: float = 0.0
+    # When it was last told of a join that may have made another member of it, and why.
+    renewed: tuple[float, str] | None = None
     unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
     unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
     works_on: Callable[[TopicPartition], bool] = lambda _partition: False

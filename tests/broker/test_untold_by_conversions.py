@@ -1,4 +1,4 @@
-"""What a real Apache Kafka leaves unread when it converts a group.
+"""What a real Apache Kafka does not tell the members of a group that it converts.
 
 The members here are requests, sent one by one: what a coordinator leaves unread depends on their
 order. The simulated coordinator follows it (``tests/simulation/test_converting_group.py``).
@@ -54,6 +54,14 @@ class Kafka:
     async def find_coordinator(self) -> ErrorCode:
         request = messages.FindCoordinatorRequest(group_id=self.group)
         return (await self.ask(request, messages.FindCoordinatorResponse)).error
+
+    async def put_out(self, member_id: str) -> None:
+        """What the end of its session does."""
+        request = messages.LeaveGroupRequest(
+            group_id=self.group, member_id=member_id, group_instance_id=None
+        )
+        answer = await self.ask(request, messages.LeaveGroupResponse)
+        assert answer.error is ErrorCode.none
 
 
 class Classic:
@@ -213,6 +221,19 @@ async def test_what_a_member_waits_for_when_a_static_one_converts_the_group_is_r
         await again.beat(kept)
     # The coordinator takes it for the owner of what it was never told.
     assert await waiting.join() == everything - kept
+
+
+async def test_a_member_that_was_put_out_is_taken_for_a_new_one_of_the_same_id(
+    kafka: Kafka,
+) -> None:
+    modern, member = Modern(kafka, "by-epochs"), Classic(kafka)
+    await _until(modern.beat, lambda: bool(modern.assigned))
+    assert await member.join() == frozenset()
+    member_id = member.member_id
+    await kafka.put_out(member_id)
+    assert await member.beat() is ErrorCode.unknown_member_id
+    assert isinstance(await member.join(), frozenset)
+    assert member.member_id == member_id
 
 
 @pytest.mark.slow
