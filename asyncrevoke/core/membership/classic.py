@@ -393,7 +393,7 @@ class ClassicMembership:
     def _joined_a_coordinator(self, now: float) -> None:
         """A coordinator that assigns takes a member that it has put out for a new one of the same
         id, and does not say so: after a session without an answer others may have what we hold."""
-        if self._heartbeat.is_suspect(now):
+        if self._heartbeat.may_be_put_out(now):
             self._holdings.grant_nothing()
             reason = "joined again after more than a session without an answer"
             self._revocation.lose(now, self._assignment.live(), reason)

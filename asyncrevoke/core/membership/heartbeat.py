@@ -75,6 +75,8 @@ class Heartbeat:
         self._often_until = float("-inf")
         self.often = False
         self.confirmed_at: float | None = None
+        # Like it, of any answer to a member: it is one while its group rebalances, too.
+        self._member_at: float | None = None
 
     def start(self, now: float) -> None:
         """Beat from now on."""
@@ -93,11 +95,16 @@ class Heartbeat:
         """A request sent at this time was answered without an error."""
         if self.confirmed_at is None or sent_at > self.confirmed_at:
             self.confirmed_at = sent_at
+        self._heard(sent_at)
 
-    def is_suspect(self, now: float) -> bool:
-        """Whether nothing was confirmed for longer than the session lasts."""
-        confirmed = self.confirmed_at
-        return confirmed is not None and now - confirmed > self._config.session_timeout
+    def _heard(self, sent_at: float) -> None:
+        if self._member_at is None or sent_at > self._member_at:
+            self._member_at = sent_at
+
+    def may_be_put_out(self, now: float) -> bool:
+        """Whether for longer than the session lasts nothing was answered as a member is."""
+        heard = self._member_at
+        return heard is not None and now - heard > self._config.session_timeout
 
     def rebalanced(self, now: float) -> None:
         """A rebalance ended: another is likely to follow soon."""
@@ -187,6 +194,7 @@ class Heartbeat:
                 self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
                 self.on_confirmed(now, sent)
             case ErrorCode.rebalance_in_progress:
+                self._heard(sent_at)
                 self.on_rebalance(now, sent)
             case ErrorCode.group_authorization_failed as error:
                 self.on_refused(now, error)
@@ -204,7 +212,7 @@ class Heartbeat:
         """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
         has moved grants a new session, but worth a line."""
         confirmed = self.confirmed_at
-        if confirmed is not None and self.is_suspect(now):
+        if confirmed is not None and now - confirmed > self._config.session_timeout:
             self._log.waiting(
                 now,
                 _MEMBERSHIP,
