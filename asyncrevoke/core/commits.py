@@ -525,7 +525,9 @@ class Commits:
                 )
         if certain:
             self.on_acknowledged(now, certain)
-        if len(certain) < len(asked):
+        if not all(instance.terminal or instance.partition in held for instance in asked):
             self._again(now)
         else:
+            # What was rewound goes at once: whoever closes may not be a member for long.
+            self._due = self._due or len(certain) < len(asked)
             self._send(now)

@@ -70,6 +70,9 @@ class Witness:
     def returned(self, member: Member, result: PollResult) -> None:
         """The step has returned this."""
 
+    def subscribed(self, member: Member) -> None:
+        """It has subscribed to other topics."""
+
     def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke(wanted)`` has returned ``ours``."""
 
@@ -328,6 +331,7 @@ class Application:
         """Subscribe to other topics."""
         if not self.closing:
             self.member.core.subscribe(self.member.now, topics)
+            self._witness.subscribed(self.member)
             self.member.take_effects()
 
     def _completed(self, complete: Complete) -> None:

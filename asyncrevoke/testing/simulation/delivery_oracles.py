@@ -56,6 +56,10 @@ class DeliveryOracles:
         # Commits that arrived late, after a newer one, and were seen by no one of their sender's:
         # the sender, and the end of what was committed before, its map included.
         self._rewound: dict[TopicPartition, tuple[int, int]] = {}
+        # Those of them of which nobody can know, as their sender had released the partition before
+        # they arrived; and those that it knew of, and could not repair before it lost it.
+        self._lasting: set[TopicPartition] = set()
+        self._repairing: dict[TopicPartition, int] = {}
         # Where what is stored ends, its map included.
         self._stored: dict[TopicPartition, int] = {}
         # Why records before an offset may be worked on again.
@@ -224,6 +228,8 @@ class DeliveryOracles:
         for partition in [tp for tp in self._progress if tp.topic == topic]:
             del self._progress[partition]
             self._rewound.pop(partition, None)
+            self._lasting.discard(partition)
+            self._repairing.pop(partition, None)
             self._repeats.pop(partition, None)
             self._stored.pop(partition, None)
             self._contested.discard(partition)
@@ -305,9 +311,14 @@ class DeliveryOracles:
             # One late commit may follow upon another, and rewind less.
             _, before = self._rewound.get(partition, (client, ended))
             self._rewound[partition] = client, max(before, ended)
+            holding = view.held.get(partition)
+            if holding is None or holding.since > books.network.ghost_sent_at:
+                self._lasting.add(partition)
             books.counts["late commits"] += 1
         elif new.offset >= self._rewound.get(partition, (client, 0))[1]:
             self._rewound.pop(partition, None)
+            self._lasting.discard(partition)
+            self._repairing.pop(partition, None)
 
     def position_found(self, partition: TopicPartition, offset: int) -> None:
         """A member was told where the log begins or ends, to which the reset policy sends it."""
@@ -326,6 +337,7 @@ class DeliveryOracles:
             if sender == client and partition in self._books.views[client].held:
                 # It can see what happened before it lets go, and has to repair it.
                 del self._rewound[partition]
+                self._repairing[partition] = client
             elif sender is not None:
                 self._repeats[partition] = "a commit arrived after its sender had given up", end
 
@@ -349,6 +361,11 @@ class DeliveryOracles:
             for offset in offsets[bisect_left(offsets, first) : bisect_left(offsets, end)]
         )
 
+    def lost(self, view: View, partition: TopicPartition) -> None:
+        """A partition was lost."""
+        if self._repairing.get(partition) == view.member.client:
+            self._lasting.add(partition)
+
     def released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A partition was given back in good order."""
         manual = view.member.config.commit_mode == "manual"
@@ -368,7 +385,7 @@ class DeliveryOracles:
         """Partitions that are not worked through, or whose last record is not committed, and how.
 
         A late commit may have rewound an idle partition: its owner repairs that at the latest
-        when it is ``released``.
+        when it is ``released``, if it has sent it and is not prevented.
         """
         found: dict[TopicPartition, str] = {}
         for partition in self._books.brokers.partitions():
@@ -378,7 +395,7 @@ class DeliveryOracles:
             if not log.offsets or log.offsets[-1] < progress.skipped:
                 continue
             stored = self._books.brokers.group.offsets.get(partition)
-            rewound = partition in self._rewound and not released
+            rewound = partition in (self._lasting if released else self._rewound)
             contested = stored is not None and partition in self._contested
             behind = stored is None or log.offsets[-1] >= stored.offset
             if behind and not rewound and not contested:

@@ -322,7 +322,7 @@ class GroupOracles:
                 if holding.revoking_since is None:
                     holding.revoking_since = self._books.clock.now
             elif not view.closing and partition.topic in view.member.core.subscription():
-                holding.revoking_since = None
+                holding.revoking_since = holding.dropped_since = None
         for partition in given:
             owed.pop(partition, None)
 
@@ -353,6 +353,7 @@ class GroupOracles:
                     )
                 self._released(view, partition, holding)
             else:
+                self._deliveries.lost(view, partition)
                 self._lost(view, partition, self._give_up(view, partition))
 
     def _give_up(self, view: View, partition: TopicPartition) -> Holding | None:
@@ -404,6 +405,8 @@ class GroupOracles:
 
     def _overdue(self, view: View, partition: TopicPartition, holding: Holding) -> bool:
         begun = holding.revoking_since
+        if begun is not None and holding.dropped_since is not None:
+            begun = min(begun, holding.dropped_since)
         if view.eager and view.changed_at >= holding.since:
             # It may have joined again for that, before which it gives everything up.
             begun = view.changed_at if begun is None else min(begun, view.changed_at)

@@ -151,6 +151,13 @@ class Judge(Observer, Witness, CoordinatorEvents):
         if not (isinstance(error, PartitionsError) and self.books.disturbed(member.client, 60.0)):
             raise Violation("errors", f"client {member.client} is told {error!r}")
 
+    def subscribed(self, member: Member) -> None:
+        """What it does not want any more may be on its way out, and its deadline run."""
+        wanted = member.core.subscription()
+        for partition, holding in self._view(member).held.items():
+            if partition.topic not in wanted and holding.dropped_since is None:
+                holding.dropped_since = self.books.clock.now
+
     def closing(self, member: Member) -> None:
         """The application is about to close its consumer."""
         self.books.note(member.client, "close")

@@ -113,16 +113,23 @@ class _Pending:
         "fate",
         "ghost",
         "send",
+        "sent_at",
         "timeout",
     )
 
     def __init__(
-        self, endpoint: Endpoint, send: Send, broker: int, connection: _Connection
+        self,
+        endpoint: Endpoint,
+        send: Send,
+        broker: int,
+        connection: _Connection,
+        sent_at: float,
     ) -> None:
         self.endpoint = endpoint
         self.send = send
         self.broker = broker
         self.connection = connection
+        self.sent_at = sent_at
         self.fate: Fate | None = None
         self.timeout: Alarm | None = None
         self.answered = False
@@ -144,8 +151,9 @@ class Network:
         self._service = service
         self._connections: dict[_Key, _Connection] = {}
         self._cuts: dict[tuple[int, int | None], float] = {}
-        # Requests that were processed after the client had given up on their connection.
+        # A request is processed after the client had given up on its connection: when it was sent.
         self.processing_ghost = False
+        self.ghost_sent_at = 0.0
 
     # --- the client's side -----------------------------------------------------------------------
 
@@ -163,7 +171,7 @@ class Network:
         if connection is None:
             connection = self._connections[key] = _Connection(key)
             latency += _CONNECT
-        pending = _Pending(endpoint, send, broker, connection)
+        pending = _Pending(endpoint, send, broker, connection, clock.now)
         connection.outstanding[send.request_id] = pending
         pending.timeout = clock.after(send.timeout, lambda: self._timed_out(pending))
         pending.fate = self.fate(endpoint.client, send.message)
@@ -269,6 +277,7 @@ class Network:
         # What stands behind a parked request on a dead connection is never read.
         if self._service.is_up(pending.broker) and not pending.connection.busy:
             self.processing_ghost = True
+            self.ghost_sent_at = pending.sent_at
             message = pending.send.message
             self._service.handle(
                 pending.broker, pending.endpoint.client, message, lambda _response: None

@@ -63,6 +63,7 @@ class Holding:
     revoking_since: float | None = None
     # A coordinator that assigns cannot have wanted it back before.
     wanted_since: float | None = None
+    dropped_since: float | None = None
     announced: bool = False
     may_jump_to: int | None = None
     # The topic that its member knows by that name, and whether that was deleted: another one of

@@ -59,6 +59,7 @@ class StagingOracle:
                     f"client {client} joins by itself again after {since:.3f} s, not {least:.3f}",
                 )
         self._joined[client] = now
+        self._due.pop(client, None)
 
     def synced(self, view: View, given: frozenset[TopicPartition]) -> None:
         """A member is about to learn of its assignment."""
