@@ -70,7 +70,7 @@ async def journalled(servers: str, topic: str, folder: Path) -> None:
         bootstrap_servers=servers,
         group_id=topic,
         auto_offset_reset="earliest",
-        journal=Journal(folder),
+        journal=Journal(folder, content="records"),
     )
     handled = 0
     done = asyncio.Event()

@@ -9,7 +9,6 @@ import asyncio
 import os
 import shutil
 import sys
-import tarfile
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -149,15 +148,16 @@ def test_the_example_packs_an_environment_and_its_executors_run_handlers_in_it(
     assert len(ran) == RECORDS
     for line in set(ran):
         assert line.count("/environment") == 2, line
-        assert str(ROOT) not in line
+        assert str(ROOT / "asyncrevoke") not in line
 
 
 def test_what_the_driver_plans_in_python_works_where_the_archive_is_unpacked(
     replayed: Replayed,
 ) -> None:
     place = replayed.place
-    with tarfile.open(place.folder / "environment.tar.gz") as packed:
-        packed.extractall(place.folder / "environment", filter="fully_trusted")
+    folder = place.folder / "environment"
+    folder.mkdir()
+    place.run("tar", "-xzf", str(place.folder / "environment.tar.gz"), "-C", str(folder))
     (place.folder / "planned.py").write_text(PLANNED)
     environment = {**place.environment, "PYSPARK_PYTHON": "./environment/bin/python"}
     told = place._replace(environment=environment).run(
