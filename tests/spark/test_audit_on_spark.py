@@ -98,6 +98,7 @@ class Both:
         # Half of it as Parquet, as it is found in practice.
         for session in sessions(folder)[::2]:
             seal_session(session)
+        self.topic = topic
         self.source = as_frame(spark, topic)
         self.folder = folder
         with pytest.MonkeyPatch.context() as patch:
@@ -163,6 +164,7 @@ def test_what_is_too_much_for_the_driver_is_judged_alike(
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
     monkeypatch.setattr(audit_database, "MOST_GATHERED", 0)
+    monkeypatch.setattr(FrameSource, "batches", staticmethod(batches_of(both.topic)))
     again = audit(quick, journal=both.folder, source=both.source, topic=TOPIC)
     assert again == both.there
 
