@@ -25,6 +25,7 @@ from asyncrevoke.audit.engine import database_of
 from asyncrevoke.audit.engine import differing as differing_here
 from asyncrevoke.audit.topic import Topic
 from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal.entries import Attempts, Fact
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
@@ -98,7 +99,8 @@ def on_spark(spark: SparkSession, address: str, folder: Path) -> int:
 
 async def here(address: str, folder: Path) -> int:
     """One comparison by DuckDB."""
-    async with Topic(TOPIC, address, isolation_level="read_committed", patience=30) as source:
+    config = ConsumerConfig(bootstrap_servers=address)
+    async with Topic(TOPIC, config, isolation_level="read_committed") as source:
         comparison = Comparison(
             database := database_of(read_journal(folder).table),
             *(TOPIC, source.bounds, (), _ORDERS, Settings()),

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.dialect import PIECE, in_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,8 +54,6 @@ DOUBTS: Final = {
 """Calls of ``session`` for offsets from ``lo`` up to and without ``hi``, begun from ``since`` on
 and before ``until``, were for another batch than the topic has there (``sure``), or perhaps."""
 
-# Offsets that are joined together.
-_PIECE = 1024
 _NEVER = 2**62
 
 
@@ -106,7 +105,7 @@ def doubts(
                 if other.came > each.came
             ]
             there = in_log[each.part, piece]
-            lo, hi = max(each.lo, piece * _PIECE), min(each.hi, (piece + 1) * _PIECE)
+            lo, hi = max(each.lo, piece * PIECE), min(each.hi, (piece + 1) * PIECE)
             sides = [(o.lo, o.hi) for o in later] + [(b.lo, b.hi) for b in there]
             cuts = {lo, hi} | {cut for side in sides for cut in side if lo < cut < hi}
             for first, end in pairwise(sorted(cuts)):
@@ -130,7 +129,7 @@ def _differs(noted: Noted, has: OfTopic, *, compacted: bool) -> bool:
 
 
 def _pieces(lo: int, hi: int) -> range:
-    return range(lo // _PIECE, (hi - 1) // _PIECE + 1)
+    return range(lo // PIECE, (hi - 1) // PIECE + 1)
 
 
 def batch_rules(sql: Dialect) -> dict[AnomalyKind, str]:
@@ -148,10 +147,8 @@ def batch_rules(sql: Dialect) -> dict[AnomalyKind, str]:
                    {sql.array("a.session")} AS sessions, {sql.empty("INT")} AS generations,
                    a.f AS at_us, {evidence} AS evidence
             FROM attempts AS a JOIN doubts AS d
-                ON d.session = a.session AND d.part = a.part
-                AND d.piece = {sql.whole("a.off", str(_PIECE))}
-            WHERE a.off >= d.lo AND a.off < d.hi AND a.s >= d.since AND a.s < d.until
-              AND d.sure = {sure}
+                ON d.session = a.session AND {in_piece(sql, "a", "d", "lo", "hi")}
+            WHERE a.s >= d.since AND a.s < d.until AND d.sure = {sure}
         """
 
     return {

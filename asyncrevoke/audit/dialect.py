@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,15 +106,23 @@ class SparkDialect:
 
     def covering(self, table: str, how: str = "") -> str:
         """An equal join by pieces of offsets: Spark has no other that is fast at any size."""
-        return (
-            f"{how} JOIN covering_pieces AS covers ON covers.part = {table}.part"
-            f" AND covers.piece = {self.whole(f'{table}.off', str(PIECE))}"
-            f" AND {table}.off >= covers.above AND {table}.off < covers.beyond"
-        )
+        within = in_piece(self, table, "covers", "above", "beyond")
+        return f"{how} JOIN covering_pieces AS covers ON {within}"
 
 
-# Offsets that are joined with what covers them together.
-PIECE = 1024
+# Offsets that are joined together with the ranges in which they are.
+PIECE: Final = 1024
+
+
+def in_piece(sql: Dialect, table: str, ranges: str, lo: str, hi: str) -> str:
+    """Whether ``table.off`` lies in one of these ranges, from column ``lo`` on up to and without
+    ``hi``: each has a row for every piece of offsets, ``piece``, that it is in a part of."""
+    return (
+        f"{ranges}.part = {table}.part"
+        f" AND {ranges}.piece = {sql.whole(f'{table}.off', str(PIECE))}"
+        f" AND {table}.off >= {ranges}.{lo} AND {table}.off < {ranges}.{hi}"
+    )
+
 
 # Parts of ``covers``, for SparkDialect.
 COVERING_PIECES = f"""

@@ -7,3 +7,12 @@ from asyncrevoke.errors import AsyncRevokeError
 
 class TopicError(AsyncRevokeError):
     """The topic cannot be read to the end of what the journal says of it."""
+
+
+def nothing_beyond(topic: str, partition: int, position: int, end: int) -> TopicError:
+    """Reading was to go on up to ``end``, and has waited in vain."""
+    return TopicError(
+        f"{topic}-{partition} gives nothing beyond offset {position}, and the journal goes to "
+        f"{end}: a transaction may be open there, or the consumers read with another isolation "
+        "level"
+    )

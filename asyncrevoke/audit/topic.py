@@ -15,9 +15,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.audit.comparison import Bounds, Range
-from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.errors import TopicError, nothing_beyond
 from asyncrevoke.audit.topic_batches import read_headers
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_hashes
@@ -25,6 +25,8 @@ from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_ha
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from typing import Self
+
+    from asyncrevoke.config import ConsumerConfig
 
 _FETCH = 8 * 2**20
 # Records of one fetch: longer lists cost more in the collector of cycles than they save.
@@ -38,35 +40,31 @@ _Admin: Any = AIOKafkaAdminClient
 
 class Topic:
     """Reads one topic; to be entered. ``isolation_level`` should be that of the consumers, and
-    ``patience`` is for how many seconds no partition may make progress. ``config`` says how this
-    library connects, which reads what aiokafka does not tell of: record batches."""
+    ``patience`` is for how many seconds no partition may make progress. ``config`` says how to
+    connect, also for this library's own reader: aiokafka tells nothing of record batches."""
 
     has_batches = True
 
     def __init__(
         self,
         name: str,
-        bootstrap_servers: str,
+        config: ConsumerConfig,
         *,
         isolation_level: Literal["read_committed", "read_uncommitted"],
         patience: float = 30.0,
-        config: ConsumerConfig | None = None,
-        **options: Any,  # noqa: ANN401 - of aiokafka: security
     ) -> None:
         self._name = name
         self._patience = patience
-        self._options: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, **options}
-        self._isolation = isolation_level
-        self._config = config or ConsumerConfig(bootstrap_servers=bootstrap_servers)
+        self._config = replace(config, isolation_level=isolation_level)
         self._consumer: Any = None
         self.bounds: Mapping[int, Bounds] = {}
         self.compacted = False
 
     async def __aenter__(self) -> Self:
         self._consumer = _Consumer(
-            **self._options,
+            **client_options(self._config),
             group_id=None,
-            isolation_level=self._isolation,
+            isolation_level=self._config.isolation_level,
             auto_offset_reset="none",
             enable_auto_commit=False,
             max_partition_fetch_bytes=_FETCH,
@@ -87,7 +85,7 @@ class Topic:
         await self._consumer.stop()
 
     async def _look(self) -> None:
-        admin = _Admin(**self._options)
+        admin = _Admin(**client_options(self._config))
         await admin.start()
         try:
             (described,) = await admin.describe_topics([self._name])
@@ -116,8 +114,7 @@ class Topic:
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
         """See :class:`~asyncrevoke.audit.engine.Source`."""
-        config = replace(self._config, isolation_level=self._isolation)
-        await read_headers(config, self._name, ranges, take, patience=self._patience)
+        await read_headers(self._config, self._name, ranges, take, patience=self._patience)
 
     async def _read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
         consumer, loop = self._consumer, asyncio.get_running_loop()
@@ -144,11 +141,7 @@ class Topic:
                     del ends[tp]
             if ends and loop.time() - progress > self._patience:
                 tp, end = next(iter(ends.items()))
-                raise TopicError(
-                    f"{self._name}-{tp.partition} gives nothing beyond offset {positions[tp]}, and "
-                    f"the journal goes to {end}: a transaction may be open there, or the consumers "
-                    "read with another isolation level"
-                )
+                raise nothing_beyond(self._name, tp.partition, positions[tp], end)
 
 
 @contextmanager
@@ -164,10 +157,9 @@ def _seldom_collected() -> Generator[None]:
         gc.set_threshold(*before)
 
 
-async def is_compacted(name: str, **options: object) -> bool:
-    """Whether records vanish from the middle of a topic's log; ``options`` are those of aiokafka's
-    clients."""
-    admin = _Admin(**options)
+async def is_compacted(name: str, config: ConsumerConfig) -> bool:
+    """Whether records vanish from the middle of a topic's log."""
+    admin = _Admin(**client_options(config))
     await admin.start()
     try:
         return await _compacts(admin, name)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.audit.batch_headers import headers
-from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.consumer import Consumer
+from asyncrevoke.audit.errors import TopicError, nothing_beyond
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.opening import open_session
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,18 +17,9 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import Range
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.arrow import RecordBatch
-    from asyncrevoke.runtime.session import Session
 
 _FETCH = 8 * 2**20
 _AT_ONCE = 500
-_STEP = 0.25
-
-
-class _Whole(Consumer):
-    """Each of its records is a batch: the offset of its last record, its bytes as the value."""
-
-    def _open(self) -> Session:
-        return open_session(self._config, None, whole_batches=True)
 
 
 async def read_headers(
@@ -51,40 +41,19 @@ async def read_headers(
         fetch_max_bytes=4 * _FETCH,
         max_partition_fetch_bytes=_FETCH,
     )
-    given: Any = {field.name: getattr(options, field.name) for field in fields(options)}
-    ends = {TopicPartition(topic, each.partition): each.hi for each in ranges}
-    async with _Whole(**given) as consumer:
-        consumer.assign(list(ends))
-        for each in ranges:
-            consumer.seek(TopicPartition(topic, each.partition), each.lo)
-        await _read(consumer, ends, take, patience)
-
-
-async def _read(
-    consumer: Consumer,
-    ends: dict[TopicPartition, int],
-    take: Callable[[RecordBatch], None],
-    patience: float,
-) -> None:
-    loop = asyncio.get_running_loop()
-    progress = loop.time()
-    positions = dict.fromkeys(ends, -1)
-    while ends:
-        step = await consumer.poll(min(_STEP, patience))
-        for partition, records in step.by_partition().items():
-            if partition in ends:
+    wanted = {TopicPartition(topic, each.partition): range(each.lo, each.hi) for each in ranges}
+    async with consumer_of(options, whole_batches=True) as consumer:
+        reader = Reader(consumer, wanted, patience)
+        reader.begin()
+        while reader.left:
+            step = await reader.next()
+            if step is None:
+                (partition, end), *_ = reader.left.items()
+                raise nothing_beyond(*partition, reader.positions[partition], end)
+            if step.lost:
+                raise TopicError(
+                    f"{topic} was deleted, or made anew, while it was read: what the consumers "
+                    "have read is gone"
+                )
+            for partition, records in step.by_partition().items():
                 take(headers(partition.partition, [cast("bytes", r.value) for r in records]))
-        for partition, end in list(ends.items()):
-            position = consumer.position(partition)
-            if position is not None and position > positions[partition]:
-                positions[partition], progress = position, loop.time()
-            if position is not None and position >= end:
-                consumer.pause(partition)
-                del ends[partition]
-        if ends and loop.time() - progress > patience:
-            partition, end = next(iter(ends.items()))
-            raise TopicError(
-                f"{partition.topic}-{partition.partition} gives nothing beyond offset "
-                f"{positions[partition]}, and the journal goes to {end}: a transaction may be open "
-                "there, or the consumers read with another isolation level"
-            )

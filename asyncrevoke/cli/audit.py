@@ -21,7 +21,6 @@ from asyncrevoke.cli.connection_options import (
     Username,
     connection,
 )
-from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -114,14 +113,7 @@ async def audit_topic(
     content = read_journal(path)
     (of_group, _) = engine.of_one_group(content, topic, group)
     level = level_of(of_group.sessions)
-    async with Topic(
-        topic,
-        ",".join(config.bootstrap_servers),
-        isolation_level=level,
-        patience=patience,
-        config=config,
-        **security_options(config),
-    ) as source:
+    async with Topic(topic, config, isolation_level=level, patience=patience) as source:
         return await engine.audit(content, source, topic, group=group, settings=settings)
 
 

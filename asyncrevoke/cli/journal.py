@@ -22,7 +22,7 @@ from asyncrevoke.cli.connection_options import (
     Username,
     connection,
 )
-from asyncrevoke.config.security import security_options
+from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 FAILED = 1
@@ -160,10 +160,7 @@ def collect(
             sasl_username,
             sasl_password,
         )
-        options = security_options(config)
-        found = asyncio.run(
-            sink.collect(topic, path, bootstrap_servers=bootstrap_servers, **options)
-        )
+        found = asyncio.run(sink.collect(topic, path, **client_options(config)))
     except ConfigError as error:
         raise _end(str(error), USAGE) from error
     except AsyncRevokeError as error:

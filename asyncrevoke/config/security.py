@@ -22,3 +22,12 @@ SECURITY_OPTIONS = (
 def security_options(config: ConsumerConfig) -> dict[str, Any]:
     """The options of that kind, which aiokafka's clients know by the same names."""
     return {name: getattr(config, name) for name in SECURITY_OPTIONS}
+
+
+def client_options(config: ConsumerConfig) -> dict[str, Any]:
+    """How this consumer connects, as all of aiokafka's clients are told."""
+    return {
+        "bootstrap_servers": ",".join(config.bootstrap_servers),
+        "client_id": config.client_id,
+        **security_options(config),
+    }

@@ -10,7 +10,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.client import AIOKafkaClient
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.config.security import security_options
+from asyncrevoke.config.security import client_options
 from asyncrevoke.groups.errors import GroupsError, UnsettledError
 
 if TYPE_CHECKING:
@@ -51,10 +51,8 @@ class Cluster:
         self._servers = ", ".join(config.bootstrap_servers)
         # Half typed.
         self._client: Any = AIOKafkaClient(
-            bootstrap_servers=",".join(config.bootstrap_servers),
-            client_id=config.client_id,
             request_timeout_ms=int(config.request_timeout * 1000),
-            **security_options(config),
+            **client_options(config),
         )
 
     async def __aenter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
-from asyncrevoke.config.security import security_options
+from asyncrevoke.config.security import client_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -136,14 +136,12 @@ class DeadLetterProducer:
         return cast(
             "_Producer",
             AIOKafkaProducer(
-                bootstrap_servers=",".join(config.bootstrap_servers),
-                client_id=config.client_id,
                 acks="all",
                 enable_idempotence=True,
                 max_request_size=_MOST_BYTES,
                 metadata_max_age_ms=int(config.metadata_max_age * 1000),
                 request_timeout_ms=max(1, int(config.request_timeout * 1000)),
-                **security_options(config),
+                **client_options(config),
             ),
         )
 

@@ -136,10 +136,13 @@ class Recorder:
     def _put_later(self, writer: Writer) -> None:
         if not self._will_put:
             self._will_put = True
-            writer.later(self._put_waiting)
+            writer.later(self._put_now)
+
+    def _put_now(self) -> None:
+        self._will_put = False
+        self._put_waiting()
 
     def _put_waiting(self) -> None:
-        self._will_put = False
         if self._well:
             self._put_packed()
         self._put_fetched()
@@ -171,9 +174,7 @@ class Recorder:
     async def flush(self) -> None:
         """Return when all is on disk."""
         self._settle(self._clock())
-        if self._well:
-            self._put_packed()
-        self._put_fetched()
+        self._put_waiting()
         if self._writer is not None:
             await self._writer.flush()
 
@@ -186,7 +187,7 @@ class Recorder:
         now = self._clock()
         for record, since in self._delivered.items():
             self._put(Attempts([record], since, now, Outcome.GIVEN_UP, None))
-        self._put_fetched()
+        self._put_waiting()
         self._put(Fact(Kind.END, now))
         self._queue = None
         try:

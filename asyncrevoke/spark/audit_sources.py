@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.topic import is_compacted
-from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audit_batches import HeaderReading
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.config import ConsumerConfig
 
 _NEEDED = ("partition", "offset", "timestamp", "key", "value")
 
@@ -135,7 +133,7 @@ class TopicSource:
         config, topic = self.options.config(), self.options.topic
         found = run_blocking(find_ranges(config, topic, "earliest", "latest"))
         if compacted is None:
-            compacted = run_blocking(is_compacted(topic, **_connection(config)))
+            compacted = run_blocking(is_compacted(topic, config))
         self.compacted = compacted
         self.bounds = {each.partition: Bounds(each.start, each.end) for each in found}
 
@@ -178,11 +176,3 @@ class TopicSource:
 
 # Reading begins anew for each range, so that many of them are done one after another by a task.
 _MOST_TASKS = 200
-
-
-def _connection(config: ConsumerConfig) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": ",".join(config.bootstrap_servers),
-        "client_id": config.client_id,
-        **security_options(config),
-    }

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.offsets import reading
 from asyncrevoke.spark.range_reader import NO_PROGRESS_TIMEOUT, RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.consumer import Consumer
     from asyncrevoke.spark.offsets import OffsetRange
 
 # Of record batches that come at once, about.
@@ -30,13 +28,14 @@ class BatchReader(RangeReader):
         *,
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
     ) -> None:
-        super().__init__(config, wanted, no_progress_timeout=no_progress_timeout, most=_MOST)
+        super().__init__(
+            config,
+            wanted,
+            no_progress_timeout=no_progress_timeout,
+            most=_MOST,
+            whole_batches=True,
+        )
         self._at_once = _FIRST
-
-    def _consumer_of(self, config: ConsumerConfig) -> Consumer:
-        from asyncrevoke.spark.whole_batches import WholeBatches  # noqa: PLC0415 - as reading()
-
-        return reading(config, WholeBatches)
 
     async def read_batches(self) -> Sequence[bytes | memoryview]:
         """The next ones, without compression; empty only at the end of the range.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from asyncrevoke.config.security import security_options
+from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.offsets import configured, run_blocking
 from asyncrevoke.spark.range_reader import RangeReader
@@ -110,11 +110,7 @@ def _gap(sample: OffsetRange, offset: int) -> str:
 
 
 async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
-    admin: Any = AIOKafkaAdminClient(  # half typed
-        bootstrap_servers=",".join(config.bootstrap_servers),
-        client_id=config.client_id,
-        **security_options(config),
-    )
+    admin: Any = AIOKafkaAdminClient(**client_options(config))  # half typed
     await admin.start()
     try:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=None)

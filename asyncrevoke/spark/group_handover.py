@@ -13,9 +13,10 @@ from asyncrevoke.groups.cluster import Cluster
 from asyncrevoke.groups.errors import NoGroupError, UnsettledError
 from asyncrevoke.groups.observer import committed_offsets, describe_group, settled
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.spark.checkpoint import Standing, read_checkpoint
 from asyncrevoke.spark.errors import HandoverError
-from asyncrevoke.spark.offsets import Log, configured, reading, run_blocking
+from asyncrevoke.spark.offsets import Log, configured, run_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,7 +142,7 @@ async def _plan(config: ConsumerConfig, standing: Standing, group: str) -> Hando
         raise HandoverError("there are no offsets to hand over")
     begins: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
-    async with reading(config) as consumer:
+    async with consumer_of(config) as consumer:
         for topic in sorted({tp.topic for tp in standing.offsets}):
             log = await Log.of(consumer, topic)
             begins |= log.first

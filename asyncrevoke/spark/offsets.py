@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast
@@ -13,13 +13,13 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.event_log import EventLog
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.consumer import Consumer
 
     T = TypeVar("T")
@@ -116,7 +116,7 @@ async def find_ranges(
     """Like :func:`resolve_ranges`, on the running event loop."""
     for name, place in (("start", start), ("end", end)):
         check_place(name, place)
-    async with reading(config) as consumer:
+    async with consumer_of(config) as consumer:
         known = await Log.of(consumer, topic)
         starts = await known.offsets(consumer, config, start, "start")
         ends = await known.offsets(consumer, config, end, "end")
@@ -267,14 +267,6 @@ async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPart
 
     async with Cluster(config) as cluster:
         return await settled(lambda: committed_offsets(cluster, group_id))
-
-
-def reading(config: ConsumerConfig, kind: type[Consumer] | None = None) -> Consumer:
-    """A consumer that is entered to ask for offsets, or one that is made for more."""
-    from asyncrevoke.consumer import Consumer as Asking  # noqa: PLC0415 - loads everything
-
-    options = {field.name: getattr(config, field.name) for field in fields(config)}
-    return (kind or Asking)(**cast("ConsumerOptions", options))
 
 
 def run_blocking(work: Coroutine[object, object, T]) -> T:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.errors import OffsetOutOfRangeError
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
-from asyncrevoke.spark.offsets import configured, reading
+from asyncrevoke.spark.offsets import configured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.consumer import Consumer
     from asyncrevoke.model import Record
     from asyncrevoke.spark.offsets import OffsetRange
 
@@ -24,18 +24,15 @@ NO_PROGRESS_TIMEOUT = 120.0
 FETCH_BYTES = 8 * 1024 * 1024
 # Of one partition, fetched while others are handled.
 AHEAD = 32 * 1024 * 1024
-# How long one wait for records may take before the position is looked at again.
-_STEP = 0.25
 
 
 class RangeReader:
     """An async context manager; :meth:`read` gives what comes next until the range ends.
 
-    Moves on by position, not by the last record: offsets of aborted records, of compaction and of
-    control markers are none. ``config`` gives addresses, security and the isolation level, and
-    never a group: nothing is committed. ``most`` records come at once. Where the log does not have
-    an offset that is asked for, DataLossError is raised; if nothing comes for
-    ``no_progress_timeout`` seconds, StalledReadError.
+    ``config`` gives addresses, security and the isolation level, and never a group: nothing is
+    committed. ``most`` records come at once. Where the log does not have an offset that is asked
+    for, DataLossError is raised; if nothing comes for ``no_progress_timeout`` seconds,
+    StalledReadError.
     """
 
     def __init__(
@@ -45,12 +42,12 @@ class RangeReader:
         *,
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
         most: int = MOST_RECORDS,
+        whole_batches: bool = False,
     ) -> None:
         self._range = wanted
         self._partition = wanted.topic_partition
         self._patience = no_progress_timeout
-        self.position = wanted.start
-        self._consumer = self._consumer_of(
+        self._consumer = consumer_of(
             replace(
                 configured(config, config.isolation_level),
                 auto_offset_reset="error",
@@ -59,11 +56,11 @@ class RangeReader:
                 fetch_max_bytes=FETCH_BYTES,
                 max_partition_fetch_bytes=FETCH_BYTES,
                 buffer_memory=AHEAD,
-            )
+            ),
+            whole_batches=whole_batches,
         )
-
-    def _consumer_of(self, config: ConsumerConfig) -> Consumer:
-        return reading(config)
+        offsets = range(wanted.start, wanted.end)
+        self._reader = Reader(self._consumer, {self._partition: offsets}, no_progress_timeout)
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
@@ -79,8 +76,7 @@ class RangeReader:
                 f"{self._range.start}: retention has removed what was planned; plan the ranges "
                 "again"
             )
-        self._consumer.assign([self._partition])
-        self._consumer.seek(self._partition, self._range.start)
+        self._reader.begin()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -89,7 +85,12 @@ class RangeReader:
     @property
     def ended(self) -> bool:
         """Whether all of the range was read."""
-        return self.position >= self._range.end
+        return not self._reader.left
+
+    @property
+    def position(self) -> int:
+        """The offset that is read next."""
+        return self._reader.positions[self._partition]
 
     async def read(self) -> Sequence[Record]:
         """The next records; empty only at the end of the range.
@@ -103,31 +104,23 @@ class RangeReader:
 
     async def _next(self, most: int | None) -> Sequence[Record]:
         """What comes next, beyond the end of the range, too; empty only if that was reached."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
-        while not self.ended:
-            try:
-                step = await self._consumer.poll(min(_STEP, self._patience), most)
-            except OffsetOutOfRangeError as error:
-                raise DataLossError(
-                    f"{self._name} has no offset {self.position} any more (or not yet, if the "
-                    "topic was made anew): retention was faster than this reader; plan the ranges "
-                    "again"
-                ) from error
-            if step.lost:
-                raise DataLossError(
-                    f"{self._name} was deleted, or its topic made anew, while it was read at "
-                    f"offset {self.position}: plan the ranges again"
-                )
-            position = self._consumer.position(self._partition)
-            if position is not None and position > self.position:
-                self.position = position
-                deadline = loop.time() + self._patience
-            if step.records:
-                return step.records
-            if loop.time() > deadline:
-                raise StalledReadError(self._stalled())
-        return ()
+        if self.ended:
+            return ()
+        try:
+            step = await self._reader.next(most)
+        except OffsetOutOfRangeError as error:
+            raise DataLossError(
+                f"{self._name} has no offset {self.position} any more (or not yet, if the topic "
+                "was made anew): retention was faster than this reader; plan the ranges again"
+            ) from error
+        if step is None:
+            raise StalledReadError(self._stalled())
+        if step.lost:
+            raise DataLossError(
+                f"{self._name} was deleted, or its topic made anew, while it was read at "
+                f"offset {self.position}: plan the ranges again"
+            )
+        return step.records
 
     def _stalled(self) -> str:
         return (

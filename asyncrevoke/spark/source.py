@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.spark.batch_reader import BatchReader
 from asyncrevoke.spark.offsets import (
     Log,
     OffsetRange,
     find_ranges,
     plan_range,
-    reading,
     run_blocking,
     tell_missing,
 )
@@ -204,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 async def _find_log(options: SourceOptions) -> Log:
-    async with reading(replace(options.config(), group_id=None)) as consumer:
+    async with consumer_of(replace(options.config(), group_id=None)) as consumer:
         return await Log.of(consumer, options.topic)
 
 

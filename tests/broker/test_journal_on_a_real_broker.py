@@ -17,6 +17,7 @@ from asyncrevoke.audit.comparison import Audited, Range
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.topic import Topic
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.kafka_sink import collect
 from asyncrevoke.journal.reading import read_journal
@@ -59,7 +60,8 @@ async def produce(
 async def audited(
     servers: str, topic: str, folder: Path, level: Level = "read_committed"
 ) -> Audited:
-    async with Topic(topic, servers, isolation_level=level, patience=5) as source:
+    config = ConsumerConfig(bootstrap_servers=servers)
+    async with Topic(topic, config, isolation_level=level, patience=5) as source:
         return await audit(read_journal(folder), source, topic)
 
 
@@ -213,7 +215,8 @@ async def test_a_record_that_the_topic_has_otherwise_fails_with_its_batch(
     content = read_journal(tmp_path)
     results: list[Audited] = []
     for there in (kafka_topic, other):
-        async with Topic(there, servers, isolation_level="read_committed", patience=5) as source:
+        config = ConsumerConfig(bootstrap_servers=servers)
+        async with Topic(there, config, isolation_level="read_committed", patience=5) as source:
             results.append(await audit(content, source, kafka_topic))
     same, changed = results
     assert (same.verdict, same.anomalies) == ("PASS", [])
@@ -273,8 +276,9 @@ async def test_an_open_transaction_ends_the_reading_with_a_sentence(
         await producer.send_and_wait(kafka_topic, b"open", partition=0)
         await producer.send_and_wait(kafka_topic, b"open", partition=0)
         await finish(servers, kafka_topic, tmp_path, 12)
+        config = ConsumerConfig(bootstrap_servers=servers)
         async with Topic(
-            kafka_topic, servers, isolation_level="read_committed", patience=2
+            kafka_topic, config, isolation_level="read_committed", patience=2
         ) as source:
             assert source.bounds[0] == (0, 10)
             with pytest.raises(TopicError, match="a transaction may be open there"):

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clean_logging() -> Iterator[None]:
-    """The root logger as it was, and structlog unconfigured."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    """The root logger and ours as they were, and structlog unconfigured."""
+    root, ours = logging.getLogger(), logging.getLogger("asyncrevoke")
+    handlers, level, our_level = root.handlers[:], root.level, ours.level
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
+    ours.setLevel(our_level)
 
 
 def billing() -> Consumer:

@@ -1,0 +1,20 @@
+"""Consumers of a configuration that is there already."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig, ConsumerOptions
+    from asyncrevoke.consumer import Consumer
+
+
+def consumer_of(config: ConsumerConfig, *, whole_batches: bool = False) -> Consumer:
+    """One with these options, to be entered; what it gives as records may be whole batches."""
+    from asyncrevoke.consumer import Consumer  # noqa: PLC0415 - loads everything
+    from asyncrevoke.ranges.whole_batches import WholeBatches  # noqa: PLC0415 - the same
+
+    options = {field.name: getattr(config, field.name) for field in fields(config)}
+    kind = WholeBatches if whole_batches else Consumer
+    return kind(**cast("ConsumerOptions", options))

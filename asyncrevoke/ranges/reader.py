@@ -1,0 +1,72 @@
+"""Reads ranges of offsets, one of each partition, as long as something comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.consumer import Consumer
+    from asyncrevoke.model import PollResult, TopicPartition
+
+# How long one wait for records may take before positions are looked at again.
+_STEP = 0.25
+
+
+class Reader:
+    """Gives what ``consumer``, which is entered before :meth:`begin`, reads of these ranges.
+
+    Moves on by position, not by the last record: offsets of aborted records, of compaction and of
+    control markers are none. ``patience`` is for how many seconds no partition may make progress
+    while somebody waits in :meth:`next`.
+    """
+
+    def __init__(
+        self, consumer: Consumer, ranges: Mapping[TopicPartition, range], patience: float
+    ) -> None:
+        self._consumer = consumer
+        self._patience = patience
+        self.positions = {partition: each.start for partition, each in ranges.items()}
+        # The ends of those that have not been reached.
+        self.left = {partition: each.stop for partition, each in ranges.items() if each}
+
+    def begin(self) -> None:
+        """Go to where they start."""
+        self._consumer.assign(list(self.positions))
+        for partition, start in self.positions.items():
+            self._consumer.seek(partition, start)
+
+    async def next(self, most: int | None = None) -> PollResult | None:
+        """What comes next, beyond the ends, too: records, or what was lost; nothing only if all
+        ends were reached. None if there was no progress. For while something is ``left``.
+
+        Raises OffsetOutOfRangeError where the log does not have what is to be read. If cancelled,
+        no record is gone.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        while True:
+            step = await self._consumer.poll(min(_STEP, self._patience), most)
+            if step.lost:
+                return step
+            if self._moved():
+                deadline = loop.time() + self._patience
+            if step.records or not self.left:
+                return step
+            if loop.time() > deadline:
+                return None
+
+    def _moved(self) -> bool:
+        moved = False
+        for partition, end in list(self.left.items()):
+            position = self._consumer.position(partition)
+            if position is None or position <= self.positions[partition]:
+                continue
+            moved = True
+            self.positions[partition] = position
+            if position >= end:
+                self._consumer.pause(partition)
+                del self.left[partition]
+        return moved
