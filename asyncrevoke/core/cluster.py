@@ -69,6 +69,8 @@ class Cluster:
         # Requests sent, and the last of them that was answered.
         self._sent = 0
         self._answered_request = 0
+        # Of which topics the last answer spoke; None: of all.
+        self._heard_of: frozenset[str] | None = frozenset()
         self._again = False
         self._stopped = False
         self._failures = 0
@@ -141,6 +143,11 @@ class Cluster:
         return (
             self._answered_request >= request and known is not None and known.doubted_since is None
         )
+
+    def has_heard_of(self, topics: frozenset[str]) -> bool:
+        """Whether the last answer spoke of all of these topics, if only to say that there is no
+        such topic."""
+        return self._heard_of is None or topics <= self._heard_of
 
     def topics(self) -> frozenset[str]:
         """All known topics, Kafka's internal ones left out."""
@@ -286,6 +293,7 @@ class Cluster:
     ) -> None:
         self._failures = 0
         self._answered_request = self._sent
+        self._heard_of = wanted
         self.note_success(node)
         self._log.over(now, "cluster", "a broker answers", node=f"{node.host}:{node.port}")
         self._learn_brokers(answer.brokers)

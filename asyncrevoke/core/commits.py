@@ -4,15 +4,15 @@ Commits travel while a JoinGroup is parked, so the broker may judge one against 
 its own JoinGroup has just ended. Such a verdict is *stale*: it counts only if the membership that
 was sent is still the current one and no join or sync is outstanding (``Membership.is_verdict``).
 
-A commit whose answer was lost may still be processed, even after a later one on a new connection,
-and rewind it. So after an ambiguous outcome the partition stays dirty, is committed again, and the
-broker is asked what it holds: when there is nothing else to do, and before it is released.
+After an ambiguous outcome the partition stays dirty, is committed again, and is in doubt
+(:mod:`.commit_doubts`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from asyncrevoke.core.commit_doubts import CommitDoubts
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commit_waiters import CommitWaiters, Waiter
 from asyncrevoke.core.effects import Channel, Complete, Failed, FailureKind, Node
@@ -31,11 +31,8 @@ from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     CommitEntry,
     ErrorCode,
-    FetchedOffset,
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
 )
 
 if TYPE_CHECKING:
@@ -116,9 +113,16 @@ class Commits:
         self.topic_ids: Callable[[Iterable[TopicPartition]], dict[str, bytes] | None] = (
             lambda _partitions: None
         )
+        self._doubts = CommitDoubts(
+            outbox,
+            config,
+            coordinator,
+            owes=lambda instance: self.entry(instance) is not None,
+            topic_ids=lambda partitions: self.topic_ids(partitions),  # noqa: PLW0108 - set later
+        )
+        self._doubts.on_verified = self._verified
         self.on_unknown_topic: Callable[[float], None] = lambda _now: None
         self._flight: _Flight | None = None
-        self._verifying = False
         self._due = False
         self._scheduled = False
         self._backoff = _FIRST_BACKOFF
@@ -128,9 +132,6 @@ class Commits:
         self._sequence: dict[PartitionInstance, int] = {}
         self._last: dict[PartitionInstance, OffsetAndMetadata] = {}
         self._acked_sequence: dict[PartitionInstance, int] = {}
-        # An answer was lost. True if the broker has held the right offset since: it is asked again
-        # before the release, as a late commit may come after that.
-        self._doubts: dict[PartitionInstance, bool] = {}
         self._refused: dict[PartitionInstance, None] = {}
         self.slowest = 0.0
 
@@ -170,10 +171,7 @@ class Commits:
             return False
         if instance in self._refused:
             return True
-        return self.entry(instance) is None and not self._in_doubt(instance)
-
-    def _in_doubt(self, instance: PartitionInstance) -> bool:
-        return instance in self._doubts and (instance.revoking or not self._doubts[instance])
+        return self.entry(instance) is None and instance not in self._doubts
 
     def schedule(self, now: float) -> None:
         """Something may count now: commit it within the interval. Cheap to call again."""
@@ -250,7 +248,7 @@ class Commits:
         """The instance has ended: nothing of it will be sent any more."""
         for table in (self._wanted, self._last, self._sequence, self._acked_sequence):
             table.pop(instance, None)
-        self._doubts.pop(instance, None)
+        self._doubts.forget(instance)
         self._refused.pop(instance, None)
         self._maps.forget(instance)
         self._waiters.check()
@@ -262,7 +260,7 @@ class Commits:
         if (
             not self._due
             or self._flight is not None
-            or self._verifying
+            or self._doubts.asking
             or membership is None
             or not membership.may_commit
             or self._outbox.has_timer(_RETRY_TIMER)
@@ -279,7 +277,7 @@ class Commits:
         }
         self._due = False
         if not entries:
-            self._verify(now, idle=True)
+            self._doubts.verify(now, idle=True)
             return
         stamp = membership.stamp
         self._flight = _Flight(node, stamp, now, entries, dict(self._sequence))
@@ -319,17 +317,11 @@ class Commits:
             case Failed(kind=kind, detail=detail):
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in flight.entries:
-                        self._doubt(instance)
+                        self._doubts.add(instance)
                 self._coordinator.unknown(now, f"commit: {detail or kind.value}")
                 self._again(now)
             case _:
                 self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
-
-    def _doubt(self, instance: PartitionInstance) -> None:
-        """We cannot know what the broker holds for it: commit again, and verify before release."""
-        if not instance.terminal:
-            instance.acked = None
-            self._doubts[instance] = False
 
     def _judge(self, now: float, flight: _Flight, errors: dict[TopicPartition, ErrorCode]) -> None:
         verdicts: dict[Verdict, ErrorCode] = {}
@@ -345,7 +337,7 @@ class Commits:
                 self._acknowledge(flight, instance, entry)
                 acked.append(instance)
             elif verdict is Verdict.AMBIGUOUS:
-                self._doubt(instance)
+                self._doubts.add(instance)
             elif verdict is Verdict.TOO_LARGE:
                 self._strip(now, instance, entry)
             elif verdict is Verdict.REFUSED:
@@ -363,10 +355,10 @@ class Commits:
             )
         self._follow(now, flight, verdicts)
         self._waiters.check()
-        self._verify(now)
+        self._doubts.verify(now)
         if acked:
             self.on_acknowledged(now, acked)
-        if not all(self._doubts.values()):
+        if self._doubts.pending:
             self.schedule(now)
         self._send(now)
 
@@ -462,72 +454,21 @@ class Commits:
         )
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
-    # --- verifying what the broker holds ---------------------------------------------------------
-
-    def _verify(self, now: float, *, idle: bool = False) -> None:
-        """Ask what the broker holds for partitions in doubt that wait for their release; when
-        there is nothing to commit, for all in doubt."""
-        asked = [
-            instance
-            for instance in self._doubts
-            if (idle or instance.revoking)
-            and self._in_doubt(instance)
-            and instance.acked is not None
-            and self.entry(instance) is None
-        ]
-        node = self._coordinator.node
-        if not asked or node is None or self._verifying:
-            if asked and node is None:
-                self._coordinator.call_when_known("verify", self._verify, now)
-            return
-        self._verifying = True
-        partitions = tuple(instance.partition for instance in asked)
-        self._outbox.send(
-            OffsetFetchRequest(
-                group_id=self._config.group_id or "",
-                partitions=partitions,
-                require_stable=False,
-                topic_ids=self.topic_ids(partitions),
-            ),
-            node,
-            Channel.COMMIT,
-            self._config.request_timeout,
-            lambda later, reply: self._verified(later, asked, reply),
-        )
-
-    def _verified(self, now: float, asked: list[PartitionInstance], reply: Reply) -> None:
-        self._verifying = False
-        held: dict[TopicPartition, FetchedOffset] = {}
-        if isinstance(reply, OffsetFetchResponse) and reply.error is ErrorCode.none:
-            held = {o.partition: o for o in reply.offsets if o.error is ErrorCode.none}
-        elif isinstance(reply, Failed):
-            self._coordinator.unknown(now, f"offset fetch: {reply.detail or reply.kind.value}")
-        certain: list[PartitionInstance] = []
-        for instance in asked:
-            found = held.get(instance.partition)
-            if instance.terminal or found is None:
-                continue
-            if (found.offset, found.metadata) == (instance.acked, instance.acked_map):
-                if instance.revoking:
-                    del self._doubts[instance]
-                else:
-                    self._doubts[instance] = True
-                certain.append(instance)
-            else:
-                instance.acked, instance.acked_map = found.offset, found.metadata
-                if self._manual and instance in self._last:
-                    self._wanted.setdefault(instance, self._last[instance])
-                self._outbox.emit(
-                    "warning",
-                    "a late commit has rewound what was committed; committing again",
-                    partition=str(instance),
-                    found=found.offset,
-                )
+    def _verified(
+        self,
+        now: float,
+        certain: list[PartitionInstance],
+        rewound: list[PartitionInstance],
+        answered: bool,
+    ) -> None:
+        for instance in rewound:
+            if instance in self._last:
+                self._wanted.setdefault(instance, self._last[instance])
         if certain:
             self.on_acknowledged(now, certain)
-        if not all(instance.terminal or instance.partition in held for instance in asked):
-            self._again(now)
-        else:
+        if answered:
             # What was rewound goes at once: whoever closes may not be a member for long.
-            self._due = self._due or len(certain) < len(asked)
+            self._due = self._due or bool(rewound)
             self._send(now)
+        else:
+            self._again(now)

@@ -31,7 +31,7 @@ _WARN_AFTER = 5.0
 _PATIENCE = 10.0
 # The others name a coordinator that is gone until they have noticed it: what fails so soon after
 # it was found is no news, and is not looked for again at once.
-_SETTLED_AFTER = 1.0
+_SETTLED_AFTER = 0.25
 
 
 class Coordinator:

@@ -11,10 +11,11 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from asyncrevoke.core.effects import Failed, FailureKind, Replied
 from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
+from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
 from asyncrevoke.testing.simulation.brokers import Brokers
 from asyncrevoke.testing.simulation.log import PartitionLog, SimulatedBatch, decode_simulated
+from asyncrevoke.testing.simulation.topics import Topics
 
 _SESSION_TIMEOUT = 45.0
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import GroupProtocol
     from asyncrevoke.core.effects import Channel, Node, Send
-    from asyncrevoke.protocol.messages import FetchedPartition, OffsetQuery, Response
+    from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.runtime.letters import Letter
     from asyncrevoke.testing.simulation.clock import Clock
@@ -50,6 +51,13 @@ class WrittenLog(PartitionLog):
         """Append one record, which has the next offset."""
         self.records.append(record)
         self.append(1)
+
+    def offset_at(self, timestamp: int) -> tuple[int, int]:
+        """The offset that ListOffsets finds for a timestamp (ms), and the time of its record."""
+        if timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+            return super().offset_at(timestamp)
+        found = next((r for r in self.records if r.timestamp >= timestamp), None)
+        return (-1, -1) if found is None else (found.offset, found.timestamp)
 
 
 class _WrittenBatch(SimulatedBatch):
@@ -83,13 +91,15 @@ class Cluster(Brokers):
         topics: Mapping[str, int],
         protocol: GroupProtocol = "classic",
     ) -> None:
+        written = Topics(WrittenLog)
         self.scripted: ScriptedGroup | ScriptedEpochGroup
         if protocol == "consumer":
-            self.scripted = ScriptedEpochGroup(clock, self.count_of, _SESSION_TIMEOUT)
+            self.scripted = ScriptedEpochGroup(clock, written.count_of, _SESSION_TIMEOUT)
         else:
             self.scripted = ScriptedGroup(clock, append_delay=0.0)
-        super().__init__(clock, Random(0), 1, self.scripted)  # noqa: S311 - reproducible
-        self.scripted.topics = self.topics
+        rng = Random(0)  # noqa: S311 - reproducible
+        super().__init__(clock, rng, 1, self.scripted, written)
+        self.scripted.topics = written
         self._wall_clock_offset = wall_clock_offset
         self._next: dict[str, int] = {}
         self._partitions_by_default = partitions
@@ -112,12 +122,9 @@ class Cluster(Brokers):
         if before < partitions:
             self.scripted.rebalance()
 
-    def _new_log(self, leader: int) -> WrittenLog:
-        return WrittenLog(leader)
-
     def written(self, partition: TopicPartition) -> WrittenLog | None:
         """The log of a partition, None if there is no such partition."""
-        log = self.log(partition)
+        log = self.topics.log(partition)
         return log if isinstance(log, WrittenLog) else None
 
     def records(self, topic: str) -> list[Record]:
@@ -159,18 +166,6 @@ class Cluster(Brokers):
         log = self.written(fetched.partition)
         assert log is not None
         return [_WrittenBatch(batch, log) for batch in decode_simulated(fetched, read_committed)]
-
-    def _list_offset(self, broker: int, query: OffsetQuery) -> ListedOffset:
-        listed = super()._list_offset(broker, query)
-        log = self.written(query.partition)
-        if log is None or query.timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
-            return listed
-        found = next((r for r in log.records if r.timestamp >= query.timestamp), None)
-        return msgspec.structs.replace(
-            listed,
-            offset=-1 if found is None else found.offset,
-            timestamp=-1 if found is None else found.timestamp,
-        )
 
 
 class LetterBox:

@@ -358,7 +358,7 @@ class TestConsumer:
             return True
         share = {
             tp
-            for tp in cluster.partitions()
+            for tp in cluster.topics.partitions()
             if tp.topic in session.core.subscription() and tp not in cluster.scripted.taken
         }
         paused = session.core.paused()
@@ -398,7 +398,7 @@ class TestConsumer:
     def _existing(self, given: Sequence[tuple[str, int]]) -> list[TopicPartition]:
         partitions = to_partitions(given)
         for tp in partitions:
-            if self._cluster.log(tp) is None:
+            if self._cluster.topics.log(tp) is None:
                 raise ValueError(f"there is no partition {tp.topic}-{tp.partition}")
         return partitions
 

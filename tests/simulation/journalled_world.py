@@ -134,7 +134,7 @@ class JournalledWorld(World):
         super().__init__(schedule)
         self.scribe = self.judge = Scribe(self.books, folder, content=content)
         self.group.events = self.judge
-        self.network.processed_late = self.judge.group.processed_late
+        self.network.processed_late = self.judge.processed_late
         self._folder = folder
 
     def join(self, shape: Shape, *more: Any, **named: Any) -> Any:
@@ -169,8 +169,8 @@ class _Topic:
 
     def __init__(self, world: World, name: str) -> None:
         self._name = name
-        partitions = [tp for tp in world.brokers.partitions() if tp.topic == name]
-        self._logs = {tp.partition: world.brokers.log(tp) for tp in partitions}
+        partitions = [tp for tp in world.brokers.topics.partitions() if tp.topic == name]
+        self._logs = {tp.partition: world.brokers.topics.log(tp) for tp in partitions}
         self.bounds = {
             number: Bounds(log.start, log.end)
             for number, log in self._logs.items()

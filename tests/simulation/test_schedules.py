@@ -4,11 +4,10 @@ import dataclasses
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
-from simulation.found import FOUND
-from simulation.found_converted import FOUND_CONVERTED
-from simulation.found_in_ten_thousand import FOUND_IN_TEN_THOUSAND
 
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
@@ -73,12 +72,22 @@ def test_work_that_outlasts_a_calm_schedule_is_not_excused() -> None:
     assert found & {"undue loss", "I11"}
 
 
-_ALL_FOUND = [*FOUND, *FOUND_CONVERTED, *FOUND_IN_TEN_THOUSAND]
+class _Found(msgspec.Struct):
+    """A schedule that once failed, made small, and what was wrong: a line of found.jsonl."""
+
+    why: str
+    schedule: Schedule
 
 
-@pytest.mark.parametrize("schedule", [s for _, s in _ALL_FOUND], ids=[why for why, _ in _ALL_FOUND])
-def test_a_schedule_that_once_failed_passes(schedule: Schedule) -> None:
-    outcome = run(schedule)
+_FOUND = [
+    msgspec.json.decode(line, type=_Found)
+    for line in Path(__file__).with_name("found.jsonl").read_text("utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("found", _FOUND, ids=lambda found: found.why)
+def test_a_schedule_that_once_failed_passes(found: _Found) -> None:
+    outcome = run(found.schedule)
     assert outcome.failure is None, outcome.failure
 
 

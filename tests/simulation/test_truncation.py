@@ -62,7 +62,7 @@ class Reader:
 
     @property
     def log(self) -> PartitionLog:
-        log = self.brokers.log(ORDERS)
+        log = self.brokers.topics.log(ORDERS)
         assert log is not None
         return log
 

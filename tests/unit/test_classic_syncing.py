@@ -219,6 +219,23 @@ def test_an_answer_to_a_sync_that_nobody_waits_for_any_more_is_dropped() -> None
     assert group.phase() is Phase.FATAL
 
 
+@pytest.mark.parametrize(("leads", "patience"), [(True, 1.0), (False, 5.0)])
+def test_who_is_a_member_and_waits_for_its_assignment_asks_again(
+    leads: bool, patience: float
+) -> None:
+    # A follower may wait for a slow leader; a leader waits for nobody.
+    group = ScriptedGroup(heartbeat_interval=0.5)
+    group.start()
+    group.give_id()
+    group.answer_join(leads=leads)
+    group.pulse = ErrorCode.none
+    waits = group.only(SyncGroupRequest)
+    group.advance(patience)
+    assert group.only(SyncGroupRequest) == waits
+    group.advance(1.0)
+    assert not group.sends(SyncGroupRequest)
+
+
 # --- the leader ---------------------------------------------------------------------------------
 
 
@@ -291,13 +308,13 @@ def test_only_a_leader_joins_again_when_partitions_are_added(eager: bool, leads:
 
 
 def test_partitions_added_while_the_leader_syncs_are_assigned_by_the_next_join() -> None:
-    group = ScriptedGroup(metadata_max_age=3.0)
+    group = ScriptedGroup(metadata_max_age=1.0)
     group.start()
     group.give_id()
     group.answer_join(leads=True)
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
-    group.advance(4.0)
+    group.advance(1.2)
     assert group.phase() is Phase.AWAIT_SYNC
     group.answer_sync(*orders(0, 1, 2, 3))
     assert owned(group.joining()) == orders(0, 1, 2, 3)

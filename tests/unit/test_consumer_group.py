@@ -167,6 +167,27 @@ def test_after_a_lost_answer_heartbeats_say_everything_for_a_while() -> None:
     assert group.quiet().owned is None
 
 
+def test_what_was_on_its_way_at_the_release_is_no_acknowledgement_of_it() -> None:
+    group = Group(commit_mode="ack")
+    group.join(0, 1)
+    (record,) = group.receive(1)
+    group.answer(tp(0))
+    group.step()
+    group.fail(group.next_beat())
+    assert group.beating().owned == group.ids(tp(0), tp(1))  # sent, and not answered yet
+    group.complete(record)
+    group.step()
+    group.answer_commit()
+    assert group.assigned == orders(0)
+    group.answer(tp(0))
+    # Else nobody would have the partition until the group's patience ends.
+    assert group.state() is EpochPhase.ACKNOWLEDGING
+    assert group.timers["heartbeat"] == group.now
+    assert group.beating().owned == group.ids(tp(0))
+    group.answer(tp(0), epoch=2)
+    assert group.state() is EpochPhase.STABLE
+
+
 def test_one_heartbeat_is_in_flight_also_when_a_commit_tells_that_we_are_out() -> None:
     group = Group(commit_mode="ack", commit_interval=0.1)
     group.join(0)

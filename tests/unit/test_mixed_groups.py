@@ -33,6 +33,7 @@ from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
     JoinGroupRequest,
+    MetadataRequest,
     OffsetCommitRequest,
 )
 from asyncrevoke.protocol.subscription import Subscription, decode_subscription, encode_subscription
@@ -399,20 +400,36 @@ def test_where_another_member_leads_it_is_the_leaders_to_tell() -> None:
     assert not group.sends(JoinGroupRequest)
 
 
-def test_topics_that_were_not_known_yet_have_not_changed_when_they_are() -> None:
+def test_where_nobody_leads_a_topic_is_told_that_is_created_after_the_join() -> None:
+    # It may be one that was deleted, and nobody would begin the new one.
     group = ScriptedGroup("orders", "bills", partitions={"orders": 2}, metadata_max_age=5.0)
     group.start()
     group.give_id()
     group.answer_join(leader="")
     group.answer_sync(tp(0))
     group.pulse = ErrorCode.none
+    group.advance(6.0)
+    assert not group.sends(JoinGroupRequest)
     group.partitions["bills"] = 2
     group.topic_ids["bills"] = b"bills".ljust(16)
     group.advance(6.0)
-    assert not group.sends(JoinGroupRequest)
-    group.partitions["bills"] = 3
-    group.advance(6.0)
     assert group.sends(JoinGroupRequest)
+
+
+def test_where_nobody_leads_topics_that_are_heard_of_after_the_join_have_not_changed() -> None:
+    group = ScriptedGroup(metadata_max_age=5.0)
+    group.silent.add(MetadataRequest)
+    group.start()
+    group.give_id()
+    group.answer_join(leader="")
+    group.answer_sync(tp(0))
+    group.pulse = ErrorCode.none
+    group.silent.clear()
+    send, request = group.only(MetadataRequest)
+    group.reply(send, group._metadata(request.topics))
+    group.advance(12.0)
+    assert group.assigned == orders(0)
+    assert not group.sends(JoinGroupRequest)
 
 
 def away_and_back(leader: str, seconds: float) -> ScriptedGroup:

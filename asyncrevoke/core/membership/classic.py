@@ -535,8 +535,12 @@ class ClassicMembership:
 
     def _confirmed(self, now: float, sent: GroupMetadata) -> None:
         if self._phase is Phase.AWAIT_SYNC and sent == self.stamp:
-            # The others may be at work long ago, with our assignment lost on its way.
-            self._exchange.doubt(now, _LONG_SYNC)
+            # The others may be at work long ago, with our assignment lost on its way. Who has made
+            # the assignment waits for nobody.
+            if self._leader.leads:
+                self._exchange.doubt(now)
+            else:
+                self._exchange.doubt(now, _LONG_SYNC)
 
     def _rebalance_told(self, now: float, sent: GroupMetadata) -> None:
         if sent == self.stamp:

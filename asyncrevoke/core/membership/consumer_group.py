@@ -276,7 +276,7 @@ class ConsumerGroupMembership:
             self._known = True
             owned = ()
         elif full or self._phase is EpochPhase.ACKNOWLEDGING:
-            owned = self._target.owned(self._assignment.partitions())
+            owned = self._owned()
         return self._request(
             self._epoch,
             rack=self._config.client_rack if full else None,
@@ -286,6 +286,9 @@ class ConsumerGroupMembership:
             assignor=self._config.server_assignor if full else None,
             owned=owned,
         )
+
+    def _owned(self) -> tuple[TopicIdPartitions, ...]:
+        return self._target.owned(self._assignment.partitions())
 
     def _request(
         self,
@@ -378,7 +381,8 @@ class ConsumerGroupMembership:
         if moved:
             self._heartbeat.often(now + _OFTEN_AFTER_EPOCH)
         self._heartbeat.confirm(now, sent_at, reply.heartbeat_interval)
-        if self._phase is EpochPhase.ACKNOWLEDGING and sent.owned is not None:
+        # Not by one that was on its way when the last of it was released.
+        if self._phase is EpochPhase.ACKNOWLEDGING and sent.owned == self._owned():
             self._move(EpochMove.ACKNOWLEDGED)
         if reply.assignment is not None or self._phase is EpochPhase.JOINING:
             if self._target.replace(reply.assignment or ()) or self._phase is EpochPhase.JOINING:

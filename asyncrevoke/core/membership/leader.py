@@ -94,6 +94,11 @@ class Leader:
             self._waiting = True
             self._cluster.refresh(now, "topics of the group are unknown")
 
+    @property
+    def leads(self) -> bool:
+        """Whether the assignment of this generation was ours to make, and is made."""
+        return self._turn is not None and not self._waiting
+
     def resign(self) -> None:
         """Another member leads, or nobody knows yet."""
         self._turn = None
@@ -107,7 +112,7 @@ class Leader:
         there is a leader that knows nothing of it, and whoever sees a change has to tell."""
         self.resign()
         self._own = topics
-        if self._knows(topics):
+        if self._cluster.has_heard_of(topics):
             self._led = self._known(topics)
 
     def metadata_refreshed(self, now: float) -> None:
@@ -132,10 +137,13 @@ class Leader:
         return True
 
     def _own_have_changed(self) -> bool:
-        if not self._own or not self._knows(self._own):
+        if not self._own or not self._cluster.has_heard_of(self._own):
             return False
         before, self._led = self._led, self._known(self._own)
-        return bool(before) and before != self._led
+        # One that is no more is missed by who had something of it.
+        return bool(before) and any(
+            numbers is not None and numbers != before[topic] for topic, numbers in self._led.items()
+        )
 
     def has_missed(self, note: AssignmentNote | None) -> bool:
         """Whether the assignment that the group keeps was made by other partitions than there are:

@@ -53,7 +53,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--digest", action="store_true", help="print a digest of all that left the cores, a seed"
     )
-    parser.add_argument("--code", action="store_true", help="print failing schedules as Python")
+    parser.add_argument(
+        "--json", action="store_true", help="print failing schedules, to be kept as tests"
+    )
     parser.add_argument("--trace", type=int, default=60, help="lines of trace per failure")
     return parser.parse_args()
 
@@ -86,8 +88,8 @@ def main() -> int:
         again += f" --faults {options.faults}" if disturbance else ""
         lines = outcome.trace.splitlines()[-options.trace :] if options.trace else []
         print("\n".join([schedule.describe(), *lines, outcome.failure or "(passes when shrunk)"]))  # noqa: T201
-        if options.code:
-            print(schedule.as_code())  # noqa: T201
+        if options.json:
+            print(schedule.as_json())  # noqa: T201
         print(f"again: python -m asyncrevoke.testing.simulation {again}\n")  # noqa: T201
     print(summary.describe())  # noqa: T201
     return 1 if summary.failures else 0

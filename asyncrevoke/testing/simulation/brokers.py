@@ -9,19 +9,12 @@ from msgspec.structs import replace
 from asyncrevoke.core.effects import Node
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    EpochEnd,
-    EpochQuery,
     ErrorCode,
     FetchedOffset,
-    FetchedPartition,
-    FetchPartition,
     FetchRequest,
-    FetchResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -30,18 +23,14 @@ from asyncrevoke.protocol.messages import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListedOffset,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    OffsetQuery,
     OffsetsForLeaderEpochRequest,
-    OffsetsForLeaderEpochResponse,
     PartitionMetadata,
     Request,
     Response,
@@ -50,18 +39,18 @@ from asyncrevoke.protocol.messages import (
     TopicMetadata,
 )
 from asyncrevoke.testing.simulation.epoch_group import EpochGroup
-from asyncrevoke.testing.simulation.epoch_member import by_key, topic_id
-from asyncrevoke.testing.simulation.log import PartitionLog
+from asyncrevoke.testing.simulation.leaders import Leaders
+from asyncrevoke.testing.simulation.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from random import Random
 
-    from asyncrevoke.protocol.messages import TopicIdPartitions
     from asyncrevoke.testing.simulation.clock import Clock
     from asyncrevoke.testing.simulation.converting_group import ConvertingGroup
     from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
     from asyncrevoke.testing.simulation.group import Reply
+    from asyncrevoke.testing.simulation.log import PartitionLog
 
     Group: TypeAlias = GroupCoordinator | EpochGroup | ConvertingGroup
 
@@ -71,12 +60,12 @@ _PORT = 9092
 class Brokers:
     """The whole cluster: ``count`` brokers, one group, and topics by name."""
 
-    def __init__(self, clock: Clock, rng: Random, count: int, group: Group) -> None:
+    def __init__(
+        self, clock: Clock, rng: Random, count: int, group: Group, topics: Topics | None = None
+    ) -> None:
         self.group = group
-        self.topics: dict[str, list[PartitionLog]] = {}
-        # How often each topic was deleted.
-        self._deleted: dict[str, int] = {}
-        self._partitions: list[TopicPartition] = []
+        self.topics = Topics() if topics is None else topics
+        self._leaders = Leaders(clock, self.topics)
         # Cleared whenever a topic, or a leader, changes.
         self._described: dict[str, TopicMetadata] = {}
         self.coordinator = 0
@@ -89,70 +78,20 @@ class Brokers:
         self._load_count = 0
         # Brokers learn of a new coordinator a little later than it.
         self._told: tuple[float, int] = (0.0, 0)
-        self._handlers: dict[type[Request], Callable[[int, int, Request, Reply], None]] = {
-            MetadataRequest: self._metadata,
-            FindCoordinatorRequest: self._find_coordinator,
-            ListOffsetsRequest: self._list_offsets,
-            OffsetsForLeaderEpochRequest: self._epoch_ends,
-            FetchRequest: self._fetch,
-        }
 
     # --- topics ----------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, or add partitions so that it has so many."""
         self._described.clear()
-        logs = self.topics.setdefault(name, [])
-        while len(logs) < partitions:
-            logs.append(self._new_log(len(logs) % self.count))
-        self._list_partitions()
+        self.topics.create(name, partitions, self.count)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, with what was committed of it; another one may have its name."""
         self._described.clear()
-        logs = self.topics.pop(name)
-        self._deleted[name] = self._deleted.get(name, 0) + 1
-        for number, log in enumerate(logs):
+        for number in range(self.topics.count_of(name)):
             self.group.offsets.pop(TopicPartition(name, number), None)
-            waiting, log.waiting = log.waiting, []
-            for tell in waiting:
-                tell()
-        self._list_partitions()
-
-    def _list_partitions(self) -> None:
-        self._partitions = [
-            TopicPartition(topic, number)
-            for topic, logs in self.topics.items()
-            for number in range(len(logs))
-        ]
-
-    def key(self, topic: str) -> str:
-        """Which topic of that name there is, or will be."""
-        deleted = self._deleted.get(topic, 0)
-        return f"{topic}+{deleted}" if deleted else topic
-
-    def by_name(self, partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
-        """Partitions by the names of their topics; those of former topics are left out."""
-        named = {self.key(topic): topic for topic in self.topics}
-        return frozenset(
-            TopicPartition(named[key], number) for key, number in by_key(partitions) if key in named
-        )
-
-    def _new_log(self, leader: int) -> PartitionLog:
-        return PartitionLog(leader)
-
-    def log(self, partition: TopicPartition) -> PartitionLog | None:
-        """The log of a partition, None if there is no such partition."""
-        logs = self.topics.get(partition.topic, [])
-        return logs[partition.partition] if 0 <= partition.partition < len(logs) else None
-
-    def count_of(self, topic: str) -> int:
-        """How many partitions a topic has."""
-        return len(self.topics.get(topic, ()))
-
-    def partitions(self) -> list[TopicPartition]:
-        """Every partition there is."""
-        return self._partitions
+        self.topics.delete(name)
 
     # --- brokers come and go ---------------------------------------------------------------------
 
@@ -205,7 +144,7 @@ class Brokers:
 
     def elect_unclean(self, partition: TopicPartition, end: int) -> None:
         """A replica whose log ends at ``end`` (or with the batch before) becomes the leader."""
-        log = self.log(partition)
+        log = self.topics.log(partition)
         if log is None:
             raise ValueError(f"there is no {partition}")
         log.truncate(end)
@@ -217,9 +156,7 @@ class Brokers:
             self._described.clear()
             log.leader_id = self._rng.choice(others)
             log.begin_epoch()
-            waiting, log.waiting = log.waiting, []
-            for tell in waiting:
-                tell()
+            log.wake()
 
     def move_coordinator(self, load_time: float) -> None:
         """Another broker becomes the coordinator (or the same one anew), and loads for a while."""
@@ -247,10 +184,21 @@ class Brokers:
 
     def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
         """Process one request."""
-        handler = self._handlers.get(type(message))
-        if handler is not None:
-            handler(broker, client, message, reply)
-            return
+        match message:
+            case FetchRequest():
+                self._leaders.fetch(broker, message, reply)
+            case ListOffsetsRequest():
+                reply(self._leaders.list_offsets(broker, message))
+            case OffsetsForLeaderEpochRequest():
+                reply(self._leaders.epoch_ends(broker, message))
+            case MetadataRequest():
+                reply(self._metadata(message))
+            case FindCoordinatorRequest():
+                reply(self._find_coordinator())
+            case _:
+                self._coordinate(broker, client, message, reply)
+
+    def _coordinate(self, broker: int, client: int, message: Request, reply: Reply) -> None:
         if broker != self.coordinator:
             reply(_coordinator_error(message, ErrorCode.not_coordinator))
         elif self._clock.now < self._loading_until:
@@ -286,15 +234,11 @@ class Brokers:
         """Those of topics that do not exist, or not with these ids."""
         denied: dict[TopicPartition, ErrorCode] = {}
         for partition in partitions:
-            topic = partition.topic
-            if ids is not None and (topic not in self.topics or ids[topic] != self._id(topic)):
+            if not self.topics.has(partition.topic, ids):
                 denied[partition] = ErrorCode.unknown_topic_id
-            elif self.log(partition) is None:
+            elif self.topics.log(partition) is None:
                 denied[partition] = ErrorCode.unknown_topic_or_partition
         return denied
-
-    def _id(self, topic: str) -> bytes:
-        return topic_id(self.key(topic))
 
     def _commit(self, client: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
         denied = self._denied((e.partition for e in message.entries), message.topic_ids)
@@ -313,20 +257,17 @@ class Brokers:
         refused = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
         return replace(answer, offsets=(*answer.offsets, *refused))
 
-    def _metadata(self, _broker: int, _client: int, message: Request, reply: Reply) -> None:
-        assert isinstance(message, MetadataRequest)
+    def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         names = tuple(self.topics) if message.topics is None else message.topics
-        reply(
-            MetadataResponse(
-                brokers=tuple(
-                    BrokerMetadata(node_id=number, host=f"broker-{number}", port=_PORT)
-                    for number in range(self.count)
-                    if self._up[number]
-                ),
-                topics=tuple(self._describe(name) for name in names),
-                cluster_id="simulated",
-                controller_id=0,
-            )
+        return MetadataResponse(
+            brokers=tuple(
+                BrokerMetadata(node_id=number, host=f"broker-{number}", port=_PORT)
+                for number in range(self.count)
+                if self._up[number]
+            ),
+            topics=tuple(self._describe(name) for name in names),
+            cluster_id="simulated",
+            controller_id=0,
         )
 
     def _describe(self, name: str) -> TopicMetadata:
@@ -342,7 +283,7 @@ class Brokers:
         return TopicMetadata(
             error=ErrorCode.none,
             name=name,
-            topic_id=self._id(name),
+            topic_id=self.topics.id_of(name),
             partitions=tuple(
                 PartitionMetadata(
                     error=(
@@ -359,141 +300,14 @@ class Brokers:
             ),
         )
 
-    def _find_coordinator(
-        self, _broker: int, _client: int, _message: Request, reply: Reply
-    ) -> None:
+    def _find_coordinator(self) -> FindCoordinatorResponse:
         until, old = self._told
         node = old if self._clock.now < until else self.coordinator
         if not self._up[node]:
-            reply(FindCoordinatorResponse(error=ErrorCode.coordinator_not_available))
-            return
-        reply(
-            FindCoordinatorResponse(
-                error=ErrorCode.none, node_id=node, host=f"broker-{node}", port=_PORT
-            )
+            return FindCoordinatorResponse(error=ErrorCode.coordinator_not_available)
+        return FindCoordinatorResponse(
+            error=ErrorCode.none, node_id=node, host=f"broker-{node}", port=_PORT
         )
-
-    def _list_offsets(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
-        assert isinstance(message, ListOffsetsRequest)
-        reply(
-            ListOffsetsResponse(
-                offsets=tuple(self._list_offset(broker, query) for query in message.queries)
-            )
-        )
-
-    def _list_offset(self, broker: int, query: OffsetQuery) -> ListedOffset:
-        log, error = self._led(broker, query.partition, query.leader_epoch)
-        if log is None:
-            return ListedOffset(partition=query.partition, error=error)
-        offset = {LATEST_TIMESTAMP: log.end, EARLIEST_TIMESTAMP: log.start}.get(
-            query.timestamp, log.first_record_at_or_after(log.start)
-        )
-        return ListedOffset(
-            partition=query.partition,
-            error=ErrorCode.none,
-            offset=offset,
-            timestamp=0,
-            leader_epoch=log.leader_epoch,
-        )
-
-    def _epoch_ends(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
-        assert isinstance(message, OffsetsForLeaderEpochRequest)
-        reply(
-            OffsetsForLeaderEpochResponse(
-                ends=tuple(self._epoch_end(broker, query) for query in message.queries)
-            )
-        )
-
-    def _epoch_end(self, broker: int, query: EpochQuery) -> EpochEnd:
-        log, error = self._led(broker, query.partition, query.leader_epoch)
-        if log is None:
-            return EpochEnd(partition=query.partition, error=error)
-        epoch, offset = log.end_of_epoch(query.epoch)
-        return EpochEnd(partition=query.partition, error=error, epoch=epoch, offset=offset)
-
-    def _led(
-        self, broker: int, partition: TopicPartition, epoch: int
-    ) -> tuple[PartitionLog | None, ErrorCode]:
-        log = self.log(partition)
-        if log is None:
-            return None, ErrorCode.unknown_topic_or_partition
-        if log.leader_id != broker:
-            return None, ErrorCode.not_leader_or_follower
-        if 0 <= epoch < log.leader_epoch:
-            return None, ErrorCode.fenced_leader_epoch
-        if epoch > log.leader_epoch:
-            return None, ErrorCode.unknown_leader_epoch
-        return log, ErrorCode.none
-
-    def _fetch(self, broker: int, _client: int, message: Request, reply: Reply) -> None:
-        assert isinstance(message, FetchRequest)
-        ids = message.topic_ids
-        _Fetch(self._clock, lambda entry: self._read(broker, entry, ids), self.log, message, reply)
-
-    def _read(
-        self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
-    ) -> FetchedPartition:
-        topic = entry.partition.topic
-        if ids is not None and (topic not in self.topics or ids[topic] != self._id(topic)):
-            return FetchedPartition(partition=entry.partition, error=ErrorCode.unknown_topic_id)
-        log, error = self._led(broker, entry.partition, entry.leader_epoch)
-        if log is not None and not log.start <= entry.offset <= log.end:
-            error = ErrorCode.offset_out_of_range
-        if log is None or error is not ErrorCode.none:
-            return FetchedPartition(partition=entry.partition, error=error)
-        return FetchedPartition(
-            partition=entry.partition,
-            error=ErrorCode.none,
-            high_watermark=log.end,
-            last_stable_offset=log.end,
-            log_start_offset=log.start,
-            records=log.read(entry.offset, entry.max_bytes) if entry.offset < log.end else b"",
-        )
-
-
-class _Fetch:
-    """One fetch, which waits for something to be there for at most ``max_wait``."""
-
-    __slots__ = ("_answered", "_message", "_read", "_reply")
-
-    def __init__(
-        self,
-        clock: Clock,
-        read: Callable[[FetchPartition], FetchedPartition],
-        log: Callable[[TopicPartition], PartitionLog | None],
-        message: FetchRequest,
-        reply: Reply,
-    ) -> None:
-        self._read = read
-        self._message = message
-        self._reply = reply
-        self._answered = False
-        if not self._try():
-            for entry in message.partitions:
-                waited_for = log(entry.partition)
-                if waited_for is not None:
-                    waited_for.waiting.append(self._grown)
-            clock.after(message.max_wait, self._waited)
-
-    def _grown(self) -> None:
-        self._try()
-
-    def _waited(self) -> None:
-        self._try(waited=True)
-
-    def _try(self, *, waited: bool = False) -> bool:
-        if self._answered:
-            return True
-        found = tuple(self._read(entry) for entry in self._message.partitions)
-        if (
-            not waited
-            and self._message.min_bytes > 0
-            and all(part.error is ErrorCode.none and not part.records for part in found)
-        ):
-            return False
-        self._answered = True
-        self._reply(FetchResponse(error=ErrorCode.none, partitions=found))
-        return True
 
 
 def _coordinator_error(message: Request, error: ErrorCode) -> Response:

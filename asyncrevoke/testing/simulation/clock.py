@@ -8,6 +8,12 @@ from typing import TypeAlias
 
 Action: TypeAlias = Callable[[], None]
 
+_MOST_AT_ONCE = 100_000
+
+
+class StandstillError(Exception):
+    """Things happen without end at one moment: somebody turns in circles."""
+
 
 class Alarm:
     """Something that happens at ``at``, unless it is cancelled before."""
@@ -31,6 +37,7 @@ class Clock:
         self.happened = 0
         self._queue: list[tuple[float, int, Alarm]] = []
         self._order = 0
+        self._at_once = 0
 
     def at(self, when: float, action: Action) -> Alarm:
         """Let ``action`` happen at ``when``, or now if that has passed."""
@@ -45,13 +52,16 @@ class Clock:
 
     def step(self, until: float) -> bool:
         """Let the next alarm happen that is due by ``until``. If there is none: False, and time
-        is ``until``."""
+        is ``until``. Raises :class:`StandstillError` when time does not go on."""
         queue = self._queue
         while queue and queue[0][0] <= until:
             when, _, alarm = heapq.heappop(queue)
             action = alarm.action
             if action is None:
                 continue
+            self._at_once = self._at_once + 1 if when == self.now else 0
+            if self._at_once > _MOST_AT_ONCE:
+                raise StandstillError(f"{_MOST_AT_ONCE} alarms at {when:.4f}, and no end")
             self.now = when
             self.happened += 1
             alarm.action = None

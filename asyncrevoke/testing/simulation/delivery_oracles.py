@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.log import PartitionLog
 
 
-CONVERTED = "the group was converted while partitions were on their way"
-
-
 _NOTHING: Final = frozenset[int]()
 
 
 class _Progress:
     """One partition: who was given which record, who has worked on it, and what is missing."""
 
-    __slots__ = ("deleted", "deliveries", "done", "index", "skipped")
+    __slots__ = ("deleted", "deliveries", "done", "index", "repeats", "skipped")
 
     def __init__(self) -> None:
         self.deliveries: dict[int, tuple[int, ...]] = {}
@@ -34,6 +31,8 @@ class _Progress:
         self.index = 0
         # Records before this offset need not be worked on (the reset policy was "latest").
         self.skipped = 0
+        # Why records before an offset may be worked on again.
+        self.repeats: tuple[str | None, int] = (None, 0)
         # Retention has deleted records: a position may lie before what there is.
         self.deleted = False
 
@@ -62,8 +61,6 @@ class DeliveryOracles:
         self._repairing: dict[TopicPartition, int] = {}
         # Where what is stored ends, its map included.
         self._stored: dict[TopicPartition, int] = {}
-        # Why records before an offset may be worked on again.
-        self._repeats: dict[TopicPartition, tuple[str, int]] = {}
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's ledger are.
@@ -135,7 +132,7 @@ class DeliveryOracles:
     def _check_contiguous(
         self, client: int, partition: TopicPartition, holding: Holding, records: Sequence[Record]
     ) -> None:
-        log = self._books.brokers.log(partition)
+        log = self._books.brokers.topics.log(partition)
         assert log is not None
         for record in records:
             if record.offset in holding.covered:
@@ -230,16 +227,15 @@ class DeliveryOracles:
             self._rewound.pop(partition, None)
             self._lasting.discard(partition)
             self._repairing.pop(partition, None)
-            self._repeats.pop(partition, None)
             self._stored.pop(partition, None)
             self._contested.discard(partition)
         for key in [key for key in self._told if key[1].topic == topic]:
             del self._told[key]
 
-    def contested(self, partition: TopicPartition) -> None:
+    def contested(self, partition: TopicPartition, cause: str) -> None:
         """Two members have it, and neither can know of the other: both may commit."""
         self._contested.add(partition)
-        self._repeats[partition] = CONVERTED, 2**63
+        self._of(partition).repeats = cause, 2**63
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -253,7 +249,7 @@ class DeliveryOracles:
             progress.done[record.offset] = client
             books.counts["done"] += 1
             return
-        cause, end = self._repeats.get(partition, (None, 0))
+        cause, end = progress.repeats
         if record.offset >= end:
             cause = None
         for former in progress.deliveries.get(record.offset, ()):
@@ -280,7 +276,7 @@ class DeliveryOracles:
                 "for another one of its name",
             )
         progress = self._of(partition)
-        log = books.brokers.log(partition)
+        log = books.brokers.topics.log(partition)
         assert log is not None
         missing = progress.first_missing(log)
         if new.offset > missing:
@@ -339,7 +335,8 @@ class DeliveryOracles:
                 del self._rewound[partition]
                 self._repairing[partition] = client
             elif sender is not None:
-                self._repeats[partition] = "a commit arrived after its sender had given up", end
+                late = "a commit arrived after its sender had given up"
+                self._of(partition).repeats = late, end
 
     def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
@@ -351,7 +348,7 @@ class DeliveryOracles:
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""
         found = decode(stored.offset, stored.metadata)
-        log = self._books.brokers.log(partition)
+        log = self._books.brokers.topics.log(partition)
         if found is None or log is None:
             return frozenset()
         offsets = log.offsets
@@ -362,8 +359,9 @@ class DeliveryOracles:
         )
 
     def lost(self, view: View, partition: TopicPartition) -> None:
-        """A partition was lost."""
-        if self._repairing.get(partition) == view.member.client:
+        """A partition was lost: what a late commit has rewound is not repaired any more."""
+        sender, _ = self._rewound.get(partition, (None, 0))
+        if view.member.client in (sender, self._repairing.get(partition)):
             self._lasting.add(partition)
 
     def released(self, view: View, partition: TopicPartition, holding: Holding) -> None:
@@ -388,8 +386,8 @@ class DeliveryOracles:
         when it is ``released``, if it has sent it and is not prevented.
         """
         found: dict[TopicPartition, str] = {}
-        for partition in self._books.brokers.partitions():
-            log = self._books.brokers.log(partition)
+        for partition in self._books.brokers.topics.partitions():
+            log = self._books.brokers.topics.log(partition)
             assert log is not None
             progress = self._of(partition)
             if not log.offsets or log.offsets[-1] < progress.skipped:

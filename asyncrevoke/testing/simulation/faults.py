@@ -80,12 +80,14 @@ class Faults:
         self._loss = share
         self._world.network.fate = self._fate
 
-    def _fate(self, _client: int, message: Request) -> Fate | None:
+    def _fate(self, client: int, message: Request) -> Fate | None:
         if isinstance(message, OffsetCommitRequest) and (
             self._world.clock.now < self._late_commits_until and self._rng.random() < 0.5
         ):
             return Fate.LATE
         if self._rng.random() < self._loss:
+            books = self._world.books
+            books.lost_requests.setdefault(client, []).append(books.clock.now)
             return self._rng.choice(_FATES)
         return None
 
@@ -167,11 +169,11 @@ class Faults:
             )
 
     def _delete_oldest(self, incident: Incident) -> None:
-        partitions = self._world.brokers.partitions()
+        partitions = self._world.brokers.topics.partitions()
         if not partitions:
             return
         partition = partitions[incident.target % len(partitions)]
-        log = self._world.brokers.log(partition)
+        log = self._world.brokers.topics.log(partition)
         if log is not None:
             # Half of what there is, and sometimes all of it.
             log.delete_before(log.end if incident.amount > 0.5 else (log.start + log.end) // 2)

@@ -18,24 +18,39 @@ from asyncrevoke.core.effects import (
     StoodIn,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
+from asyncrevoke.testing.simulation.answers import Answers
 from asyncrevoke.testing.simulation.application import Witness
 from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
+from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
 from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupState
-from asyncrevoke.testing.simulation.group_oracles import GroupOracles
 from asyncrevoke.testing.simulation.member import Member, Observer
+from asyncrevoke.testing.simulation.notice_oracle import NoticeOracle
 from asyncrevoke.testing.simulation.oracles import Books, View, Violation
+from asyncrevoke.testing.simulation.ownership_oracle import OwnershipOracle
+from asyncrevoke.testing.simulation.request_oracle import RequestOracle
+from asyncrevoke.testing.simulation.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.protocol.messages import Request
 
 
 class Judge(Observer, Witness, CoordinatorEvents):
-    """Raises :class:`Violation` as soon as an invariant does not hold."""
+    """Raises :class:`Violation` as soon as an invariant does not hold.
+
+    Each oracle knows only those that are made before it, from what was decided and what was worked
+    on to what is said.
+    """
 
     def __init__(self, books: Books) -> None:
         self.books = books
         self.deliveries = DeliveryOracles(books)
-        self.group = GroupOracles(books, self.deliveries)
+        self._verdicts = Verdicts(books)
+        self._ownership = OwnershipOracle(books, self._verdicts, self.deliveries)
+        self._follow_ups = FollowUpOracle(books, self._verdicts)
+        self._notices = NoticeOracle(books, self._verdicts, self._follow_ups, self.deliveries)
+        self._answers = Answers(books, self._verdicts, self._follow_ups, self.deliveries)
+        self._requests = RequestOracle(books, self._follow_ups)
         self._tickets: dict[int, set[int]] = {}
         self.loads = 0
 
@@ -56,11 +71,11 @@ class Judge(Observer, Witness, CoordinatorEvents):
         if isinstance(event, (Replied, Failed)):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
                 self.books.note(member.client, event)
-            self.group.answered(self._view(member), event)
+            self._answers.answered(self._view(member), event)
         elif isinstance(event, StoodIn):
             self.books.note(member.client, event)
             self.books.counts["heartbeats of threads"] += 1
-            self.group.stood_in(self._view(member), event)
+            self._answers.stood_in(self._view(member), event)
 
     def effect(self, member: Member, effect: Effect) -> None:
         """An effect leaves a core."""
@@ -68,7 +83,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         view = self._view(member)
         match effect:
             case Send():
-                self.group.sent(view, effect)
+                self._requests.sent(view, effect)
                 if type(effect.message).__name__ != "FetchRequest":
                     self.books.note(member.client, effect)
             case Standby(standby_id=standby_id, message=message):
@@ -76,7 +91,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
                     view.standbys[standby_id] = message
             case Notify():
                 self.books.note(member.client, effect)
-                self.group.notified(view, effect)
+                self._notices.notified(view, effect)
             case Complete():
                 tickets = self._tickets.setdefault(member.client, set())
                 if effect.ticket in tickets:
@@ -87,16 +102,24 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 tickets.add(effect.ticket)
             case Emit():
                 self.books.note(member.client, effect)
-                self.group.emitted(view, effect)
+                self._emitted(view, effect)
             case SetTimer():
                 if not (effect.at < float("inf") and effect.spread >= 0):
                     raise Violation("timers", f"client {member.client}: {effect}")
             case _:
                 pass
 
+    def _emitted(self, view: View, emit: Emit) -> None:
+        if emit.event == "joining":
+            self._follow_ups.decided(view, emit.fields["reason"])
+        elif emit.event.startswith("the log was truncated"):
+            raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
+
     def settled(self, member: Member) -> None:
         """A call into a core has ended."""
-        self.group.settled(self._view(member))
+        view = self._view(member)
+        self._notices.settled(view)
+        self._follow_ups.settled(view)
 
     def is_kept(self, member: Member) -> bool:
         """Whether the thread of a member that is about to be frozen has to keep its membership:
@@ -144,7 +167,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
             self.books.counts["upgrades refused after a coordinator moved"] += 1
             return
         # Two JoinGroups of one static member, processed in the wrong order, fence it.
-        if isinstance(error, FencedInstanceError) and member.client in self.group.late_joins:
+        if isinstance(error, FencedInstanceError) and member.client in self._verdicts.late_joins:
             self.books.counts["static members fenced by their own late JoinGroup"] += 1
             return
         # Nothing else that is done to a member here is an error that its user should see.
@@ -193,7 +216,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
     ) -> None:
         """An offset was stored."""
         view = self.books.views[client]
-        self.group.commit_accepted(view, partition)
+        self._ownership.commit_accepted(view, partition)
         self.deliveries.committed(view, partition, old, new)
 
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
@@ -203,31 +226,34 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def member_removed(self, client: int, reason: str) -> None:
         """A member was put out of the group by a timer."""
         self.books.note(client, ("put out", reason))
-        self.group.removed(client, reason)
+        self._verdicts.removed(client, reason)
 
     def member_replaced(self, old: int, new: int) -> None:
         """A static member has come back, and has what its former self had."""
         self.books.note(new, ("replaces client", old))
-        self.group.replaced(old, new)
+        self._verdicts.replaced(old)
+        self._ownership.replaced(old, new)
 
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
         """A generation has its assignment."""
         self.books.note(-1, ("stable", generation, tuple(assignments)))
-        self.group.stable(assignments)
+        self._ownership.stable(assignments)
 
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
         """The group has become of another kind."""
         self.books.note(-1, ("converted", behind))
-        self.group.converted(owners, behind)
+        self._ownership.converted(owners, behind)
 
     def deleted(self, topic: str) -> None:
         """A topic is about to be deleted; another one of the name will have nothing of it."""
         self.deliveries.deleted(topic)
-        self.group.deleted(topic)
+        for view in self.books.views.values():
+            view.deleted(topic)
+        self._follow_ups.deleted(topic)
 
     def owned(self, owners: dict[TopicPartition, int]) -> None:
         """A coordinator that assigns has changed who has which partition."""
-        self.group.owned(owners)
+        self._ownership.owned(owners)
 
     def loaded(self) -> None:
         """A coordinator was loaded."""
@@ -236,7 +262,11 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know the generation in which these had joined."""
         self.books.note(-1, ("forgotten", generation, clients))
-        self.group.generation_forgotten(clients)
+        self._verdicts.generation_forgotten(clients)
+
+    def processed_late(self, client: int, message: Request) -> None:
+        """A broker has processed what a member sent over a connection that it has given up."""
+        self._verdicts.processed_late(client, message)
 
     # --- the end ---------------------------------------------------------------------------------
 

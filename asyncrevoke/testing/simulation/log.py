@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from typing_extensions import override
 
 from asyncrevoke.model import Record
+from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class PartitionLog:
         self._batches.append(LoggedBatch(base, self.end, count, self.leader_epoch))
         self._ends.append(self.end)
         self.offsets.extend(range(base, base + count))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
         waiting, self.waiting = self.waiting, []
         for tell in waiting:
             tell()
@@ -109,6 +114,16 @@ class PartitionLog:
         """The next offset that holds a record, or the end of the log."""
         index = bisect_left(self.offsets, offset)
         return self.offsets[index] if index < len(self.offsets) else self.end
+
+    def offset_at(self, timestamp: int) -> tuple[int, int]:
+        """The offset that ListOffsets finds for a timestamp (ms), and the time of its record."""
+        match timestamp:
+            case messages.LATEST_TIMESTAMP:
+                return self.end, 0
+            case messages.EARLIEST_TIMESTAMP:
+                return self.start, 0
+            case _:
+                return self.first_record_at_or_after(self.start), 0
 
 
 def _fields(batch: LoggedBatch) -> tuple[int, int, int, int]:

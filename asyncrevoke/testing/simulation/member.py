@@ -7,6 +7,7 @@ is gone without a word. The application that polls it is in :mod:`.application`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -192,7 +193,10 @@ class Member:
         self._arm(timer.key, at)
 
     def _arm(self, key: str, at: float) -> None:
-        self._timers[key] = (at, self._clock.at(at - self._offset, lambda: self._fire(key)))
+        when = at - self._offset
+        if when + self._offset < at:  # rounded: a timer that fires early would be set again at once
+            when = math.nextafter(when, math.inf)
+        self._timers[key] = (at, self._clock.at(when, lambda: self._fire(key)))
 
     def _fire(self, key: str) -> None:
         del self._timers[key]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.network import Network
 
 _TRACE_LENGTH = 3000
+_MANY_LOST = 4
 
 
 class Digest(Protocol):
@@ -61,7 +62,7 @@ class Holding:
     next: int | None = None
     ledger_id: int | None = None
     revoking_since: float | None = None
-    # A coordinator that assigns cannot have wanted it back before.
+    # The group cannot have wanted it back before; it was told so then, or of its next rebalance.
     wanted_since: float | None = None
     dropped_since: float | None = None
     announced: bool = False
@@ -84,14 +85,16 @@ class View:
     held: dict[TopicPartition, Holding] = field(default_factory=dict[TopicPartition, Holding])
     # The newest assignment that the core was given.
     granted: frozenset[TopicPartition] = frozenset()
+    # What it was given of topics that were deleted since, of which it may not have heard.
+    granted_before: frozenset[TopicPartition] = frozenset()
     generation: int = -1
     sent: dict[int, tuple[float, Request]] = field(default_factory=dict[int, tuple[float, Request]])
     commit: int | None = None
+    # In seconds, and slowly forgotten.
+    slowest_commit: float = 0.0
     join: int | None = None
     sync: int | None = None
     confirmed_at: float = 0.0
-    # When it was last told of a join that may have made another member of it, and why.
-    renewed: tuple[float, str] | None = None
     unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
     unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
     works_on: Callable[[TopicPartition], bool] = lambda _partition: False
@@ -108,6 +111,14 @@ class View:
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
     # It was frozen as a settled member, whose heartbeat thread has to keep the membership.
     kept: bool = False
+
+    def deleted(self, topic: str) -> None:
+        """A topic is deleted: what the member has of it is nothing any more."""
+        for partition, holding in self.held.items():
+            holding.former = holding.former or partition.topic == topic
+        gone = frozenset(tp for tp in self.granted if tp.topic == topic)
+        self.granted, self.granted_before = self.granted - gone, self.granted_before | gone
+        self.unset -= {tp for tp in self.unset if tp.topic == topic}
 
 
 class Books:
@@ -136,6 +147,8 @@ class Books:
         self.lossy = False
         # Nothing happens that excuses a loss or a repetition.
         self.inexcusable = False
+        # When requests of each client were lost.
+        self.lost_requests: dict[int, list[float]] = {}
         # For how long each client was frozen altogether.
         self.client_frozen: dict[int, float] = {}
         # How far the clock of each client has jumped ahead.
@@ -158,6 +171,10 @@ class Books:
         """Whether the client, or a broker, was disturbed during the last ``within`` seconds."""
         last = max(self.disturbed_until, self.client_disturbed_until.get(client, 0.0))
         return last > 0 and self.clock.now <= last + within
+
+    def hampered(self, client: int, since: float) -> bool:
+        """Whether so many requests of this client were lost that it may have had no time left."""
+        return sum(at >= since for at in self.lost_requests.get(client, ())) >= _MANY_LOST
 
     def fold(self, client: int, effect: Effect) -> None:
         """Add an effect to the digest, in a form that depends neither on the order of sets nor on

@@ -6,7 +6,9 @@ import dataclasses
 import enum
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from asyncrevoke.testing.simulation.application import Pace, Shape
 
@@ -169,14 +171,10 @@ class Schedule:
         left = tuple(other for other in self.incidents if other is not incident)
         return dataclasses.replace(self, incidents=left)
 
-    def as_code(self) -> str:
-        """The schedule as Python, to be kept as a test: seeds mean another one after each change
+    def as_json(self) -> str:
+        """The schedule on a line, to be kept as a test: a seed means another one after each change
         of how schedules are drawn."""
-        fields = [
-            f"    {field.name}={_as_code(getattr(self, field.name))},"
-            for field in dataclasses.fields(self)
-        ]
-        return "\n".join(["Schedule(", *fields, ")"])
+        return msgspec.json.encode(self).decode()
 
     def describe(self) -> str:
         """The schedule for people."""
@@ -197,20 +195,6 @@ class Schedule:
             for i in self.incidents
         ]
         return "\n".join(lines)
-
-
-def _as_code(value: object) -> str:
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__name__}.{value.name}"
-    if isinstance(value, tuple):
-        items = cast("tuple[object, ...]", value)
-        return "(" + "".join(f"{_as_code(item)}, " for item in items) + ")"
-    if isinstance(value, float):
-        return repr(round(value, 6))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [_as_code(getattr(value, field.name)) for field in dataclasses.fields(value)]
-        return f"{type(value).__name__}({', '.join(fields)})"
-    return repr(value)
 
 
 def draw(

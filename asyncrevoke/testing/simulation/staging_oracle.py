@@ -95,7 +95,9 @@ class StagingOracle:
 
     @staticmethod
     def _may_stage(view: View) -> bool:
-        return view.join is None and view.sync is None and not view.closing and not view.eager
+        if view.eager or view.member.config.group_protocol != "classic":
+            return False
+        return view.join is None and view.sync is None and not view.closing
 
     def _overdue(self, view: View, due: float) -> None:
         client = view.member.client

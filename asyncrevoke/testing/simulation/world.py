@@ -59,7 +59,7 @@ class World:
         self.books.inexcusable = self._is_calm and schedule.mode is not GroupMode.CONVERTED
         self.judge = Judge(self.books)
         self.group.events = self.judge
-        self.network.processed_late = self.judge.group.processed_late
+        self.network.processed_late = self.judge.processed_late
         self.applications: dict[int, Application] = {}
         self.closing = False
         self.producing_until = 0.0
@@ -92,14 +92,14 @@ class World:
                 return classic
 
     def _key_of(self, topic: str) -> str:
-        return self.brokers.key(topic)
+        return self.brokers.topics.key(topic)
 
     def topics(self) -> tuple[str, ...]:
         """The names of all topics, of those too that are deleted just now."""
         return tuple(topic_name(index) for index in range(len(self.schedule.topics)))
 
     def _count_of(self, topic: str) -> int:
-        return self.brokers.count_of(topic)
+        return self.brokers.topics.count_of(topic)
 
     def rng(self, name: str) -> Random:
         """Chance for one purpose, so that dropping an incident leaves the rest as it was."""
@@ -193,9 +193,9 @@ class World:
     def produce(self) -> None:
         """Write batches into partitions drawn by chance, before ``producing_until``."""
         rng = self._producer
-        if self.brokers.partitions():
-            partition = rng.choice(self.brokers.partitions())
-            log = self.brokers.log(partition)
+        if self.brokers.topics.partitions():
+            partition = rng.choice(self.brokers.topics.partitions())
+            log = self.brokers.topics.log(partition)
             assert log is not None
             count = rng.choice((0, 1, 1, 2, 3, 8))
             log.append(count, hole=rng.choice((0, 0, 0, 1, 5)) if count else 1)

@@ -1,0 +1,89 @@
+"""Oracle over what listeners are told, I12: every notice once, none of them empty, and those of one
+event in order: lost, revoked, assigned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.testing.simulation.loss_oracle import LossOracle
+from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
+
+if TYPE_CHECKING:
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
+    from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
+    from asyncrevoke.testing.simulation.verdicts import Verdicts
+
+_ORDER = {NotifyKind.LOST: 0, NotifyKind.REVOKED: 1, NotifyKind.ASSIGNED: 2}
+
+
+class NoticeOracle:
+    """Follows what every member has by the notices that begin and end it: a view's ``held``."""
+
+    def __init__(
+        self,
+        books: Books,
+        verdicts: Verdicts,
+        follow_ups: FollowUpOracle,
+        deliveries: DeliveryOracles,
+    ) -> None:
+        self._books = books
+        self._follow_ups = follow_ups
+        self._deliveries = deliveries
+        self._losses = LossOracle(books, verdicts)
+        # Those of the call that is under way.
+        self._kinds: list[NotifyKind] = []
+
+    def notified(self, view: View, notice: Notify) -> None:
+        """A listener is called."""
+        if not notice.partitions:
+            raise Violation("I12", f"client {view.member.client}: empty notice")
+        self._kinds.append(notice.kind)
+        for partition in sorted(notice.partitions):
+            if notice.kind is NotifyKind.ASSIGNED:
+                self._assigned(view, partition)
+            elif notice.kind is NotifyKind.REVOKED:
+                self._revoked(view, partition)
+            else:
+                self._deliveries.lost(view, partition)
+                self._losses.lost(view, partition, self._give_up(view, partition))
+
+    def _assigned(self, view: View, partition: TopicPartition) -> None:
+        books, client = self._books, view.member.client
+        if partition in view.held:
+            raise Violation("I12", f"client {client}: {name(partition)} is assigned twice")
+        found = view.held[partition] = Holding(books.clock.now, partition in view.unset)
+        # Of the topic that it knows of, which may be another one by now.
+        current = books.brokers.topics.id_of(partition.topic)
+        found.topic_id = view.topic_ids.get(partition.topic, current)
+        found.former = found.topic_id != current
+        books.holders.setdefault(partition, []).append(view)
+        self._deliveries.assigned(view, partition, found)
+
+    def _revoked(self, view: View, partition: TopicPartition) -> None:
+        holding = self._give_up(view, partition)
+        if holding is None:
+            raise Violation(
+                "I12",
+                f"client {view.member.client}: {name(partition)} is revoked, and was not its",
+            )
+        self._deliveries.released(view, partition, holding)
+        if not holding.former:
+            self._follow_ups.released(view, partition)
+
+    def _give_up(self, view: View, partition: TopicPartition) -> Holding | None:
+        holding = view.held.pop(partition, None)
+        if holding is not None:
+            self._books.holders[partition].remove(view)
+        return holding
+
+    def settled(self, view: View) -> None:
+        """A call into a core has ended."""
+        if self._kinds:
+            ranks = [_ORDER[kind] for kind in self._kinds]
+            self._kinds.clear()
+            if ranks != sorted(ranks):
+                raise Violation(
+                    "I12", f"client {view.member.client}: notices are out of order: {ranks}"
+                )
