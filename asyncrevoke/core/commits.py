@@ -63,7 +63,7 @@ class Membership(Protocol):
         """Whether a commit sent now can be accepted."""
         ...
 
-    def is_verdict(self, sent: GroupMetadata) -> bool:
+    def is_verdict(self, sent: GroupMetadata, sent_at: float, /) -> bool:
         """Whether a refusal of this identity is about the membership as it is now."""
         ...
 
@@ -426,12 +426,12 @@ class Commits:
             else:
                 self.on_error(now, BrokerError(f"commit refused: {error.name}", int(error)))
         elif Verdict.FENCED in verdicts:
-            if membership.is_verdict(flight.stamp):
+            if membership.is_verdict(flight.stamp, flight.sent_at):
                 membership.refused(now, verdicts[Verdict.FENCED])
             else:
                 self._again(now)
         elif Verdict.MEMBERSHIP in verdicts:
-            if membership.is_verdict(flight.stamp):
+            if membership.is_verdict(flight.stamp, flight.sent_at):
                 membership.refused(now, verdicts[Verdict.MEMBERSHIP])
             else:
                 self._again(now)

@@ -38,7 +38,8 @@ class Coordinator:
     """Finds the group coordinator, again whenever somebody learns that it has moved.
 
     ``node`` is None while it is not known. What must wait for it registers with
-    :meth:`call_when_known`; one waiter per key.
+    :meth:`call_when_known`; one waiter per key. ``term`` grows when it is found, or says that it is
+    loading: what was agreed on in one term and not written, the next one does not know.
     """
 
     def __init__(self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster) -> None:
@@ -46,6 +47,7 @@ class Coordinator:
         self._config = config
         self._cluster = cluster
         self.node: Node | None = None
+        self.term = 0
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         self._waiting: dict[str, Callable[[float], None]] = {}
         self._searching = False
@@ -74,6 +76,10 @@ class Coordinator:
             self._backoff = _FIRST_BACKOFF
             self._since = self._warned_at = None
         self._search(now)
+
+    def loads(self) -> None:
+        """It answered that it is loading: it has become the coordinator, perhaps once more."""
+        self.term += 1
 
     def _search(self, now: float) -> None:
         if self._searching or self._outbox.has_timer("coordinator"):
@@ -118,6 +124,7 @@ class Coordinator:
 
     def _found(self, now: float, node: Node) -> None:
         self.node = node
+        self.term += 1
         self._found_at = now
         self._outbox.emit("debug", "coordinator found", node=node.node_id)
         waiting, self._waiting = self._waiting, {}

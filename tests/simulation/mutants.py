@@ -28,6 +28,7 @@ from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.epoch_heartbeat import EpochHeartbeat
 from asyncrevoke.core.membership.epoch_phase import EpochPhase
+from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.core.membership.staged_release import StagedRelease
 from asyncrevoke.core.membership.target_assignment import TargetAssignment
 from asyncrevoke.core.partition import CAN, Can, PartitionInstance, State, Step
@@ -142,6 +143,15 @@ def slow_commits(schedule: Schedule) -> Schedule:
     return dataclasses.replace(schedule, slow=0.5, incidents=crowd, topics=(6,), produce_every=0.05)
 
 
+def moves_amid_rebalances(schedule: Schedule) -> Schedule:
+    """Members join one by one, and most times the coordinator moves before they are assigned."""
+    joins = tuple(Incident(1.5 * n, Kind.JOIN, n) for n in range(1, 6))
+    moves = tuple(Incident(1.5 * n - 0.1, Kind.MOVE_AMID, n, 0.003 * n) for n in range(1, 6))
+    return dataclasses.replace(
+        schedule, brokers=3, incidents=joins + moves, topics=(8,), duration=9.0, slow=0.3
+    )
+
+
 def release_before_acknowledged(patch: pytest.MonkeyPatch) -> None:
     def is_acknowledged(_self: Commits, _instance: PartitionInstance) -> bool:
         return True
@@ -179,8 +189,15 @@ def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
-    def is_verdict(_self: ClassicMembership, _sent: GroupMetadata) -> bool:
+    def is_verdict(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
+
+    patch.setattr(ClassicMembership, "is_verdict", is_verdict)
+
+
+def refusals_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
+    def is_verdict(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
+        return sent == self.stamp and self.phase in (Phase.STABLE, Phase.DRAIN)
 
     patch.setattr(ClassicMembership, "is_verdict", is_verdict)
 
@@ -424,7 +441,7 @@ def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
 def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(VERDICTS, ErrorCode.stale_member_epoch, Verdict.MEMBERSHIP)
 
-    def is_verdict(_self: ConsumerGroupMembership, _sent: GroupMetadata) -> bool:
+    def is_verdict(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
     patch.setattr(ConsumerGroupMembership, "is_verdict", is_verdict)
@@ -506,6 +523,13 @@ MUTANTS = [
     Mutant("a leader that does not withhold", leader_does_not_withhold, ("I3", "I8", "I11")),
     Mutant("a lost instance that commits", lost_instance_commits, ("I3",), tweak=long_freezes),
     Mutant("no stale-verdict rule", no_stale_verdict_rule, ("undue loss",)),
+    Mutant(
+        "a refusal of before the sync that is taken for a verdict",
+        refusals_of_before_the_sync_are_verdicts,
+        ("undue loss",),
+        disturbance=Disturbance.FAULTS,
+        tweak=moves_amid_rebalances,
+    ),
     Mutant(
         "no follow-up after a release while a JoinGroup was parked",
         no_follow_up_after_a_release_while_parked,

@@ -137,6 +137,7 @@ def test_a_rebalance_that_it_heard_of_is_joined() -> None:
 
 def test_a_verdict_on_the_present_membership_counts() -> None:
     group = member()
+    group.now += 0.1
     stood_in(group, ErrorCode.unknown_member_id)
     assert group.step().lost == orders(0, 1)
 

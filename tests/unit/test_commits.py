@@ -63,7 +63,7 @@ class Member:
         self.heard: list[ErrorCode] = []
         self.rebalances = 0
 
-    def is_verdict(self, sent: GroupMetadata) -> bool:
+    def is_verdict(self, sent: GroupMetadata, _sent_at: float) -> bool:
         return self.verdicts and sent == self.stamp
 
     def refused(self, now: float, error: ErrorCode) -> None:

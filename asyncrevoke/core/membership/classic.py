@@ -125,6 +125,9 @@ class ClassicMembership:
         self._staged = StagedRelease(outbox, self._stage)
         # Whether the leader of the last assignment knows what a member without topics is.
         self._led_by_ours = False
+        self._synced_at = float("-inf")
+        # The term of the coordinator that gave us our id, until there was an assignment for it.
+        self._unwritten_since: int | None = None
         self._rejoin_owed: str | None = None
         self._leaving = False
         self._idle = False
@@ -158,10 +161,16 @@ class ClassicMembership:
             Phase.AWAIT_JOIN,
         )
 
-    def is_verdict(self, sent: GroupMetadata) -> bool:
+    def is_verdict(self, sent: GroupMetadata, sent_at: float) -> bool:
         """Whether a refusal of ``sent`` is about our membership as it is now: the same identity,
-        and no join or sync outstanding that may just have changed it at the broker."""
-        return sent == self.stamp and self._phase in (Phase.STABLE, Phase.DRAIN)
+        and no join or sync outstanding that may just have changed it at the broker. A coordinator
+        that has moved may count to the same generation again, so that what was sent before the
+        last sync does not tell."""
+        return (
+            sent == self.stamp
+            and self._phase in (Phase.STABLE, Phase.DRAIN)
+            and sent_at > self._synced_at
+        )
 
     # --- what the user and the cluster change ----------------------------------------------------
 
@@ -354,9 +363,13 @@ class ClassicMembership:
                     self._exchange.join_with_id(now, reply.member_id)
             case ErrorCode.unknown_member_id:
                 self._evicted(now, "the coordinator does not know this member", keep_id=False)
+            case ErrorCode.fenced_instance_id if self._is_unwritten:
+                self._evicted(now, "the coordinator knows a former self of ours", keep_id=False)
             case error if error in _MOVED:
                 self._exchange.join_elsewhere(now, error.name)
             case error if error.retriable or error is ErrorCode.rebalance_in_progress:
+                if error is ErrorCode.coordinator_load_in_progress:
+                    self._coordinator.loads()
                 self._exchange.join_later(now, error.name)
             case error:
                 self.fail(now, self._refusal(error))
@@ -365,6 +378,8 @@ class ClassicMembership:
         dynamic = self._config.group_instance_id is None
         if dynamic and not reply.leader and reply.generation != self._generation:
             self._joined_a_coordinator(now)
+        if reply.member_id != self._member_id:
+            self._unwritten_since = self._coordinator.term
         self._member_id = reply.member_id
         self._generation = reply.generation
         self._move(self._phase, Move.JOINED)
@@ -389,6 +404,11 @@ class ClassicMembership:
             else:
                 self._leader.look_after(self._topics)
             self._sync(now, ())
+
+    @property
+    def _is_unwritten(self) -> bool:
+        """Whether a coordinator gave a static member its id, and another one may not know it."""
+        return self._unwritten_since not in (None, self._coordinator.term)
 
     def _joined_a_coordinator(self, now: float) -> None:
         """A coordinator that assigns takes a member that it has put out for a new one of the same
@@ -425,6 +445,8 @@ class ClassicMembership:
         match reply.error:
             case ErrorCode.none:
                 self._heartbeat.confirm(sent_at)
+                self._synced_at = now
+                self._unwritten_since = None
                 self._synced(now, reply.assignment)
             case ErrorCode.unknown_member_id:
                 self._evicted(now, "removed from the group before the sync", keep_id=False)
@@ -435,21 +457,24 @@ class ClassicMembership:
             case error:
                 if error in _MOVED:
                     self._coordinator.unknown(now, f"SyncGroup: {error.name}")
+                elif error is ErrorCode.coordinator_load_in_progress:
+                    self._coordinator.loads()
                 self._unsynced(now, error.name, error)
 
     def _unsynced(self, now: float, why: str, error: ErrorCode | None = None) -> None:
         """Back from the sync to a join."""
-        if self._leaving:
+        if error is not ErrorCode.rebalance_in_progress:
+            # Also when leaving: no other coordinator takes commits of this generation.
+            self._move(Phase.AWAIT_SYNC, Move.JOIN)
+            at_once = error is None or error in _MOVED
+            self._exchange.join_again(now, self._member_id, why, at_once=at_once)
+        elif self._leaving:
             # Nothing of this generation is ours; what we hold drains and is committed.
             self._move(Phase.AWAIT_SYNC, Move.DRAIN)
             self._revocation.barrier_due = True
             self.on_ready(now)
-        elif error is ErrorCode.rebalance_in_progress:
-            self._start_join(now, "the group rebalances")
         else:
-            self._move(Phase.AWAIT_SYNC, Move.JOIN)
-            at_once = error is None or error in _MOVED
-            self._exchange.join_again(now, self._member_id, why, at_once=at_once)
+            self._start_join(now, "the group rebalances")
 
     def _synced(self, now: float, data: bytes) -> None:
         try:
@@ -546,8 +571,10 @@ class ClassicMembership:
         if sent == self.stamp:
             self.rebalance_seen(now)
 
-    def _verdict_told(self, now: float, sent: GroupMetadata, error: ErrorCode) -> None:
-        if self.is_verdict(sent):
+    def _verdict_told(
+        self, now: float, sent: GroupMetadata, sent_at: float, error: ErrorCode
+    ) -> None:
+        if self.is_verdict(sent, sent_at):
             self.refused(now, error)
         elif sent == self.stamp and self._phase in (Phase.AWAIT_JOIN, Phase.AWAIT_SYNC):
             self._exchange.doubt(now)
@@ -561,6 +588,7 @@ class ClassicMembership:
         self._generation = -1
         if not keep_id:
             self._member_id = ""
+            self._unwritten_since = None
         self._holdings.grant_nothing()
         self._phase = MOVES[self._phase, Move.RESET]
         self._revocation.lose(now, self._assignment.live(), reason)

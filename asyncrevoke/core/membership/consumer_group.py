@@ -147,7 +147,7 @@ class ConsumerGroupMembership:
         """Always as a member: an epoch does not move on while partitions drain."""
         return self._phase in _MEMBER
 
-    def is_verdict(self, sent: GroupMetadata) -> bool:
+    def is_verdict(self, sent: GroupMetadata, _sent_at: float) -> bool:
         """Whether a refusal of ``sent`` is about our membership as it is now."""
         return self._phase in _MEMBER and sent == self.stamp
 

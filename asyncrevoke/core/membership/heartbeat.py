@@ -64,8 +64,8 @@ class Heartbeat:
         self._stamp = stamp
         self.on_confirmed: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
         self.on_rebalance: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
-        self.on_verdict: Callable[[float, GroupMetadata, ErrorCode], None] = (
-            lambda _now, _sent, _error: None
+        self.on_verdict: Callable[[float, GroupMetadata, float, ErrorCode], None] = (
+            lambda _now, _sent, _sent_at, _error: None
         )
         self.on_refused: Callable[[float, ErrorCode | Failed], None] = lambda _now, _why: None
         self._running = False
@@ -199,8 +199,10 @@ class Heartbeat:
             case ErrorCode.group_authorization_failed as error:
                 self.on_refused(now, error)
             case error if error in _VERDICTS:
-                self.on_verdict(now, sent, error)
+                self.on_verdict(now, sent, sent_at, error)
             case error:
+                if error is ErrorCode.coordinator_load_in_progress:
+                    self._coordinator.loads()
                 self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
     def _unanswered(self, now: float, why: str) -> None:

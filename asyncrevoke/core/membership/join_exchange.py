@@ -51,6 +51,8 @@ class JoinExchange:
         self._joined_by: JoinGroupRequest | None = None
         self._outstanding: int | None = None
         self._sent_to: Node | None = None
+        # That of the coordinator which was asked last.
+        self._term = 0
         self._retried = False
         # Whether the coordinator knows us by a generation.
         self._known = False
@@ -67,6 +69,11 @@ class JoinExchange:
     def outstanding(self) -> bool:
         """Whether a request is on its way or parked at the coordinator."""
         return self._outstanding is not None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the coordinator was found anew since it was asked last."""
+        return self._coordinator.term != self._term
 
     @property
     def offered(self) -> tuple[tuple[str, bytes], ...]:
@@ -114,11 +121,16 @@ class JoinExchange:
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
     def sync(self, now: float, request: SyncGroupRequest) -> None:
-        """Send this SyncGroup as soon as the coordinator is known."""
+        """Send this SyncGroup to the coordinator that has answered the JoinGroup.
+
+        The next one knows the generations that were assigned, and no other: if there is one,
+        ``on_synced`` is told at once that nobody answers.
+        """
         self._joined_by, self._request = self._request, None
-        self._coordinator.call_when_known(
-            "join", lambda later: self._send_sync(later, request), now
-        )
+        if self._coordinator.node is None or self.has_moved:
+            self.on_synced(now, now, None)
+        else:
+            self._send_sync(now, request, self._coordinator.node)
 
     def doubt(self, now: float, patience: float = _DOUBT_FOR) -> None:
         """The coordinator has moved on although our request was not answered: the answer is on
@@ -152,7 +164,7 @@ class JoinExchange:
         node = self._coordinator.node
         if self._request is None or node is None or self._outstanding is not None:
             return
-        self._sent_to = node
+        self._sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(
             self._request, node, Channel.JOIN, self._timeout, self._join_answered
         )
@@ -174,11 +186,7 @@ class JoinExchange:
             self._coordinator.unknown(now, f"JoinGroup: {detail}")
             self.join_later(now, detail)
 
-    def _send_sync(self, now: float, request: SyncGroupRequest) -> None:
-        node = self._coordinator.node
-        if node is None or self._request is not None or self._outstanding is not None:
-            return
-        self._sent_to = node
+    def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
         self._outstanding = self._outbox.send(
             request,
             node,

@@ -53,7 +53,7 @@ class ManualMembership:
         """Always, if there is a group to commit to."""
         return self._config.group_id is not None
 
-    def is_verdict(self, sent: GroupMetadata) -> bool:
+    def is_verdict(self, sent: GroupMetadata, _sent_at: float) -> bool:
         """Nothing can have changed meanwhile."""
         return sent == self.stamp
 

@@ -76,6 +76,9 @@ class Brokers:
         self._stalled = [0.0] * count
         self._loading_until = 0.0
         self._load_count = 0
+        # The broker that was loaded last, unless it has gone, and whether it was this one.
+        self._loaded_on: int | None = 0
+        self.loads_again = False
         # Brokers learn of a new coordinator a little later than it.
         self._told: tuple[float, int] = (0.0, 0)
 
@@ -128,6 +131,7 @@ class Brokers:
                     self._elect(log)
         if self.coordinator == broker:
             self.group.crash()
+            self._loaded_on = None
             others = [number for number in range(self.count) if self._up[number]]
             self._become_coordinator(self._rng.choice(others) if others else broker, others != [])
 
@@ -178,6 +182,8 @@ class Brokers:
 
     def _loaded(self, count: int) -> None:
         if count == self._load_count:
+            self.loads_again = self._loaded_on == self.coordinator
+            self._loaded_on = self.coordinator
             self.group.load()
 
     # --- requests --------------------------------------------------------------------------------

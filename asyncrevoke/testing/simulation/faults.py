@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
 from asyncrevoke.testing.simulation.application import Application, Pace
+from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.network import Fate
 from asyncrevoke.testing.simulation.schedule import Kind, Protocol, draw_shape
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.simulation.world import World
 
 _OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)
+_LOOK_EVERY = 0.001
 _FATES = (Fate.LOST_BEFORE, Fate.LOST_AFTER, Fate.LATE)
 
 
@@ -59,6 +61,8 @@ class Faults:
             case Kind.MOVE:
                 self._disturb_brokers(incident.amount + 0.5)
                 self._world.brokers.move_coordinator(0.1 + incident.amount)
+            case Kind.MOVE_AMID:
+                self._move_amid(incident)
             case Kind.RESTART:
                 self._restart(incident)
             case Kind.STALL:
@@ -232,6 +236,20 @@ class Faults:
     def _drop(self, _incident: Incident, application: Application) -> None:
         self._disturb(application, 0.0)
         self._world.network.disconnect_client(application.member.client)
+
+    def _move_amid(self, incident: Incident) -> None:
+        """Move once the next join phase has ended, and a little later."""
+        world = self._world
+        if world.brokers.group.state is not GroupState.COMPLETING:
+            if not world.closing:
+                world.clock.after(_LOOK_EVERY, lambda: self._move_amid(incident))
+            return
+
+        def move() -> None:
+            self._disturb_brokers(0.6)
+            world.brokers.move_coordinator(0.1)
+
+        world.clock.after(incident.amount, move)
 
     def _restart(self, incident: Incident) -> None:
         world = self._world

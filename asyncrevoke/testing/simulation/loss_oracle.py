@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 
 if TYPE_CHECKING:
@@ -66,7 +67,12 @@ class LossOracle:
         slack = 1.1
         if self._books.disturbed(view.member.client, config.rebalance_timeout):
             slack = config.rebalance_timeout / 2 + 1
-        elif not (view.works_on(partition) or self._books.hampered(view.member.client, begun)):
+        elif not (
+            view.works_on(partition)
+            or self._books.hampered(view.member.client, begun)
+            # Nothing can be committed until the leader has assigned: it may be gone.
+            or self._books.brokers.group.state is GroupState.COMPLETING
+        ):
             return False
         own = begun + (config.revoke_timeout or config.rebalance_timeout)
         since = view.confirmed_at if holding.wanted_since is None else holding.wanted_since

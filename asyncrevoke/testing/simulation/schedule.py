@@ -78,6 +78,7 @@ class Kind(enum.Enum):
     CUT_COORDINATOR = "nothing passes between a member and the coordinator"
     DROP = "the connections of a member break"
     MOVE = "the coordinator moves, and loads for a while"
+    MOVE_AMID = "the coordinator moves in the midst of the next rebalance"
     RESTART = "a broker is killed, and comes back"
     STALL = "a broker reads and answers nothing for a while"
     LATE_COMMITS = "connections break under commits for a while"
@@ -116,6 +117,7 @@ _LONGEST: Mapping[Kind, float] = {
     Kind.CUT: 9.0,
     Kind.CUT_COORDINATOR: 9.0,
     Kind.MOVE: 2.0,
+    Kind.MOVE_AMID: 0.03,
     Kind.RESTART: 4.0,
     Kind.STALL: 5.0,
     Kind.LATE_COMMITS: 3.0,
@@ -241,7 +243,7 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    drawn = _with_new_topics(drawn)
+    drawn = _with_moves(_with_new_topics(drawn))
     return _calm(drawn) if disturbance is Disturbance.CALM else drawn
 
 
@@ -285,6 +287,18 @@ def _with_new_topics(schedule: Schedule) -> Schedule:
         return schedule
     drawn = [
         _incident(rng, Kind.RECREATE, 1.0, schedule.duration - 2) for _ in range(rng.choice((1, 2)))
+    ]
+    return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
+
+
+def _with_moves(schedule: Schedule) -> Schedule:
+    """Now and then the coordinator moves before what it has agreed on is written."""
+    rng = Random(f"moves {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    if schedule.disturbance is not Disturbance.FAULTS or rng.random() >= 0.3:
+        return schedule
+    drawn = [
+        _incident(rng, Kind.MOVE_AMID, 0.5, schedule.duration - 1.5)
+        for _ in range(rng.choice((1, 2)))
     ]
     return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
 

@@ -121,10 +121,12 @@ class Verdicts:
                 books.excuse(client, _LATE_HEARTBEAT)
 
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
-        """A coordinator was loaded that does not know these members' generation."""
-        for client in clients:
-            self.judge(client, _FORGOTTEN)
-            self._books.excuse(client, _FORGOTTEN)
+        """A coordinator was loaded that does not know these members' generation. They notice if it
+        is another one; of the same they may have an answer under way that holds no more."""
+        if self._books.brokers.loads_again:
+            for client in clients:
+                self.judge(client, _FORGOTTEN)
+                self._books.excuse(client, _FORGOTTEN)
 
     # --- removals --------------------------------------------------------------------------------
 
