@@ -12,6 +12,7 @@ import pytest
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
 from asyncrevoke.testing.simulation.schedule import (
+    INEXCUSABLE,
     Disturbance,
     GroupMode,
     MemberPlan,
@@ -54,10 +55,13 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
         }
 
 
+@pytest.mark.parametrize("disturbance", INEXCUSABLE)
 @pytest.mark.parametrize("mode", [mode for mode in GroupMode if mode is not GroupMode.CONVERTED])
-def test_in_a_calm_group_nothing_at_all_is_lost_or_repeated(mode: GroupMode) -> None:
+def test_in_a_calm_group_nothing_at_all_is_lost_or_repeated_wherever_its_coordinator_goes(
+    mode: GroupMode, disturbance: Disturbance
+) -> None:
     for seed in range(10):
-        outcome = run(draw(seed, mode, Disturbance.CALM))
+        outcome = run(draw(seed, mode, disturbance))
         assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
         assert not outcome.duplicates
         assert not outcome.counts["lost partitions"]

@@ -82,6 +82,30 @@ def test_what_was_sent_before_the_sync_is_no_verdict_on_a_generation_counted_twi
     assert group.step().lost == frozenset()
 
 
+def test_by_the_generation_that_was_assigned_last_it_commits_while_the_others_are_waited_for() -> (
+    None
+):
+    group, _ = with_work(eager=False)
+    group.rebalance()
+    group.answer_join()
+    group.answer_sync(error=ErrorCode.not_coordinator)
+    group.advance(1.0)
+    send = group.beat()
+    parked = group.joining()
+    group.answer_beat(ErrorCode.illegal_generation, send=send)
+    group.core.commit(group.now)
+    group.settle()
+    assert group.only(OffsetCommitRequest)[1].generation == 1
+    assert group.answer_commit() == {tp(0): 1}
+    beat = group.beat()
+    assert group.only(HeartbeatRequest)[1].generation == 1
+    group.answer_beat(send=beat)
+    group.advance(3.0)
+    assert group.joining() is parked
+    group.rejoin(0, 1)
+    assert group.step().lost == frozenset()
+
+
 def test_what_was_sent_after_the_sync_is_a_verdict() -> None:
     group = ScriptedGroup()
     group.become_member(0)

@@ -126,6 +126,7 @@ class ClassicMembership:
         # Whether the leader of the last assignment knows what a member without topics is.
         self._led_by_ours = False
         self._synced_at = float("-inf")
+        self._synced_generation = -1
         # The term of the coordinator that gave us our id, until there was an assignment for it.
         self._unwritten_since: int | None = None
         self._rejoin_owed: str | None = None
@@ -445,7 +446,7 @@ class ClassicMembership:
         match reply.error:
             case ErrorCode.none:
                 self._heartbeat.confirm(sent_at)
-                self._synced_at = now
+                self._synced_at, self._synced_generation = now, self._generation
                 self._unwritten_since = None
                 self._synced(now, reply.assignment)
             case ErrorCode.unknown_member_id:
@@ -577,6 +578,20 @@ class ClassicMembership:
         if self.is_verdict(sent, sent_at):
             self.refused(now, error)
         elif sent == self.stamp and self._phase in (Phase.AWAIT_JOIN, Phase.AWAIT_SYNC):
+            self._refused_amid_join(now, error)
+
+    def _refused_amid_join(self, now: float, error: ErrorCode) -> None:
+        """A coordinator that has moved knows us by the generation that was assigned last: by it
+        we stay a member, and may commit, while the others are waited for."""
+        if (
+            error is ErrorCode.illegal_generation
+            and self._phase is Phase.AWAIT_JOIN
+            and 0 <= self._synced_generation < self._generation
+        ):
+            self._generation = self._synced_generation
+            self._heartbeat.soon(now)
+            self.on_ready(now)
+        else:
             self._exchange.doubt(now)
 
     def _heartbeat_refused(self, now: float, why: ErrorCode | Failed) -> None:
@@ -585,7 +600,7 @@ class ClassicMembership:
     def _evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
         self._forget_join()
-        self._generation = -1
+        self._generation = self._synced_generation = -1
         if not keep_id:
             self._member_id = ""
             self._unwritten_since = None
@@ -635,7 +650,7 @@ class ClassicMembership:
     def _left(self, now: float) -> None:
         self._phase = MOVES[self._phase, Move.LEFT]
         self._member_id = ""
-        self._generation = -1
+        self._generation = self._synced_generation = -1
         was_leaving, self._leaving = self._leaving, False
         self._revocation.rejoined()
         if was_leaving:

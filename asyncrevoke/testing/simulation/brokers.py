@@ -162,9 +162,15 @@ class Brokers:
             log.begin_epoch()
             log.wake()
 
+    @property
+    def loads(self) -> bool:
+        """Whether the coordinator is loading: what it knows of the group is of another one."""
+        return self._clock.now < self._loading_until
+
     def move_coordinator(self, load_time: float) -> None:
         """Another broker becomes the coordinator (or the same one anew), and loads for a while."""
-        others = [n for n in range(self.count) if self._up[n] and n != self.coordinator]
+        former = {self.coordinator, self._loaded_on if self.count > 2 else None}
+        others = [n for n in range(self.count) if self._up[n] and n not in former]
         self.group.unload()
         self._told = (self._clock.now + self._rng.random() * 0.5, self.coordinator)
         self._become_coordinator(
@@ -207,7 +213,7 @@ class Brokers:
     def _coordinate(self, broker: int, client: int, message: Request, reply: Reply) -> None:
         if broker != self.coordinator:
             reply(_coordinator_error(message, ErrorCode.not_coordinator))
-        elif self._clock.now < self._loading_until:
+        elif self.loads:
             reply(_coordinator_error(message, ErrorCode.coordinator_load_in_progress))
         else:
             self._to_group(client, message, reply)

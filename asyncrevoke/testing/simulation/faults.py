@@ -240,7 +240,7 @@ class Faults:
     def _move_amid(self, incident: Incident) -> None:
         """Move once the next join phase has ended, and a little later."""
         world = self._world
-        if world.brokers.group.state is not GroupState.COMPLETING:
+        if world.brokers.loads or world.brokers.group.state is not GroupState.COMPLETING:
             if not world.closing:
                 world.clock.after(_LOOK_EVERY, lambda: self._move_amid(incident))
             return

@@ -39,16 +39,19 @@ class Protocol(enum.Enum):
 
 class Disturbance(enum.Enum):
     """What may go wrong in a schedule. ``CALM`` is ``NONE`` without what applications may do to
-    themselves: no work takes longer than a revoke may, and no loop is left in the midst of it."""
+    themselves: no work takes longer than a revoke may, and no loop is left in the midst of it.
+    ``MOVES`` is ``CALM`` but for the coordinator, which moves and is killed."""
 
     NONE = "none"
     LOSS = "loss"
     FAULTS = "faults"
     CALM = "calm"
+    MOVES = "moves"
 
 
 _DRAWN = (Disturbance.NONE, Disturbance.LOSS, Disturbance.FAULTS)
-_UNDISTURBED = (Disturbance.NONE, Disturbance.CALM)
+_UNDISTURBED = (Disturbance.NONE, Disturbance.CALM, Disturbance.MOVES)
+INEXCUSABLE = (Disturbance.CALM, Disturbance.MOVES)
 # With it a batch and a stay away from the iterator are over before the shortest deadline.
 _LONGEST_CALM_WORK = 1.0
 
@@ -108,6 +111,7 @@ FAULTS = (
     (Kind.STALL, 2),
     (Kind.LATE_COMMITS, 2),
 )
+_MOVES = (Kind.MOVE, Kind.MOVE_AMID, Kind.MOVE_AMID, Kind.RESTART)
 _LONGEST: Mapping[Kind, float] = {
     Kind.CANCEL: 1.0,
     Kind.AWAY: 2.0,
@@ -244,7 +248,7 @@ def draw(
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
     drawn = _with_moves(_with_new_topics(drawn))
-    return _calm(drawn) if disturbance is Disturbance.CALM else drawn
+    return _calm(drawn) if disturbance in INEXCUSABLE else drawn
 
 
 def _calm(schedule: Schedule) -> Schedule:
@@ -294,13 +298,17 @@ def _with_new_topics(schedule: Schedule) -> Schedule:
 def _with_moves(schedule: Schedule) -> Schedule:
     """Now and then the coordinator moves before what it has agreed on is written."""
     rng = Random(f"moves {schedule.seed}")  # noqa: S311 - reproducible, not secret
-    if schedule.disturbance is not Disturbance.FAULTS or rng.random() >= 0.3:
+    kinds = [Kind.MOVE_AMID for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 2)))]
+    if schedule.disturbance is Disturbance.MOVES:
+        kinds = rng.choices(_MOVES, k=rng.choice((1, 2, 3)))
+    elif schedule.disturbance is not Disturbance.FAULTS:
         return schedule
-    drawn = [
-        _incident(rng, Kind.MOVE_AMID, 0.5, schedule.duration - 1.5)
-        for _ in range(rng.choice((1, 2)))
-    ]
-    return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
+    drawn = [_incident(rng, kind, 0.5, schedule.duration - 1.5) for kind in kinds]
+    return dataclasses.replace(
+        schedule,
+        brokers=3 if schedule.disturbance is Disturbance.MOVES else schedule.brokers,
+        incidents=_in_order((*schedule.incidents, *drawn)),
+    )
 
 
 def _in_order(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:

@@ -147,7 +147,7 @@ class Verdicts:
             )
         unknowing = self._waits_for_sync(client, reason, config.rebalance_timeout)
         disturbed = books.disturbed(client, config.session_timeout + config.rebalance_timeout)
-        if not disturbed and not unknowing:
+        if (books.inexcusable or not disturbed) and not unknowing:
             raise Violation(
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",

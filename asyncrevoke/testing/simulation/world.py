@@ -19,7 +19,7 @@ from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.network import Network
 from asyncrevoke.testing.simulation.oracles import Books
 from asyncrevoke.testing.simulation.schedule import (
-    Disturbance,
+    INEXCUSABLE,
     GroupMode,
     Protocol,
     Schedule,
@@ -70,7 +70,7 @@ class World:
 
     @property
     def _is_calm(self) -> bool:
-        return self.schedule.disturbance is Disturbance.CALM
+        return self.schedule.disturbance in INEXCUSABLE
 
     def _make_group(self) -> Group:
         schedule = self.schedule
