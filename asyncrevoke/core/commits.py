@@ -17,6 +17,7 @@ from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commit_waiters import CommitWaiters, Waiter
 from asyncrevoke.core.effects import Channel, Complete, Failed, FailureKind, Node
 from asyncrevoke.core.partition import PartitionInstance
+from asyncrevoke.core.unknown_topics import UnknownTopics
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
@@ -133,6 +134,7 @@ class Commits:
         self._last: dict[PartitionInstance, OffsetAndMetadata] = {}
         self._acked_sequence: dict[PartitionInstance, int] = {}
         self._refused: dict[PartitionInstance, None] = {}
+        self._unknown_topics = UnknownTopics(outbox, self.flush)
         self.slowest = 0.0
 
     # --- what is owed ----------------------------------------------------------------------------
@@ -250,6 +252,7 @@ class Commits:
             table.pop(instance, None)
         self._doubts.forget(instance)
         self._refused.pop(instance, None)
+        self._unknown_topics.forget(instance)
         self._maps.forget(instance)
         self._waiters.check()
 
@@ -273,7 +276,9 @@ class Commits:
         entries = {
             instance: entry
             for instance in self._assignment.live()
-            if instance not in self._refused and (entry := self.entry(instance)) is not None
+            if instance not in self._refused
+            and not self._unknown_topics.has_to_wait(now, instance)
+            and (entry := self.entry(instance)) is not None
         }
         self._due = False
         if not entries:
@@ -338,6 +343,8 @@ class Commits:
                 acked.append(instance)
             elif verdict is Verdict.AMBIGUOUS:
                 self._doubts.add(instance)
+            elif verdict is Verdict.UNKNOWN_TOPIC:
+                self._unknown_topics.add(now, instance)
             elif verdict is Verdict.TOO_LARGE:
                 self._strip(now, instance, entry)
             elif verdict is Verdict.REFUSED:
@@ -365,6 +372,7 @@ class Commits:
     def _acknowledge(
         self, flight: _Flight, instance: PartitionInstance, entry: CommitEntry
     ) -> None:
+        self._unknown_topics.forget(instance)
         instance.acked = entry.offset
         instance.acked_map = entry.metadata
         sequence = flight.sequences.get(instance, 0)
@@ -442,7 +450,7 @@ class Commits:
             self._again(now)
             if flight.stamp == membership.stamp:
                 membership.rebalance_seen(now)
-        elif Verdict.RETRY in verdicts or Verdict.UNKNOWN_TOPIC in verdicts:
+        elif Verdict.RETRY in verdicts:
             self._again(now)
         if Verdict.UNKNOWN_TOPIC in verdicts:
             self.on_unknown_topic(now)

@@ -176,6 +176,26 @@ def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) ->
     assert group.member.heard == [error]
 
 
+@pytest.mark.parametrize(
+    "error", [code for code, verdict in VERDICTS.items() if verdict is Verdict.UNKNOWN_TOPIC]
+)
+def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: ErrorCode) -> None:
+    group = Group()
+    group.done(group.a, 5)
+    group.done(group.b, 7)
+    group.commits.flush(0.0)
+    send, _ = group.commit()
+    group.answer(send, a=error)
+    assert group.b.acked == 7
+    group.done(group.b, 1)
+    group.commits.flush(1.0)
+    send, offsets = group.commit()
+    assert offsets == {B: 8}
+    group.answer(send)
+    group.outbox.route(2.0, TimerFired("commit-unknown-topic"))
+    assert group.commit()[1] == {A: 5}
+
+
 @pytest.mark.parametrize("error", [ErrorCode.illegal_generation, ErrorCode.unknown_member_id])
 def test_a_stale_verdict_is_tried_again_with_the_new_generation(error: ErrorCode) -> None:
     group = Group()

@@ -102,9 +102,11 @@ class Heartbeat:
             self._member_at = sent_at
 
     def may_be_put_out(self, now: float) -> bool:
-        """Whether for longer than the session lasts nothing was answered as a member is."""
-        heard = self._member_at
-        return heard is not None and now - heard > self._config.session_timeout
+        """Whether nothing was answered as a member is for longer than the session lasts, or than a
+        rebalance waits for a member that was told of it."""
+        heard, config = self._member_at, self._config
+        patience = min(config.session_timeout, config.rebalance_timeout)
+        return heard is not None and now - heard > patience
 
     def rebalanced(self, now: float) -> None:
         """A rebalance ended: another is likely to follow soon."""
