@@ -76,9 +76,10 @@ class Brokers:
         self._stalled = [0.0] * count
         self._loading_until = 0.0
         self._load_count = 0
-        # The broker that was loaded last, unless it has gone, and whether it was this one.
-        self._loaded_on: int | None = 0
-        self.loads_again = False
+        # The broker that was loaded last; whether it is loaded again, and was away meanwhile, so
+        # that all connections to it broke.
+        self._loaded_on = 0
+        self.loads_again = self.was_away = False
         # Brokers learn of a new coordinator a little later than it.
         self._told: tuple[float, int] = (0.0, 0)
 
@@ -131,7 +132,7 @@ class Brokers:
                     self._elect(log)
         if self.coordinator == broker:
             self.group.crash()
-            self._loaded_on = None
+            self.was_away = True
             others = [number for number in range(self.count) if self._up[number]]
             self._become_coordinator(self._rng.choice(others) if others else broker, others != [])
 
@@ -191,6 +192,7 @@ class Brokers:
             self.loads_again = self._loaded_on == self.coordinator
             self._loaded_on = self.coordinator
             self.group.load()
+            self.was_away = False
 
     # --- requests --------------------------------------------------------------------------------
 

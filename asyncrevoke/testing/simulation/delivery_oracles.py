@@ -25,7 +25,8 @@ class _Progress:
     __slots__ = ("deleted", "deliveries", "done", "index", "repeats", "skipped")
 
     def __init__(self) -> None:
-        self.deliveries: dict[int, tuple[int, ...]] = {}
+        # By offset: to whom it was given, and when.
+        self.deliveries: dict[int, tuple[tuple[int, float], ...]] = {}
         self.done: dict[int, int] = {}
         # Index of the first record, in the log's list of records, that nobody has worked on.
         self.index = 0
@@ -126,7 +127,7 @@ class DeliveryOracles:
         self._ledgers[client, records[0].ledger_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
-            progress.deliveries[record.offset] = (*before, client)
+            progress.deliveries[record.offset] = (*before, (client, books.clock.now))
         books.counts["delivered"] += len(records)
 
     def _check_contiguous(
@@ -252,8 +253,8 @@ class DeliveryOracles:
         cause, end = progress.repeats
         if record.offset >= end:
             cause = None
-        for former in progress.deliveries.get(record.offset, ()):
-            cause = cause or books.why_repeated(former, partition)
+        for former, at in progress.deliveries.get(record.offset, ()):
+            cause = cause or books.why_repeated(former, partition, at)
         if cause is None:
             raise Violation(
                 "I11",

@@ -33,7 +33,7 @@ class LossOracle:
         overdue = holding is not None and self._overdue(view, partition, holding)
         if cause is None and overdue and not books.inexcusable:
             books.counts["lost partitions"] += 1
-            books.overdue[client, partition] = "a revoke was not finished before its deadline"
+            books.excuse_overdue(client, partition)
             return
         if cause is None and self._closes_too_long(view):
             cause = "closing took longer than close_timeout"

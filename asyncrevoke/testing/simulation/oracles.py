@@ -124,9 +124,9 @@ class View:
 class Books:
     """The state of the world as far as oracles share it.
 
-    ``excuses`` holds, for each client, the first thing that the simulation did to it which may
-    make it lose partitions and others repeat records; ``overdue`` what of a partition alone may be
-    repeated, and why.
+    What the simulation did to a client excuses that others repeat what it had been given until
+    then, or what it is given while it cannot know: ``judged`` are those that were put out, or
+    forgotten, and have not joined again.
     """
 
     def __init__(self, clock: Clock, brokers: Brokers, network: Network) -> None:
@@ -136,8 +136,9 @@ class Books:
         self.views: dict[int, View] = {}
         # Who has which partition: the other side of what each view holds.
         self.holders: dict[TopicPartition, list[View]] = {}
-        self.excuses: dict[int, str] = {}
-        self.overdue: dict[tuple[int, TopicPartition], str] = {}
+        self._excuses: dict[int, list[tuple[float, str]]] = {}
+        self.judged: set[int] = set()
+        self._overdue: dict[tuple[int, TopicPartition], list[tuple[float, str]]] = {}
         self.counts: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()
         # Until when brokers, or a client's way to them, were disturbed.
@@ -158,14 +159,21 @@ class Books:
         self.trace: deque[tuple[float, int, object]] = deque(maxlen=_TRACE_LENGTH)
 
     def excuse(self, client: int, cause: str) -> None:
-        """Note that what this client had may be repeated by others from now on."""
-        self.excuses.setdefault(client, cause)
+        """Note that what this client was given until now may be repeated by others."""
+        self._excuses.setdefault(client, []).append((self.clock.now, cause))
 
-    def why_repeated(self, client: int, partition: TopicPartition) -> str | None:
-        """What excuses that others work again on what this client has done of a partition."""
+    def excuse_overdue(self, client: int, partition: TopicPartition) -> None:
+        """The same, of one partition that it did not give back in time."""
+        cause = "a revoke was not finished before its deadline"
+        self._overdue.setdefault((client, partition), []).append((self.clock.now, cause))
+
+    def why_repeated(self, client: int, partition: TopicPartition, given_at: float) -> str | None:
+        """What excuses that others work again on what this client was given of a partition."""
         if self.inexcusable:
             return None
-        return self.excuses.get(client) or self.overdue.get((client, partition))
+        known = self._excuses.get(client, []) + self._overdue.get((client, partition), [])
+        unaware = client in self.judged
+        return next((cause for at, cause in known if unaware or at >= given_at), None)
 
     def disturbed(self, client: int, within: float) -> bool:
         """Whether the client, or a broker, was disturbed during the last ``within`` seconds."""

@@ -61,6 +61,7 @@ class Verdicts:
     def judge(self, client: int, cause: str) -> None:
         """The coordinator has put a client out, or has forgotten what it is."""
         self._verdicts[client] = (self._books.clock.now, cause)
+        self._books.judged.add(client)
 
     def joined_again(self, view: View, asked_at: float, *, leaderless: bool = False) -> None:
         """A JoinGroup that was sent after the verdict starts a new membership."""
@@ -68,9 +69,15 @@ class Verdicts:
         verdict = self._verdicts.get(client)
         if verdict is not None and asked_at >= verdict[0]:
             self._renewed[client] = now, self._verdicts.pop(client)[1]
-        elif leaderless and now - view.confirmed_at > view.member.config.session_timeout:
+            self._books.judged.discard(client)
+        elif leaderless and self._out_of_touch(view):
             # A coordinator that assigns does not tell a member that it has taken it for a new one.
             self._renewed[client] = now, _OUT_OF_TOUCH
+
+    def _out_of_touch(self, view: View) -> bool:
+        books, config = self._books, view.member.config
+        theirs = books.clock.now + books.client_jumped.get(view.member.client, 0.0)
+        return theirs - view.confirmed_at > min(config.session_timeout, config.rebalance_timeout)
 
     def fenced(self, client: int, request: ConsumerGroupHeartbeatRequest) -> None:
         """A member is told that its epoch is not the right one."""
@@ -123,10 +130,13 @@ class Verdicts:
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know these members' generation. They notice if it
         is another one; of the same they may have an answer under way that holds no more."""
-        if self._books.brokers.loads_again:
-            for client in clients:
+        books = self._books
+        for client in clients:
+            view = books.views.get(client)
+            frozen = view is not None and view.member.frozen
+            if books.brokers.loads_again and (frozen or not books.brokers.was_away):
                 self.judge(client, _FORGOTTEN)
-                self._books.excuse(client, _FORGOTTEN)
+                books.excuse(client, _FORGOTTEN)
 
     # --- removals --------------------------------------------------------------------------------
 
