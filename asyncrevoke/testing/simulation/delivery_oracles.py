@@ -37,6 +37,15 @@ class _Progress:
         # Retention has deleted records: a position may lie before what there is.
         self.deleted = False
 
+    def take_back(self, offset: int, client: int) -> None:
+        """This client has given up, unstarted, what it was given last."""
+        given = list(self.deliveries[offset])
+        for index in reversed(range(len(given))):
+            if given[index][0] == client:
+                del given[index]
+                break
+        self.deliveries[offset] = tuple(given)
+
     def first_missing(self, log: PartitionLog) -> int:
         """Offset of the first record that nobody has worked on, or the end of the log."""
         offsets, done = log.offsets, self.done
@@ -207,7 +216,7 @@ class DeliveryOracles:
             progress = self._of(partition)
             for given in range(offset + 1, holding.next):
                 if given in progress.deliveries and given not in holding.covered:
-                    progress.deliveries[given] = progress.deliveries[given][:-1]
+                    progress.take_back(given, view.member.client)
             holding.next = offset + 1
 
     def deleted_before(self, partition: TopicPartition, offset: int) -> None:

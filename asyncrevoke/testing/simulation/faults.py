@@ -88,12 +88,16 @@ class Faults:
         if isinstance(message, OffsetCommitRequest) and (
             self._world.clock.now < self._late_commits_until and self._rng.random() < 0.5
         ):
+            self._note_loss(client)
             return Fate.LATE
         if self._rng.random() < self._loss:
-            books = self._world.books
-            books.lost_requests.setdefault(client, []).append(books.clock.now)
+            self._note_loss(client)
             return self._rng.choice(_FATES)
         return None
+
+    def _note_loss(self, client: int) -> None:
+        books = self._world.books
+        books.lost_requests.setdefault(client, []).append(books.clock.now)
 
     def end(self) -> None:
         """No request is lost any more."""

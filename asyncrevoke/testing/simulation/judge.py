@@ -170,14 +170,21 @@ class Judge(Observer, Witness, CoordinatorEvents):
         if isinstance(error, FencedInstanceError) and member.client in self._verdicts.late_joins:
             self.books.counts["static members fenced by their own late JoinGroup"] += 1
             return
+        # So does a coordinator that was loaded again while its answer was on the way to it.
+        if isinstance(error, FencedInstanceError) and self._verdicts.is_judged(member.client):
+            self.books.counts["static members forgotten by their coordinator"] += 1
+            return
         # Nothing else that is done to a member here is an error that its user should see.
         if not (isinstance(error, PartitionsError) and self.books.disturbed(member.client, 60.0)):
             raise Violation("errors", f"client {member.client} is told {error!r}")
 
     def subscribed(self, member: Member) -> None:
-        """What it does not want any more may be on its way out, and its deadline run."""
+        """What it does not want any more may be on its way out, and its deadline run; of an eager
+        member all that it has."""
         wanted = member.core.subscription()
-        for partition, holding in self._view(member).held.items():
+        view = self._view(member)
+        view.changed_at = self.books.clock.now
+        for partition, holding in view.held.items():
             if partition.topic not in wanted and holding.dropped_since is None:
                 holding.dropped_since = self.books.clock.now
 

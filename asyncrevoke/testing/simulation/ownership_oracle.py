@@ -37,13 +37,9 @@ class OwnershipOracle:
         owner = self._owners.get(self._key(partition))
         client = view.member.client
         overlooked = partition in view.held and view.held[partition].overlooked
-        # What was sent over a dead connection may be read after the release: the epoch of a member
-        # of a converted group is valid until it joins again.
-        late = (
-            self._books.network.processing_ghost
-            and isinstance(self._books.brokers.group, ConvertingGroup)
-            and partition not in view.held
-        )
+        # What was sent before a release or a loss may be read after it: the epoch of a member of a
+        # converted group is valid until it joins again.
+        late = isinstance(self._books.brokers.group, ConvertingGroup) and partition not in view.held
         if owner not in (None, client) and not (overlooked or late):
             raise Violation(
                 "I3",
