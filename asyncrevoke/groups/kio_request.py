@@ -6,12 +6,12 @@ import io
 import struct
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import i32
 
 from asyncrevoke.groups.errors import GroupsError, NotOfferedError
-from asyncrevoke.protocol.guard import HostileFrame, walk
+from asyncrevoke.protocol.guard import HostileFrame, read_entity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ class _Prepared(Generic[Answer_co]):
         flexible = self._answer.__flexible__
         offset = _CORRELATION_ID.size
         try:
-            walked = walk(frame.getvalue(), offset, self._answer, tagged_header=flexible)
-            return entity_reader(self._answer)(walked.frame, offset + flexible)[0]
+            data = frame.getvalue()
+            return read_entity(data, offset, self._answer, tagged_header=flexible)[0]
         except (HostileFrame, SerialError, ValueError, TypeError, OverflowError) as error:
             return GroupsError(f"the answer is no {self._answer.__name__}: {error}")

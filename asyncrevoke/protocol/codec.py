@@ -28,7 +28,7 @@ from asyncrevoke.protocol.dialects import (
     offset_commit,
     offset_fetch,
 )
-from asyncrevoke.protocol.guard import walk
+from asyncrevoke.protocol.guard import read_entity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -254,15 +254,11 @@ def decode_response(
 
 
 def _read(dialect: Dialect, version: int, frame: bytes, request: Request | None) -> Decoded:
-    from kio.serial import entity_reader
-
     response_type = dialect.response_type
-    offset = _CORRELATION_ID.size
     try:
-        walked = walk(frame, offset, response_type, tagged_header=dialect.flexible)
-        if dialect.flexible:
-            offset += 1  # the header's tagged fields, of which none are left
-        entity = entity_reader(response_type)(walked.frame, offset)[0]
+        entity, walked = read_entity(
+            frame, _CORRELATION_ID.size, response_type, tagged_header=dialect.flexible
+        )
         return Decoded(dialect.read(entity, request), tuple(walked.unknown_errors))
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(

@@ -20,12 +20,14 @@ import dataclasses
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
-from typing import TYPE_CHECKING, Final, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, get_args, get_origin
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
-__all__ = ["HostileFrame", "Walk", "varint", "walk"]
+E = TypeVar("E", bound="Entity")
+
+__all__ = ["HostileFrame", "Walk", "read_entity", "varint", "walk"]
 
 
 class HostileFrame(Exception):  # noqa: N818 - it names what was read
@@ -34,9 +36,11 @@ class HostileFrame(Exception):  # noqa: N818 - it names what was read
 
 @dataclasses.dataclass(slots=True)
 class Walk:
-    """What was found: ``frame`` is the given one unless it had to be changed."""
+    """What was found in ``frame``: ``body`` is exactly what was walked, without the response header
+    and with the edits."""
 
     frame: bytes
+    body: bytes = b""
     # (start, end, what stands there instead), ascending
     edits: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
     unknown_errors: list[int] = dataclasses.field(default_factory=list)
@@ -58,6 +62,7 @@ _FIXED: Final = {
     "timedelta_i64": 8,
     "datetime_i64": 8,
 }
+_LARGEST_VARINT: Final = 2**32 - 1
 _UNKNOWN_SERVER_ERROR: Final = (-1).to_bytes(2, "big", signed=True)
 _NO_TAGS: Final = b"\0"
 
@@ -73,20 +78,37 @@ def walk(frame: bytes, offset: int, entity_type: type[Entity], *, tagged_header:
     try:
         if tagged_header:
             offset = _tags(found, offset)
+            found.edits.clear()
         end = _entity(entity_type)[0](found, offset)
     except IndexError:
         raise HostileFrame(f"it ends after {len(frame)} bytes, in the middle") from None
     if end > len(frame):
         raise HostileFrame(f"it declares {end} bytes and has {len(frame)}")
-    if found.edits:
-        pieces: list[bytes] = []
-        position = 0
-        for start, stop, replacement in found.edits:
-            pieces += (frame[position:start], replacement)
-            position = stop
-        pieces.append(frame[position:])
-        found.frame = b"".join(pieces)
+    pieces: list[bytes] = []
+    position = offset
+    for start, stop, replacement in found.edits:
+        pieces += (frame[position:start], replacement)
+        position = stop
+    pieces.append(frame[position:end])
+    found.body = b"".join(pieces)
     return found
+
+
+def read_entity(
+    frame: bytes, offset: int, entity_type: type[E], *, tagged_header: bool
+) -> tuple[E, Walk]:
+    """Walk as :func:`walk` does, and decode exactly the bytes that were walked.
+
+    Raises ``HostileFrame``, also if kio's decoder ends elsewhere than the walk did, and what that
+    decoder raises.
+    """
+    from kio.serial import entity_reader  # noqa: PLC0415 - kio is loaded when it is used
+
+    walked = walk(frame, offset, entity_type, tagged_header=tagged_header)
+    entity, size = entity_reader(entity_type)(walked.body, 0)
+    if size != len(walked.body):
+        raise HostileFrame(f"the decoder read {size} bytes of {len(walked.body)} that were walked")
+    return entity, walked
 
 
 @cache
@@ -197,18 +219,27 @@ def _error_code_step() -> _Step:
 
 
 def varint(frame: bytes | bytearray, position: int) -> tuple[int, int]:
-    """The unsigned number at a position, and the position after it."""
+    """The unsigned 32-bit number at a position, and the position after it.
+
+    A number has one encoding, its shortest: two readers of a frame cannot disagree on where it
+    ends. Raises ``HostileFrame`` for a longer encoding and for a number beyond 32 bits.
+    """
     byte = frame[position]
     if byte < 0x80:
         return byte, position + 1
+    start = position
     value = byte & 0x7F
     for shift in (7, 14, 21, 28):
         position += 1
         byte = frame[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if not byte:
+                raise HostileFrame(f"the number at byte {start} is not encoded in its fewest bytes")
+            if value > _LARGEST_VARINT:
+                raise HostileFrame(f"the number at byte {start} has more than 32 bits")
             return value, position + 1
-    raise HostileFrame(f"the number at byte {position} has no end")
+    raise HostileFrame(f"the number at byte {start} has no end")
 
 
 def _compact_bytes(found: Walk, position: int) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.guard import HostileFrame, walk
+from asyncrevoke.protocol.guard import HostileFrame, read_entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -253,13 +253,11 @@ def _encode(entity: Entity, version: int) -> bytes:
 
 def _decode(entity_type: type[_E], data: bytes) -> tuple[_E, int]:
     """The structure after the version, and where it ends."""
-    from kio.serial import entity_reader
     from kio.serial.errors import SerialError
 
     try:
-        walk(data, _VERSION.size, entity_type, tagged_header=False)
-        entity, size = entity_reader(entity_type)(data, _VERSION.size)
-        return entity, _VERSION.size + size
+        entity, walked = read_entity(data, _VERSION.size, entity_type, tagged_header=False)
+        return entity, _VERSION.size + len(walked.body)
     except (HostileFrame, SerialError, ValueError, TypeError) as error:
         name = entity_type.__name__
         raise MalformedMemberData(

@@ -658,3 +658,32 @@ def test_a_topic_that_is_asked_for_by_name_and_comes_without_one_is_no_crash() -
     assert isinstance(decoded.message, messages.MetadataResponse)
     assert decoded.message.topics[0].name == ""
     assert decoded.message.topics[0].topic_id == bytes(16)
+
+
+FLEXIBLE = [
+    pytest.param(kind, version, id=f"{kind.__name__} v{version}")
+    for kind in codec.REQUESTS
+    for version in codec.versions(kind)
+    if codec._dialect(kind, version).flexible
+]
+
+
+@pytest.mark.parametrize(("kind", "version"), FLEXIBLE)
+def test_a_tag_count_of_zero_in_two_bytes_is_no_response_header(
+    kind: type[Request], version: int
+) -> None:
+    frame = frames.frame(kind, version, random.Random(1))
+    spoiled = frame[:4] + b"\x80\0" + frame[5:]
+    with pytest.raises(MalformedResponse, match="fewest bytes"):
+        codec.decode_response(kind, version, spoiled)
+
+
+@pytest.mark.parametrize(
+    ("length", "error"),
+    [("8300", "fewest bytes"), ("ffffffff1f", "32 bits"), ("ffffffffff01", "no end")],
+)
+def test_a_number_has_one_encoding(length: str, error: str) -> None:
+    # ConsumerGroupHeartbeat v1: correlation id, tags, throttle time, error, then the message.
+    frame = bytes.fromhex("00000001 00 00000000 0000" + length) + b"no" + bytes(40)
+    with pytest.raises(MalformedResponse, match=error):
+        codec.decode_response(messages.ConsumerGroupHeartbeatRequest, 1, frame)

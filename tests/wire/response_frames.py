@@ -97,7 +97,7 @@ def spoil(data: bytes, rng: random.Random) -> bytes:
     spoiled = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at = rng.randrange(len(spoiled) + 1)
-        match rng.randrange(7):
+        match rng.randrange(8):
             case 0:
                 spoiled[at : at + 1] = rng.randbytes(1)
             case 1:
@@ -110,6 +110,9 @@ def spoil(data: bytes, rng: random.Random) -> bytes:
                 spoiled[at:at] = rng.randbytes(rng.randrange(1, 9))
             case 5:
                 del spoiled[at : at + rng.randrange(1, 9)]
+            case 6:
+                # A number of one byte, written in two.
+                spoiled[at : at + 1] = bytes(byte | 0x80 for byte in spoiled[at : at + 1]) + b"\0"
             case _:
                 del spoiled[at:]
     return bytes(spoiled)
