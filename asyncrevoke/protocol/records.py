@@ -302,13 +302,19 @@ def _batch(
         raise CorruptBatch(f"{count} records in {last_offset_delta + 1} offsets")
     if next_offset > _LARGEST_OFFSET:
         raise CorruptBatch(f"offset {next_offset} is too large")
-    if attributes & _CONTROL:
-        if aborted is not None and count and _is_abort(bytes(data[position:stop])):
+    batch: bytes | memoryview = data[position:stop]
+    control = attributes & _CONTROL
+    if (
+        control
+        or not count
+        or (aborted is not None and aborted.wrote(next_offset, producer_id, attributes))
+    ):
+        # Nobody decodes it: what its header says moves the position, and is verified here.
+        if not _is_intact(batch):
+            raise CorruptBatch("the checksum of a record batch without records to return is wrong")
+        if control and aborted is not None and count and _is_abort(bytes(batch)):
             aborted.end(producer_id)
         return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
-    if aborted is not None and aborted.wrote(next_offset, producer_id, attributes):
-        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
-    batch: bytes | memoryview = data[position:stop]
     if kind is not _WholeBatch or attributes & COMPRESSION:
         # Of its own: while it waits to be decoded, the rest of what was fetched may be given up.
         batch = bytes(batch)
@@ -341,8 +347,6 @@ def _is_intact(data: bytes | memoryview) -> bool:
 
 def _is_abort(data: bytes) -> bool:
     try:
-        if not _is_intact(data):
-            raise CorruptBatch("the checksum of a control batch is wrong")
         batch = DefaultRecordBatch(data)
         if batch.compression_type != 0:
             raise CorruptBatch("a control batch is compressed")

@@ -2,7 +2,7 @@
 
 A batch of a few kilobytes may unpack to gigabytes, and the codecs would make room for all of it. So
 the frames are walked before: each block says how much it holds, or its format bounds it. gzip says
-nothing, and is unpacked no further than the limit.
+it in its last four bytes alone, which may lie, and is unpacked no further than they say.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ _ATTRIBUTES_AT: Final = 21
 COMPRESSION: Final = 0x07
 _GZIP: Final = 1
 _GZIP_WINDOW: Final = 31  # with its header and checksum
+# zlib copies what it leaves of each piece: small pieces keep many short members from costing more.
+_GZIP_PIECE: Final = 4096
+# So much is unpacked whatever its last four bytes say.
+_SMALL: Final = 1024 * 1024
 _U32: Final = struct.Struct("<I")
 # Any data may be preceded by frames that hold something else.
 _SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)
@@ -71,7 +75,8 @@ def unpack(batch: bytes, limit: int) -> bytes:
     if not kind:
         return batch
     if kind == _GZIP:
-        records = _gunzip(batch[BATCH_HEADER_SIZE:], limit)
+        declared = max(unpacked_size(batch), _SMALL)
+        records = _gunzip(memoryview(batch)[BATCH_HEADER_SIZE:], min(limit, declared))
     else:
         codec = _CODECS.get(kind)
         if codec is None:
@@ -95,19 +100,31 @@ def _check(size: int, limit: int) -> None:
         raise TooLarge(f"it may unpack to {size} bytes, and at most {limit} are taken")
 
 
-def _gunzip(data: bytes, limit: int) -> bytes:
+def _gunzip(data: memoryview, limit: int) -> bytes:
+    """Unpack all members; raises ``TooLarge`` beyond ``limit`` bytes."""
     parts: list[bytes] = []
     left = limit
-    while data:
-        member = zlib.decompressobj(_GZIP_WINDOW)
-        part = member.decompress(data, left + 1)
-        if len(part) > left:
-            raise TooLarge(f"it unpacks to more than the {limit} bytes that are taken")
-        if not member.eof:
-            raise ValueError("the gzip data is cut short")
-        parts.append(part)
-        left -= len(part)
-        data = member.unused_data.lstrip(b"\0")
+    member = None
+    for start in range(0, len(data), _GZIP_PIECE):
+        piece = bytes(data[start : start + _GZIP_PIECE])
+        while piece:
+            if member is None:
+                # Members may be padded with zeros.
+                piece = piece.lstrip(b"\0")
+                if not piece:
+                    break
+                member = zlib.decompressobj(_GZIP_WINDOW)
+            part = member.decompress(piece, left + 1)
+            if len(part) > left:
+                raise TooLarge(f"it unpacks to more than the {limit} bytes that are taken")
+            if part:
+                parts.append(part)
+                left -= len(part)
+            piece = member.unused_data or member.unconsumed_tail
+            if member.eof:
+                member = None
+    if member is not None:
+        raise ValueError("the gzip data is cut short")
     return b"".join(parts)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import random
 import struct
 import tracemalloc
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -323,3 +325,78 @@ def test_a_whole_batch_is_what_was_fetched_without_a_copy() -> None:
     assert value.obj is data
     assert value == data
     assert record.offset == 41
+
+
+def _spoiled(data: bytes, at: int, layout: str, value: int) -> bytes:
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, at, value)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        pytest.param(_spoiled(batch(3), 21, ">h", 0x20), id="a control bit"),
+        pytest.param(_spoiled(batch(3), 57, ">i", 0), id="a count of 0"),
+        pytest.param(_spoiled(batch(3, producer_id=6), 43, ">q", 5), id="an aborted producer id"),
+        pytest.param(
+            _spoiled(_spoiled(batch(3), 57, ">i", 0), 23, ">i", 2**31 - 1), id="the last delta"
+        ),
+    ],
+)
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_no_offset_is_passed_on_the_word_of_a_header_without_its_checksum(
+    spoiled: bytes, read_committed: bool
+) -> None:
+    aborted = AbortedTransaction(producer_id=5, first_offset=0)
+    with pytest.raises(CorruptBatch, match="checksum"):
+        read(decode_batches(fetched(spoiled, aborted), read_committed))
+
+
+def _gzipped(*members: bytes) -> bytes:
+    """A batch of one record, whose compressed data are these gzip members."""
+    return seal(batch(1, compression=1)[:61] + b"".join(members))
+
+
+def test_gzip_is_unpacked_no_further_than_its_size_field_says() -> None:
+    honest = gzip.compress(bytes(32 * 2**20))
+    lying = honest[:-4] + struct.pack("<I", 1000)
+    (one,) = decode(_gzipped(lying))
+    assert one.unpacked_size < 2**20
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptBatch, match="unpacks to more"):
+            read([one])
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_gzip_in_several_members_is_read() -> None:
+    whole = batch(1, value=b"x" * 3000)[61:]
+    data = _gzipped(gzip.compress(whole[:1000]), bytes(3), gzip.compress(whole[1000:]))
+    assert [record.value for record in read(decode(data))] == [b"x" * 3000]
+
+
+def test_empty_gzip_members_are_unpacked_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = 0
+    make = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, window: int) -> None:
+            self._member = make(window)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._member, name)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            nonlocal fed
+            fed += len(data)
+            return self._member.decompress(data, most)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    data = gzip.compress(b"") * 20_000
+    with pytest.raises(CorruptBatch):
+        read(decode(_gzipped(data)))
+    # Each member may hand on what is left of its piece, not of all the data.
+    assert fed < len(data) * 4096 / 20
