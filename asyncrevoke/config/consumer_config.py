@@ -252,9 +252,11 @@ class ConsumerConfig:
     loop can renew the delay."""
 
     close_timeout: float = 25.0
-    """Seconds that all of closing may take, the last 5 of them kept for the final commit and for
-    leaving the group. Hazard: keep it below the grace of whatever stops the process (Kubernetes:
-    30 s)."""
+    """Seconds that closing may take, from the signal, stop, failure or close that begins it, and
+    that unsubscribing may take. The last 5 of them, or the second half if that is shorter, are
+    kept: when they begin, running handlers are cancelled; at their half, partitions whose final
+    commit is not acknowledged are lost, and the group is left. Hazard: keep it at least a second
+    below the grace of whatever stops the process (Kubernetes: 30 s)."""
 
     request_timeout: float = 40.0
     """Seconds that a broker has to answer. A JoinGroup, which waits for other members, has three

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.deadline import Deadline
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.subscribing import Membership
@@ -108,7 +109,13 @@ class ConsumerCore:
         self._poller.on_begin = self._loop_asks
         self._poller.on_idle = self._loop_is_idle
         self._leaving = Leaving(
-            outbox, config, self._start_leaving, self._give_up_closing, self._closed
+            outbox,
+            config,
+            self._start_leaving,
+            self._leave_uncommitted,
+            self._stop_leaving,
+            self._give_up_closing,
+            self._closed,
         )
         self._manual = ManualMembership(config, self._cluster, self._assignment, self._revocation)
         self._classic: ClassicMembership | None = None
@@ -398,7 +405,8 @@ class ConsumerCore:
         self._fetching.delivery.wall_clock_offset = offset
 
     def unsubscribe(self, now: float) -> int:
-        """Drain, commit, release, leave, then clear the subscription. Answers a ticket."""
+        """Drain, commit, release, leave, then clear the subscription. Answers a ticket, within
+        close_timeout: what could not be committed until then is lost."""
         ticket = self._ticket()
         self._subscribing.forget_next()
         self._leaving.unsubscribe(now, ticket)
@@ -531,10 +539,11 @@ class ConsumerCore:
             if membership is not None:
                 membership.tells_leaving = leave
 
-    def close(self, now: float, *, graceful: bool = True) -> int:
-        """Release everything, commit what counts, leave. Answers a ticket, within close_timeout.
+    def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
+        """Release everything, commit what counts, leave. Answers a ticket, at ``deadline`` at the
+        latest (None: after close_timeout).
 
-        ``graceful`` waits for tasks and handlers until 5 seconds before that; called again, it may
+        ``graceful`` waits for tasks and handlers until ``deadline.work``; called again, it may
         stop the waiting.
         """
         ticket = self._ticket()
@@ -542,7 +551,7 @@ class ConsumerCore:
         self._poller.end()
         if joined and not self._leaving.closing:
             self._leaving.sessions_end = self._fetching.end(self._leaving.sessions_ended)
-        self._leaving.close(now, ticket, graceful=graceful, joined=joined)
+        self._leaving.close(now, ticket, graceful=graceful, joined=joined, deadline=deadline)
         return ticket
 
     def _start_leaving(self, now: float, wait_for_tasks: bool) -> None:
@@ -554,6 +563,17 @@ class ConsumerCore:
         self._subscribing.left(now, closing=self._leaving.closing)
         self._leaving.left()
         self._subscribing.go_on(now)
+
+    def _leave_uncommitted(self, now: float) -> None:
+        self._revocation.lose(
+            now, self._assignment.live(), "no commit of it was acknowledged within close_timeout"
+        )
+        self._membership.leave_now(now)
+        self._after(now)
+
+    def _stop_leaving(self, now: float) -> None:
+        self._membership.stop_leaving(now)
+        self._after(now)
 
     def _give_up_closing(self, now: float) -> None:
         self._membership.abandon()

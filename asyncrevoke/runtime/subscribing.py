@@ -76,7 +76,9 @@ class SubscriptionCalls:
     async def unsubscribe(self) -> None:
         """Drain, commit, release, leave the group; then nothing is subscribed or assigned.
 
-        If cancelled, it goes on without being waited for.
+        Takes ``close_timeout`` at most: partitions whose commits have not been acknowledged by
+        then are lost, and their next owner repeats what was not committed. If cancelled, it goes
+        on without being waited for.
         """
         self._topics, self._pattern, self._assigned = (), None, None
         if self._session is not None:

@@ -16,6 +16,7 @@ from unit.scripted_group import (
     with_work,
 )
 
+from asyncrevoke.core.deadline import Deadline
 from asyncrevoke.core.effects import NotifyKind
 from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.protocol.messages import (
@@ -25,6 +26,7 @@ from asyncrevoke.protocol.messages import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     MetadataRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
@@ -100,6 +102,81 @@ def test_a_task_that_does_not_end_is_left_behind_in_time_to_leave_properly(
     )
     assert not group.complete(record)
     assert group.count(OffsetCommitRequest) == 0
+
+
+def refuse_commits_until(group: ScriptedGroup, done: Callable[[], object], within: float) -> float:
+    """The coordinator answers each OffsetCommit with a retriable error, and heartbeats well."""
+    group.pulse = ErrorCode.none
+    begun = group.now
+    while not done():
+        assert group.now < begun + within, f"not within {within} s"
+        for send in group.sends(OffsetCommitRequest):
+            group.answer_commit(ErrorCode.coordinator_load_in_progress, send=send)
+        group.advance(0.05)
+    return group.now - begun
+
+
+@BOTH
+@EITHER_WAY
+def test_partitions_whose_commits_fail_are_lost_before_close_timeout_and_the_group_is_left(
+    eager: bool, leave: Callable[..., int]
+) -> None:
+    group, _ = with_work(eager, close_timeout=8.0)
+    ticket = leave(group)
+    took = refuse_commits_until(group, lambda: group.sends(LeaveGroupRequest), 30.0)
+    assert took == pytest.approx(6.0, abs=0.2)
+    assert group.heard(NotifyKind.LOST) == [orders(0)]
+    group.answer_leave()
+    assert group.completed[ticket].error is None
+    assert group.phase() is Phase.UNJOINED
+
+
+@BOTH
+@EITHER_WAY
+def test_leaving_ends_at_close_timeout_when_no_broker_answers(
+    eager: bool, leave: Callable[..., int]
+) -> None:
+    group, _ = with_work(eager, close_timeout=8.0)
+    ticket = leave(group)
+    took = refuse_commits_until(group, lambda: ticket in group.completed, 30.0)
+    assert took == pytest.approx(8.0, abs=0.1)
+    assert group.assigned == frozenset()
+
+
+@BOTH
+def test_a_consumer_that_has_unsubscribed_without_its_commits_may_subscribe_again(
+    eager: bool,
+) -> None:
+    group, _ = with_work(eager, close_timeout=8.0)
+    ticket = group.unsubscribe()
+    refuse_commits_until(group, lambda: ticket in group.completed, 30.0)
+    group.subscribe("orders")
+    group.give_id()
+    group.rejoin(0)
+    assert group.assigned == orders(0)
+    second = group.unsubscribe()
+    group.reply(group.sends(LeaveGroupRequest)[-1], LeaveGroupResponse(error=ErrorCode.none))
+    assert second in group.completed
+
+
+@BOTH
+def test_closing_while_unsubscribing_does_not_begin_the_time_anew(eager: bool) -> None:
+    group, _ = with_work(eager, close_timeout=8.0)
+    begun = group.now
+    group.unsubscribe()
+    refuse_commits_until(group, lambda: group.now >= begun + 4.0, 30.0)
+    closed = group.close()
+    refuse_commits_until(group, lambda: closed in group.completed, 30.0)
+    assert group.now - begun == pytest.approx(8.0, abs=0.1)
+
+
+@BOTH
+def test_closing_ends_at_the_deadline_that_it_is_given(eager: bool) -> None:
+    group, _ = with_work(eager, close_timeout=25.0)
+    closed = group.core.close(group.now, deadline=Deadline.after(group.now, 3.0))
+    group.settle()
+    took = refuse_commits_until(group, lambda: closed in group.completed, 30.0)
+    assert took == pytest.approx(3.0, abs=0.1)
 
 
 @BOTH

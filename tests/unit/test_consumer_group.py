@@ -278,6 +278,34 @@ def test_unsubscribing_drains_commits_and_leaves() -> None:
     assert group.beating().member_epoch == 0
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_unsubscribing_ends_within_close_timeout_while_commits_fail(answers: bool) -> None:
+    group = Group(commit_mode="ack", commit_interval=60.0, close_timeout=8.0)
+    group.join(0)
+    (record,) = group.receive(0)
+    group.complete(record)
+    ticket, begun = group.unsubscribe(), group.now
+    lost_after = None
+    while ticket not in group.completed:
+        assert group.now < begun + 30.0
+        for send in group.sends(OffsetCommitRequest):
+            group.answer_commit(ErrorCode.coordinator_load_in_progress, send=send)
+        if group.heard(NotifyKind.LOST) and lost_after is None:
+            lost_after = group.now - begun
+        if group.sends(Beat):
+            leaving = group.beating().member_epoch == -1
+            if not leaving or answers:
+                group.quiet(epoch=-1 if leaving else 1)
+        group.advance(0.05)
+    assert lost_after == pytest.approx(6.0, abs=0.2)
+    assert group.now - begun == pytest.approx(6.0 if answers else 8.0, abs=0.2)
+    assert group.assigned == frozenset()
+    group.subscribe("orders")
+    if not answers:  # only then another heartbeat may be sent
+        group.fail(group.next_beat(), FailureKind.TIMEOUT)
+    assert group.beating().member_epoch == 0
+
+
 def test_a_static_member_says_that_it_will_be_back() -> None:
     group = Group(group_instance_id="one")
     group.join(0)

@@ -229,6 +229,16 @@ class ClassicMembership:
             self._move(Phase.STABLE, Move.DRAIN)
         self._hand_over(now)
 
+    def leave_now(self, now: float) -> None:
+        """Leave, whatever the group still owes us; ``on_left`` follows."""
+        if self._phase is not Phase.LEAVING:
+            self._send_leave(now)
+
+    def stop_leaving(self, now: float) -> None:
+        """No coordinator confirms that we leave; ``on_left`` follows at once."""
+        if self._phase is Phase.LEAVING:
+            self._leave.stop_waiting(now)
+
     def leave_idle(self, now: float) -> None:
         """The loop has not asked for a batch for too long: hand everything over until it does."""
         if self._leaving or self._phase in (Phase.LEAVING, Phase.FATAL):

@@ -214,6 +214,16 @@ class ConsumerGroupMembership:
         self._granted = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
+    def leave_now(self, now: float) -> None:
+        """Leave, whatever the group still owes us; ``on_left`` follows."""
+        if self._phase is not EpochPhase.LEAVING:
+            self._send_leave(now)
+
+    def stop_leaving(self, now: float) -> None:
+        """No coordinator confirms that we leave; ``on_left`` follows at once."""
+        if self._phase is EpochPhase.LEAVING:
+            self._leave_overdue(now)
+
     def leave_idle(self, now: float) -> None:
         """The loop has not asked for a batch for too long: hand everything over until it does."""
         if self._leaving or self._phase in (EpochPhase.LEAVING, EpochPhase.FATAL):

@@ -39,6 +39,10 @@ class LeaveExchange:
             "leave", lambda later: self._send(later, member_id, reason), now
         )
 
+    def stop_waiting(self, now: float) -> None:
+        """Time is up: it has ended, without an answer."""
+        self._overdue(now)
+
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""
         self._wanted = False

@@ -116,6 +116,14 @@ class ManualMembership:
         self._topics = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
+    def leave_now(self, now: float) -> None:
+        """Everything is lost or released: ``on_left`` follows."""
+        self.barrier(now)
+
+    def stop_leaving(self, now: float) -> None:
+        """See :meth:`leave_now`: no group is asked."""
+        self.barrier(now)
+
     def barrier(self, now: float) -> None:
         """Nothing is between being requested and being released or lost."""
         if self._leaving:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.deadline import Deadline
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 
@@ -36,7 +37,7 @@ class LossOracle:
             books.excuse_overdue(client, partition)
             return
         if cause is None and self._closes_too_long(view):
-            cause = "closing took longer than close_timeout"
+            cause = "nothing could be committed within close_timeout"
         former = gone_now if holding is None else holding.former
         if cause is None and former:
             # Nobody else can have anything of it.
@@ -51,8 +52,8 @@ class LossOracle:
         books.excuse(client, cause)
 
     def _closes_too_long(self, view: View) -> bool:
-        until = view.closing_since + view.member.config.close_timeout
-        return view.closing and self._books.clock.now >= until - 0.001
+        deadline = Deadline.after(view.closing_since, view.member.config.close_timeout)
+        return view.closing and self._books.clock.now >= deadline.commits - 0.001
 
     def _overdue(self, view: View, partition: TopicPartition, holding: Holding) -> bool:
         """Whether a deadline, its own or the group's, has passed for giving the partition back."""
