@@ -158,7 +158,8 @@ class ConsumerConfig:
 
     client_rack: str | None = None
     """Fetch from a replica in this rack where there is one (KIP-392), and be assigned partitions
-    that have one there (KIP-881)."""
+    that have one there (KIP-881). While that replica is unknown, silent or refuses to serve, the
+    leader is read."""
 
     group_protocol: GroupProtocol = "classic"
     """How the group is coordinated: by its members (``"classic"``), by the brokers (``"consumer"``,

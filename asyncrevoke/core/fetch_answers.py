@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.effects import Node
     from asyncrevoke.core.fetch_lane import Flight
     from asyncrevoke.core.fetch_source import FetchSource
     from asyncrevoke.core.partition import PartitionInstance
@@ -63,6 +64,7 @@ class FetchAnswers:
         served: dict[FetchSource, None] = {}
         fruitless = True
         answered: set[TopicPartition] = set()
+        node = flight.node
         self._unauthorized.clear()
         for fetched in reply.partitions:
             asked = flight.asked.get(fetched.partition)
@@ -87,13 +89,15 @@ class FetchAnswers:
                 fruitless = False
             elif fetched.error is not ErrorCode.none:
                 fruitless = False
-                self._refused(now, source, asked.buffer, fetched.error)
+                self._refused(now, node, source, asked.buffer, fetched.error)
             elif fetched.preferred_read_replica >= 0 and not fetched.records:
-                source.preferred = fetched.preferred_read_replica
-                source.preferred_until = now + self._config.metadata_max_age
-                served[source] = None
-            elif self._append(now, source, asked.buffer, fetched):
-                served[source] = None
+                fruitless = False
+                self._redirected(now, node, source, fetched.preferred_read_replica)
+            else:
+                if source.replica.served(node.node_id):
+                    self._replica_serves(now, node.node_id)
+                if self._append(now, source, asked.buffer, fetched):
+                    served[source] = None
         if self._unauthorized:
             self.on_error(now, TopicAuthorizationError(self._unauthorized))
         for partition, asked in flight.asked.items():
@@ -139,13 +143,51 @@ class FetchAnswers:
             self.on_error(now, CorruptRecordError(partition, buffer.position, detail))
         self._wait(now, source, detail)
 
-    def _refused(
-        self, now: float, source: FetchSource, buffer: RecordBuffer, error: ErrorCode
+    def _redirected(self, now: float, node: Node, source: FetchSource, replica: int) -> None:
+        """The broker gives no records, and names a replica to read from."""
+        why = f"broker {node.node_id} sends us there, and is not its leader"
+        awaited = -1
+        if source.is_led_by(node):
+            if replica != node.node_id and self._cluster.node(replica) is not None:
+                source.replica.prefer(replica, now + self._config.metadata_max_age)
+                return
+            why = "its leader names itself"
+            if replica != node.node_id:
+                why, awaited = "the metadata does not list this broker", replica
+        self._read_from_leader(now, source, replica, why, awaited)
+
+    def _replica_serves(self, now: float, replica: int) -> None:
+        self._log.over(
+            now,
+            _replica_key(replica),
+            "reading from the nearest replica again",
+            replica=replica,
+        )
+
+    def _read_from_leader(
+        self, now: float, source: FetchSource, replica: int, why: str, awaited: int = -1
     ) -> None:
-        if source.preferred >= 0:
+        """The replica cannot be used: the leader is asked for records meanwhile."""
+        self._cluster.refresh(now, f"fetch {source.name} from replica {replica}: {why}")
+        if not source.replica.fall_back(now, awaited=awaited):
+            # It does so even for those that have no rack.
+            self._wait(now, source, f"replica {replica}: {why}")
+            return
+        self._log.waiting(
+            now,
+            _replica_key(replica),
+            "reading from the leader: the nearest replica cannot be used",
+            partition=source.name,
+            replica=replica,
+            reason=why,
+        )
+
+    def _refused(
+        self, now: float, node: Node, source: FetchSource, buffer: RecordBuffer, error: ErrorCode
+    ) -> None:
+        if source.leader is not None and not source.is_led_by(node):
             # Whatever a follower refuses, the leader is asked next.
-            source.preferred = -1
-            self._wait(now, source, f"{error.name} from a replica")
+            self._read_from_leader(now, source, node.node_id, error.name)
         elif error is ErrorCode.offset_out_of_range:
             source.out_of_range = buffer
             if not buffer.buffered:
@@ -177,3 +219,7 @@ class FetchAnswers:
     def _wait(self, now: float, source: FetchSource, why: str) -> None:
         source.delay(now)
         self._log.waiting(now, source.name, "waiting to fetch", partition=source.name, reason=why)
+
+
+def _replica_key(node_id: int) -> str:
+    return f"replica {node_id}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.delay import DelayedHead
 from asyncrevoke.core.partition import State
+from asyncrevoke.core.replica_choice import ReplicaChoice
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import FetchPartition
 
@@ -62,9 +63,8 @@ class FetchSource:
         "metadata_tries",
         "not_before",
         "out_of_range",
-        "preferred",
-        "preferred_until",
         "removed",
+        "replica",
         "too_early",
         "topic_id",
     )
@@ -90,8 +90,7 @@ class FetchSource:
         self.leader: tuple[Node, int] | None = None
         # How often the metadata was found older than what was read.
         self.metadata_tries = 0
-        self.preferred = -1
-        self.preferred_until = 0.0
+        self.replica = ReplicaChoice()
         self.backoff = FIRST_BACKOFF
         self.not_before = 0.0
         self.complained = False
@@ -129,6 +128,10 @@ class FetchSource:
         self.metadata_tries = 0
         self.filling = True
         self.too_early = False
+
+    def is_led_by(self, node: Node) -> bool:
+        """Whether this broker is its leader, as far as is known."""
+        return self.leader is not None and self.leader[0].node_id == node.node_id
 
     def delay(self, now: float) -> None:
         """Nothing is fetched for it for a while, longer each time."""

@@ -282,14 +282,7 @@ class Fetching:
         if leader is None:
             return None
         source.leader = leader
-        node = leader[0]
-        if source.preferred >= 0:
-            # A replica nearer to us, until the leader is to be asked again (KIP-392).
-            replica = self._cluster.node(source.preferred)
-            if replica is not None and now < source.preferred_until:
-                node = replica
-            else:
-                source.preferred = -1
+        node = source.replica.node(now, leader[0], self._cluster)
         lane = self._lanes.get(node.node_id)
         if lane is None:
             lane = self._lanes[node.node_id] = Lane(node.node_id)
@@ -366,7 +359,7 @@ class Fetching:
                 min_bytes=max(config.fetch_min_bytes, 1),
                 max_bytes=max_bytes,
                 read_committed=config.isolation_level == "read_committed",
-                rack=config.client_rack or "",
+                rack=self._rack(now, asked.values()),
                 session_id=named.session_id,
                 session_epoch=named.epoch,
                 forgotten=named.forgotten,
@@ -378,6 +371,14 @@ class Fetching:
             lambda later, reply: self._answered(later, lane, flight, reply),
         )
         return True
+
+    def _rack(self, now: float, asked: Iterable[Asked]) -> str:
+        """The rack to fetch for. It holds for a whole request: with one partition that needs its
+        leader, it is left out, and the others are read from the leader as well this time."""
+        rack = self._config.client_rack
+        if not rack or any(each.source.replica.needs_leader(now) for each in asked):
+            return ""
+        return rack
 
     def _goes_by(self, source: FetchSource, ids: dict[str, bytes | None]) -> bool:
         """Add the id of its topic; whether it can go by the ids that are there already."""
@@ -453,7 +454,8 @@ class Fetching:
             flight.session.doubted()
         for asked in flight.asked.values():
             # A replica that fails is left for the leader.
-            asked.source.preferred = -1
+            if not asked.source.is_led_by(flight.node):
+                asked.source.replica.fall_back(now, attempt=now - flight.sent_at)
         self._cluster.refresh(now, f"fetch from broker {lane.node_id}: {why}")
         self._log.waiting(
             now,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.effects import Replied
 from asyncrevoke.runtime.channels import Channels
 
 if TYPE_CHECKING:
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from asyncrevoke.core.effects import Failed, Replied, Send
+    from asyncrevoke.core.effects import Failed, Send
+    from asyncrevoke.protocol.messages import Response
 
 
 def note_requests(
@@ -36,3 +38,24 @@ def note_requests(
 
     monkeypatch.setattr(Channels, "request", noting)
     monkeypatch.setattr(Channels, "begin", noting_at_once)
+
+
+def change_answers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Response], Response]) -> None:
+    """Give consumers of this process what ``change`` makes of each response."""
+    request, begin = Channels.request, Channels.begin
+
+    def changed(answer: Replied | Failed) -> Replied | Failed:
+        if isinstance(answer, Replied):
+            return Replied(answer.request_id, change(answer.message))
+        return answer
+
+    async def changing(self: Channels, send: Send) -> Replied | Failed:
+        return changed(await request(self, send))
+
+    def changing_at_once(
+        self: Channels, send: Send, then: Callable[[Replied | Failed], object]
+    ) -> bool:
+        return begin(self, send, lambda answer: then(changed(answer)))
+
+    monkeypatch.setattr(Channels, "request", changing)
+    monkeypatch.setattr(Channels, "begin", changing_at_once)

@@ -7,20 +7,27 @@ import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker.noted_requests import note_requests
+from broker.noted_requests import change_answers, note_requests
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.core.effects import Replied
-from asyncrevoke.protocol.messages import FetchResponse
+from asyncrevoke.protocol.messages import (
+    FetchRequest,
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.broker import KafkaBroker, KafkaCluster
     from asyncrevoke.core.effects import Failed, Send
+    from asyncrevoke.protocol.messages import Response
     from benchmarks.aiokafka_types import Sender
 
 
@@ -92,6 +99,54 @@ async def test_records_come_from_the_replica_in_our_rack(
         await send(address, topic, map(str, range(50, 60)))
         assert await read(consumer, 10) == [str(number) for number in range(50, 60)]
     assert set(from_node) == {follower}
+
+
+async def test_until_the_metadata_lists_the_preferred_replica_the_leader_is_read(
+    kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[FetchRequest | MetadataRequest] = []
+    from_node: list[int] = []
+    topic = f"unlisted-{uuid.uuid4().hex[:8]}"
+    kafka_cluster.create_topic(topic)
+    address = kafka_cluster.bootstrap_servers
+    leader, all_of_them, _ = replicas(kafka_cluster, topic)
+    follower = next(node for node in all_of_them if node != leader)
+    unlisted = {follower}
+
+    def note(send: Send, reply: Replied | Failed) -> None:
+        if isinstance(send.message, (FetchRequest, MetadataRequest)):
+            asked.append(send.message)
+        if isinstance(reply, Replied) and isinstance(reply.message, FetchResponse):
+            brought = any(fetched.records for fetched in reply.message.partitions)
+            from_node.extend([send.node.node_id] if brought else [])
+
+    def leave_out(message: Response) -> Response:
+        if isinstance(message, MetadataResponse):
+            listed = tuple(each for each in message.brokers if each.node_id not in unlisted)
+            return msgspec.structs.replace(message, brokers=listed)
+        return message
+
+    change_answers(monkeypatch, leave_out)
+    note_requests(monkeypatch, note)
+    await send(address, topic, map(str, range(50)))
+    async with (
+        asyncio.timeout(PATIENCE),
+        Consumer(topic, bootstrap_servers=address, client_rack=f"rack-{follower}") as consumer,
+    ):
+        assert await read(consumer, 50) == [str(number) for number in range(50)]
+        for number in range(50, 60):
+            await send(address, topic, [str(number)])
+            assert await read(consumer, 1) == [str(number)]
+        assert set(from_node) == {leader}
+        with_rack = [each for each in asked if isinstance(each, FetchRequest) and each.rack]
+        assert 1 <= len(with_rack) <= 20
+        assert 2 <= sum(isinstance(each, MetadataRequest) for each in asked) <= 20
+        unlisted.clear()
+        number = 60
+        while from_node[-1] != follower:
+            await send(address, topic, [str(number)])
+            assert await read(consumer, 1) == [str(number)]
+            number += 1
 
 
 @pytest.mark.slow

@@ -6,18 +6,20 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.scripted_world import NODES, metadata, topic, tp
+from unit.scripted_world import BROKERS, NODES, metadata, topic, tp
 from unit.test_fetching import FetchWorld, asked, data
 from wire.spoiled_records import batch
 
 from asyncrevoke.core.effects import FailureKind, Send
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import (
+    BrokerMetadata,
     ErrorCode,
     FetchedPartition,
     FetchRequest,
     FetchResponse,
     MetadataRequest,
+    MetadataResponse,
 )
 from asyncrevoke.protocol.records import decode_batches
 
@@ -197,6 +199,147 @@ def test_a_new_leader_is_asked_though_a_replica_was_preferred_before() -> None:
     world.wait_out(3)
     # The replica is of the same partition: it stays, and is asked with the epoch of the leader.
     assert world.fetches()[3].partitions[0].leader_epoch == 3
+
+
+def test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_is_refreshed() -> (
+    None
+):
+    world = FetchWorld(1, client_rack="here")
+    world.assign(0)
+    offset, fetched, refreshed, sent_away = 0, 0, 0, 0
+    start = world.now
+    while world.now - start < 60:
+        for send in world.sends(MetadataRequest):
+            refreshed += 1
+            world.reply(send, metadata(topic("orders", {0: 1}, epoch=2)))
+            world.plan()
+        request = world.fetches().get(1)
+        if request is not None:
+            fetched += 1
+            if request.rack:
+                sent_away += 1
+                world.answer(1, nearer(0, 9))
+            elif world.now - start >= offset:
+                world.answer(1, data(0, f"{offset}+1"))
+                assert world.drain() == {0: [offset]}
+                offset += 1
+            else:
+                world.wait_out(1)
+        else:
+            world.advance(0.01)
+    assert offset >= 59, "records flow, one a second"
+    assert 5 <= sent_away <= 20
+    assert 5 <= refreshed <= 20
+    assert fetched < 300
+    (line, *_) = world.named("reading from the leader: the nearest replica cannot be used")
+    assert line.fields["replica"] == 9
+    assert len(world.named("reading from the leader: the nearest replica cannot be used")) <= 6
+
+
+def test_a_preferred_replica_is_read_as_soon_as_the_metadata_lists_it() -> None:
+    world = FetchWorld(1, client_rack="here")
+    world.assign(0)
+    world.answer(1, nearer(0, 4))
+    assert world.fetches()[1].rack == "", "the leader is asked for records"
+    added = (*BROKERS, BrokerMetadata(node_id=4, host="b4", port=9092))
+    world.advance(0.2)
+    world.reply(
+        world.only(MetadataRequest)[0],
+        MetadataResponse(brokers=added, topics=(topic("orders", {0: 1}, epoch=2),)),
+    )
+    for _ in range(3):
+        if 1 in world.fetches():
+            if world.fetches()[1].rack:
+                world.answer(1, nearer(0, 4))
+            else:
+                world.wait_out(1)
+    assert list(world.fetches()) == [4]
+    world.answer(4, data(0, "0+1"))
+    assert world.drain() == {0: [0]}
+    (line,) = world.named("reading from the nearest replica again")
+    assert line.fields["replica"] == 4
+
+
+def test_a_leader_that_names_itself_as_preferred_replica_is_asked_without_a_rack() -> None:
+    world = FetchWorld(4, client_rack="here")
+    world.assign(0, 3)
+    world.advance(0.5)
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0}
+    world.answer(1, nearer(0, 1), data(3, ""))
+    request = world.fetches()[1]
+    assert (request.rack, asked(request)) == ("", {0: 0, 3: 0})
+    assert world.sends(MetadataRequest)
+    world.advance(0.2)
+    world.answer(1, data(0, "0+2"))
+    assert world.drain() == {0: [0, 1]}
+    assert world.fetches()[1].rack == "here", "it is asked again later"
+
+
+@pytest.mark.parametrize("named", [1, 3, 9])
+def test_a_broker_that_sends_us_away_without_a_rack_too_is_asked_later_and_later(
+    named: int,
+) -> None:
+    world = FetchWorld(1, client_rack="here")
+    world.assign(0)
+    fetched, start = 0, world.now
+    while world.now - start < 60:
+        refresh(world)
+        found = world.fetches()
+        if not found:
+            world.advance(0.01)
+        for node in found:
+            fetched += 1
+            # Broker 3 sends us back to broker 1.
+            world.answer(node, nearer(0, named if node == 1 else 1))
+    assert 5 <= fetched <= 60
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition]
+)
+def test_what_a_replica_refuses_is_read_from_the_leader_at_once(error: ErrorCode) -> None:
+    world = FetchWorld(1, client_rack="here")
+    world.assign(0)
+    offset, refusals, start = 0, 0, world.now
+    while world.now - start < 60:
+        refresh(world)
+        found = world.fetches()
+        if 3 in found:
+            refusals += 1
+            world.answer(3, FetchedPartition(partition=tp(0), error=error))
+        elif 1 in found and found[1].rack:
+            world.answer(1, nearer(0, 3))
+        elif 1 in found and world.now - start >= offset:
+            world.answer(1, data(0, f"{offset}+1"))
+            assert world.drain() == {0: [offset]}
+            offset += 1
+        elif 1 in found:
+            world.wait_out(1)
+        else:
+            world.advance(0.01)
+    assert offset >= 59
+    assert 5 <= refusals <= 20
+
+
+def test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_time() -> None:
+    world = FetchWorld(1, client_rack="here", request_timeout=10.0)
+    world.assign(0)
+    lost, start = 0.0, world.now
+    while world.now - start < 600:
+        refresh(world)
+        found = world.fetches()
+        if 3 in found:
+            world.advance(10.5)
+            world.fail(world.fetch_of(3), FailureKind.TIMEOUT)
+            world.plan()
+            lost += 10.5
+        elif 1 in found and found[1].rack:
+            world.answer(1, nearer(0, 3))
+        elif 1 in found:
+            world.wait_out(1)
+        else:
+            world.advance(0.01)
+    assert 0 < lost <= 80
 
 
 @pytest.mark.parametrize("magic", [0, 1])
