@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.model import TopicPartition
 
-# Unique over all consumers of a process, so that a record handed to the wrong one is recognised.
-_LEDGER_IDS = itertools.count(1)
+# Each consumer of a process has a range of ledger ids of its own, so that a record handed to the
+# wrong one is recognised, however long ago its partition was given up.
+_CONSUMERS = itertools.count(1)
+_LEDGER_ID_BITS = 32
 
 _NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
 
@@ -34,7 +36,8 @@ class Assignment:
         self._outbox = outbox
         self._live: dict[TopicPartition, PartitionInstance] = {}
         self._by_ledger: dict[int, PartitionInstance] = {}
-        self._ledger_ids: set[int] = set()
+        self._before_first_ledger_id = next(_CONSUMERS) << _LEDGER_ID_BITS
+        self._last_ledger_id = self._before_first_ledger_id
         self._instances = 0
         self._notices: dict[NotifyKind, dict[TopicPartition, None]] = {
             kind: {} for kind in _NOTICE_ORDER
@@ -75,7 +78,9 @@ class Assignment:
         Raises ValueError for a ledger that was never ours.
         """
         instance = self._by_ledger.get(ledger_id)
-        if instance is None and ledger_id not in self._ledger_ids:
+        if instance is None and not (
+            self._before_first_ledger_id < ledger_id <= self._last_ledger_id
+        ):
             raise ValueError("this record was not returned by this consumer")
         return instance
 
@@ -104,11 +109,11 @@ class Assignment:
                 instance.old_ledgers[old.ledger_id] = old
             else:
                 del self._by_ledger[old.ledger_id]
-        ledger = Ledger(next(_LEDGER_IDS), offset, leader_epoch, finished)
+        self._last_ledger_id += 1
+        ledger = Ledger(self._last_ledger_id, offset, leader_epoch, finished)
         instance.ledger = ledger
         instance.unchecked = False
         self._read_from(instance, ledger, offset)
-        self._ledger_ids.add(ledger.ledger_id)
         self._by_ledger[ledger.ledger_id] = instance
         if instance.state is State.INIT:
             instance.step(Step.POSITIONED)

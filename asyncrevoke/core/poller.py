@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import NoOffsetError
+from asyncrevoke.core.step_errors import StepErrors
 from asyncrevoke.model import PollResult
 
 if TYPE_CHECKING:
@@ -52,10 +52,11 @@ class Poller:
         self.holds: Callable[[float], bool] | None = None
         self.on_begin: Callable[[float], None] = lambda _now: None
         self.on_idle: Callable[[float], None] = lambda _now: None
-        self._errors: list[Exception] = []
+        self._errors = StepErrors(assignment)
         self.fatal: FatalError | None = None
         self._polling = False
         self._started_at = 0.0
+        self._tick_fired = False
         self._inside = 0
         self.idle_since: float | None = None
         self.stopping = False
@@ -76,11 +77,14 @@ class Poller:
             self._raise_error()
         slices = self._drain(now, max_records)
         news = self._revocation.has_news or bool(self._assignment.lost)
-        if not (slices or news or expired or self._tick_due(now)):
-            self._raise_error()
-            return None
+        if not (slices or news):
+            self._raise_error(waiting=True)
+            if not (expired or self._tick_due(now)):
+                return None
         for partition, records in slices.items():
             self._tracking.deliver(partition, records)
+        if slices:
+            self._errors.delivered(slices)
         lost = frozenset(self._assignment.lost)
         self._assignment.lost.clear()
         to_be_revoked = self._revocation.announce()
@@ -96,6 +100,7 @@ class Poller:
     def _begin(self, now: float) -> None:
         self._polling = True
         self._started_at = now
+        self._tick_fired = False
         self.idle_since = None
         self.on_begin(now)
         self._tracking.settle(now)
@@ -116,36 +121,34 @@ class Poller:
         if not self._revocation.delayed_by_hand:
             return False
         at = self._started_at + self._config.revoke_tick
-        if now >= at:
+        if self._tick_fired or now >= at:
             return True
         if not self._outbox.has_timer(_TICK_TIMER):
-            self._outbox.set_timer(_TICK_TIMER, at, lambda _now: self._outbox.wake())
+            self._outbox.set_timer(_TICK_TIMER, at, self._tick)
         return False
+
+    def _tick(self, _now: float) -> None:
+        # Not compared with the clock again: a timer that fires too early, if only by a rounding
+        # error, would be set again at once, and so on.
+        self._tick_fired = True
+        self._outbox.wake()
 
     # --- errors ----------------------------------------------------------------------------------
 
     def error(self, error: Exception) -> None:
         """The next step raises this, once; partitions that are not concerned go on."""
-        self._errors.append(error)
+        self._errors.add(error)
         self._outbox.wake()
 
     def sought(self, partitions: Iterable[TopicPartition]) -> None:
-        """The user has chosen where these go on: that they had no position is no news any more."""
-        if self._errors:
-            chosen = set(partitions)
-            self._errors = [
-                error
-                for error in self._errors
-                if not (isinstance(error, NoOffsetError) and chosen.issuperset(error.partitions))
-            ]
+        """See :meth:`StepErrors.sought`."""
+        self._errors.sought(partitions)
 
-    def _raise_error(self) -> None:
-        if self._errors or self.fatal is not None:
+    def _raise_error(self, *, waiting: bool = False) -> None:
+        error = self._errors.take(waiting=waiting or self.fatal is not None) or self.fatal
+        if error is not None:
             self._polling = self._revocation.polling = False
-            if self._errors:
-                raise self._errors.pop(0)
-            if self.fatal is not None:
-                raise self.fatal
+            raise error
 
     # --- stopping and idling ---------------------------------------------------------------------
 

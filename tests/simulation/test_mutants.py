@@ -3,13 +3,14 @@
 import pytest
 from simulation.mutants import MUTANTS as OLDER
 from simulation.mutants import Mutant
+from simulation.time_mutants import MUTANTS as OF_TIME
 from simulation.topic_mutants import MUTANTS as NEWER
 
 from asyncrevoke.testing.simulation.runner import run
 
 # At most so many schedules may pass before a mutant is caught.
 SEEDS = range(40)
-MUTANTS = [*OLDER, *NEWER]
+MUTANTS = [*OLDER, *NEWER, *OF_TIME]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

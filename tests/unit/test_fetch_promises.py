@@ -216,6 +216,7 @@ def test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_
         request = world.fetches().get(1)
         if request is not None:
             fetched += 1
+            assert fetched < 300
             if request.rack:
                 sent_away += 1
                 world.answer(1, nearer(0, 9))
@@ -230,7 +231,6 @@ def test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_
     assert offset >= 59, "records flow, one a second"
     assert 5 <= sent_away <= 20
     assert 5 <= refreshed <= 20
-    assert fetched < 300
     (line, *_) = world.named("reading from the leader: the nearest replica cannot be used")
     assert line.fields["replica"] == 9
     assert len(world.named("reading from the leader: the nearest replica cannot be used")) <= 6
@@ -239,23 +239,18 @@ def test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_
 def test_a_preferred_replica_is_read_as_soon_as_the_metadata_lists_it() -> None:
     world = FetchWorld(1, client_rack="here")
     world.assign(0)
+    world.advance(0.5)
     world.answer(1, nearer(0, 4))
     assert world.fetches()[1].rack == "", "the leader is asked for records"
     added = (*BROKERS, BrokerMetadata(node_id=4, host="b4", port=9092))
-    world.advance(0.2)
     world.reply(
         world.only(MetadataRequest)[0],
         MetadataResponse(brokers=added, topics=(topic("orders", {0: 1}, epoch=2),)),
     )
-    for _ in range(3):
-        if 1 in world.fetches():
-            if world.fetches()[1].rack:
-                world.answer(1, nearer(0, 4))
-            else:
-                world.wait_out(1)
+    world.answer(1, data(0, "0+1"))
     assert list(world.fetches()) == [4]
-    world.answer(4, data(0, "0+1"))
-    assert world.drain() == {0: [0]}
+    world.answer(4, data(0, "1+1"))
+    assert world.drain() == {0: [0, 1]}
     (line,) = world.named("reading from the nearest replica again")
     assert line.fields["replica"] == 4
 
@@ -289,9 +284,10 @@ def test_a_broker_that_sends_us_away_without_a_rack_too_is_asked_later_and_later
             world.advance(0.01)
         for node in found:
             fetched += 1
+            assert fetched <= 60
             # Broker 3 sends us back to broker 1.
             world.answer(node, nearer(0, named if node == 1 else 1))
-    assert 5 <= fetched <= 60
+    assert fetched >= 5
 
 
 @pytest.mark.parametrize(
@@ -306,6 +302,7 @@ def test_what_a_replica_refuses_is_read_from_the_leader_at_once(error: ErrorCode
         found = world.fetches()
         if 3 in found:
             refusals += 1
+            assert refusals <= 20
             world.answer(3, FetchedPartition(partition=tp(0), error=error))
         elif 1 in found and found[1].rack:
             world.answer(1, nearer(0, 3))
@@ -318,7 +315,7 @@ def test_what_a_replica_refuses_is_read_from_the_leader_at_once(error: ErrorCode
         else:
             world.advance(0.01)
     assert offset >= 59
-    assert 5 <= refusals <= 20
+    assert refusals >= 5
 
 
 def test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_time() -> None:
@@ -333,13 +330,14 @@ def test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_ti
             world.fail(world.fetch_of(3), FailureKind.TIMEOUT)
             world.plan()
             lost += 10.5
+            assert lost <= 80
         elif 1 in found and found[1].rack:
             world.answer(1, nearer(0, 3))
         elif 1 in found:
             world.wait_out(1)
         else:
             world.advance(0.01)
-    assert 0 < lost <= 80
+    assert lost > 0
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -772,6 +772,22 @@ def test_a_corrupt_batch_is_reported_with_its_offset_while_the_others_flow_and_h
     assert len(world.errors) == 1
 
 
+def test_an_answer_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch() -> None:
+    world = FetchWorld(1)
+    (instance,) = world.assign(0)
+    world.answer(1, data(0, "0+3 3+3! 6+3"))
+    assert asked(world.fetches()[1]) == {0: 9}
+    assert world.drain() == {0: [0, 1, 2]}
+    world.answer(1, data(0, "9+3"))
+    assert instance.buffer is not None
+    assert (instance.buffer.position, instance.buffer.buffered) == (3, 0)
+    assert world.drain() == {}
+    world.advance(0.2)
+    assert asked(world.fetches()[1]) == {0: 3}
+    world.answer(1, data(0, "3+3 6+3 9+3"))
+    assert world.drain() == {0: [*range(3, 12)]}
+
+
 def test_a_batch_that_stays_corrupt_is_fetched_again_later_and_later() -> None:
     world = FetchWorld(1)
     world.assign(0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.effects import Send
+from asyncrevoke.core.effects import Send, TimerFired
 from asyncrevoke.errors import IllegalStateError, PartitionsError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, OffsetCommitRequest
 
@@ -148,6 +149,20 @@ def test_a_delay_by_hand_is_asked_to_be_renewed_at_every_tick() -> None:
         assert group.step().to_be_revoked == orders(1)
     assert group.poll() is None
     assert group.assigned == orders(0)
+
+
+def test_a_tick_whose_timer_fires_too_early_ends_the_step_and_is_not_set_again() -> None:
+    group = member(0, 1, commit_mode="ack", auto_delay=False, revoke_tick=0.25)
+    take_away(group, 0)
+    group.step()
+    assert group.core.delay_revoke([tp(1)])
+    assert group.poll() is None
+    group.now = math.nextafter(group.timers.pop("revoke-tick"), 0.0)
+    group.core.handle(group.now, TimerFired("revoke-tick"))
+    result = group.poll()
+    assert result is not None
+    assert result.to_be_revoked == orders(1)
+    assert "revoke-tick" not in group.timers
 
 
 def test_a_cancelled_step_is_no_step_of_its_own() -> None:

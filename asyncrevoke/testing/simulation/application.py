@@ -67,6 +67,9 @@ class Witness:
     def asked(self, member: Member) -> None:
         """A step begins: the last batch counts."""
 
+    def polled_in_vain(self, member: Member) -> None:
+        """A poll has returned nothing: the step goes on."""
+
     def returned(self, member: Member, result: PollResult) -> None:
         """The step has returned this."""
 
@@ -174,6 +177,8 @@ class Application:
         elif core.ended and not self.closing:
             self.parked = False
             self._close()
+        else:
+            self._witness.polled_in_vain(self.member)
 
     def _step_again(self, seconds: float) -> None:
         self.parked = False

@@ -16,10 +16,12 @@ from asyncrevoke.core.effects import (
     SetTimer,
     Standby,
     StoodIn,
+    TimerFired,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.simulation.answers import Answers
 from asyncrevoke.testing.simulation.application import Witness
+from asyncrevoke.testing.simulation.busy_loop_oracle import BusyLoopOracle
 from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
 from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
 from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupState
@@ -51,6 +53,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self._notices = NoticeOracle(books, self._verdicts, self._follow_ups, self.deliveries)
         self._answers = Answers(books, self._verdicts, self._follow_ups, self.deliveries)
         self._requests = RequestOracle(books, self._follow_ups)
+        self._busy_loops = BusyLoopOracle(books)
         self._tickets: dict[int, set[int]] = {}
         self.loads = 0
 
@@ -76,6 +79,8 @@ class Judge(Observer, Witness, CoordinatorEvents):
             self.books.note(member.client, event)
             self.books.counts["heartbeats of threads"] += 1
             self._answers.stood_in(self._view(member), event)
+        elif isinstance(event, TimerFired):
+            self._busy_loops.fired(member, event.key)
 
     def effect(self, member: Member, effect: Effect) -> None:
         """An effect leaves a core."""
@@ -137,6 +142,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         )
 
     # --- the application -------------------------------------------------------------------------
+
+    def polled_in_vain(self, member: Member) -> None:
+        """A poll has returned nothing."""
+        self._busy_loops.polled_in_vain(member)
 
     def returned(self, member: Member, result: PollResult) -> None:
         """A step has returned this."""
