@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.errors import PartitionsError
 
 _DRAIN_TIMER = "leave-drain"
 _CLOSE_TIMER = "close"
@@ -38,6 +39,8 @@ class Leaving:
         self._give_up = give_up
         self._on_closed = on_closed
         self._tickets: list[int] = []
+        # The first final commit that was refused while leaving.
+        self._refusal: PartitionsError | None = None
         self._done = False
         # Whether fetch sessions are being ended, which closing waits for.
         self.sessions_end = False
@@ -64,6 +67,11 @@ class Leaving:
             self._leave(now, wait_for_tasks=graceful)
         else:
             self.finish()
+
+    def commit_refused(self, error: PartitionsError) -> None:
+        """A final commit was refused: whoever waits for the end is told so."""
+        if self.under_way and self._refusal is None:
+            self._refusal = error
 
     def left(self) -> None:
         """The group was left, with everything released."""
@@ -108,5 +116,6 @@ class Leaving:
 
     def _answer(self) -> None:
         tickets, self._tickets = self._tickets, []
+        error, self._refusal = self._refusal, None
         for ticket in tickets:
-            self._outbox.put(Complete(ticket))
+            self._outbox.put(Complete(ticket, error=error))

@@ -76,7 +76,8 @@ class SubscriptionCalls:
     async def unsubscribe(self) -> None:
         """Drain, commit, release, leave the group; then nothing is subscribed or assigned.
 
-        If cancelled, it goes on without being waited for.
+        Raises, after that, what a broker refused the final commit with. If cancelled, it goes on
+        without being waited for.
         """
         self._topics, self._pattern, self._assigned = (), None, None
         if self._session is not None:
