@@ -184,7 +184,8 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         is another task in Python 3.11, ``asyncio.timeout`` is not. Never waits for acks. From
         within a handler call :meth:`stop`. Idempotent: all callers wait for the same end.
 
-        Raises what the final commit failed with, and what a handler failed with. If cancelled,
+        Raises what a broker refused the final commit with, as :meth:`commit` does, and what a
+        handler failed with. If cancelled,
         nothing more is waited for but the final commit and leaving, at most 5 s; if cancelled
         again, those go on alone.
         """
@@ -307,9 +308,15 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         batch included. There it also takes a record (its offset + 1 is committed), or the next
         offset to read by partition, which may rewind.
 
-        Raises PartitionLostError, with nothing sent, if a partition is not ours any more, and
-        ConfigError for an argument in the other modes or without a group. If cancelled, the
-        commit goes on without being waited for.
+        Before the position of a partition is known, its offset is sent all the same, and the
+        partition then begins there.
+
+        Raises what a broker refuses a commit with, as PartitionsError (TopicAuthorizationError if
+        it is a matter of access): what counts is tried again by itself, an argument is not. Raises
+        PartitionLostError, with nothing sent, if a partition is not ours any more, and also if it
+        goes before its commit is acknowledged; ConsumerClosedError if the consumer closes first,
+        and ConfigError for an argument in the other modes or without a group. It waits for as long
+        as no coordinator answers; if cancelled, the commit goes on without being waited for.
         """
         session = self._entered()
         self._needs_group("commit")

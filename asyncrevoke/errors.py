@@ -82,13 +82,14 @@ class PartitionsError(AsyncRevokeError):
 
 
 class PartitionLostError(PartitionsError):
-    """A commit named partitions that are no longer ours; nothing of it was sent."""
+    """A commit is for partitions that are no longer ours: nothing of it was sent, or they went
+    before it was acknowledged."""
 
     reason = "lost, so it cannot be committed by this consumer any more"
 
 
 class TopicAuthorizationError(PartitionsError):
-    """The principal may not read (or describe) these partitions' topics."""
+    """The principal may not read (or describe) these partitions' topics, nor commit for them."""
 
     reason = "not authorized to read this topic: grant READ on it to the principal"
 

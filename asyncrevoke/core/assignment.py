@@ -162,7 +162,7 @@ class Assignment:
 
     def end(self, instance: PartitionInstance, step: Step) -> None:
         """Release or lose an instance. It never commits or counts again."""
-        shown = instance.state is not State.INIT
+        shown = instance.ledger is not None
         self.in_flight -= instance.in_flight
         instance.step(step)
         del self._live[instance.partition]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.effects import Complete
-from asyncrevoke.core.partition import PartitionInstance, State
+from asyncrevoke.core.partition import PartitionInstance
 from asyncrevoke.errors import PartitionLostError
 
 if TYPE_CHECKING:
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class Waiter(NamedTuple):
-    """``needs``: per instance, the offset (or, if ``by_sequence``, the number of the request) that
-    must be acknowledged before ``ticket`` is answered."""
+    """``needs``: for each instance, the number of the first OffsetCommit whose acknowledgement is
+    one of what was asked for. What is acknowledged leaves it; when it is empty, ``ticket`` is
+    answered."""
 
     ticket: int
     needs: dict[PartitionInstance, int]
-    by_sequence: bool
 
 
 class CommitWaiters:
     """Answers each waiting ticket once: when all that it needs is acknowledged, or cannot be."""
 
     def __init__(
-        self, outbox: Outbox, is_satisfied: Callable[[PartitionInstance, int, bool], bool]
+        self, outbox: Outbox, is_satisfied: Callable[[PartitionInstance, int], bool]
     ) -> None:
         self._outbox = outbox
         self._is_satisfied = is_satisfied
@@ -41,37 +41,48 @@ class CommitWaiters:
         self._waiters.append(waiter)
         return True
 
+    def needs(self, instance: PartitionInstance) -> bool:
+        """Whether somebody waits for a commit of this instance."""
+        return any(instance in waiter.needs for waiter in self._waiters)
+
     def check(self) -> None:
-        """Answer those that are satisfied, and those that never will be.
-
-        A released partition is satisfied: its final commit was acknowledged.
-        """
-        still: list[Waiter] = []
+        """Answer those whose needs are acknowledged."""
         for waiter in self._waiters:
-            lost = [i.partition for i in waiter.needs if i.state is State.LOST]
-            if lost:
-                self._outbox.put(Complete(waiter.ticket, error=PartitionLostError(lost)))
-            elif all(
-                instance.terminal or self._is_satisfied(instance, needed, waiter.by_sequence)
-                for instance, needed in waiter.needs.items()
-            ):
-                self._outbox.put(Complete(waiter.ticket))
-            else:
-                still.append(waiter)
-        self._waiters = still
+            for instance in [
+                i for i, number in waiter.needs.items() if self._is_satisfied(i, number)
+            ]:
+                del waiter.needs[instance]
+        self._answer()
 
-    def refuse(self, instance: PartitionInstance, error: Exception) -> None:
-        """Whoever needs this instance gets ``error``."""
-        still: list[Waiter] = []
-        for waiter in self._waiters:
-            if instance in waiter.needs:
-                self._outbox.put(Complete(waiter.ticket, error=error))
-            else:
-                still.append(waiter)
-        self._waiters = still
+    def ended(self, instance: PartitionInstance, *, acknowledged: bool) -> None:
+        """The instance has ended, with all that counted ``acknowledged`` or not."""
+        if acknowledged:
+            for waiter in self._waiters:
+                waiter.needs.pop(instance, None)
+            self._answer()
+        else:
+            self._fail(
+                lambda waiter: instance in waiter.needs, PartitionLostError([instance.partition])
+            )
+
+    def refuse(self, instance: PartitionInstance, number: int, error: Exception) -> None:
+        """The commit of this instance in the OffsetCommit ``number`` was refused: whoever needs
+        that one gets ``error``, but not who has asked for a later one."""
+        self._fail(lambda waiter: waiter.needs.get(instance, number + 1) <= number, error)
 
     def fail(self, error: Exception) -> None:
         """Everybody gets ``error``: nothing more will be committed."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
+        self._fail(lambda _waiter: True, error)
+
+    def _answer(self) -> None:
+        done = [waiter.ticket for waiter in self._waiters if not waiter.needs]
+        if done:
+            self._waiters = [waiter for waiter in self._waiters if waiter.needs]
+            for ticket in done:
+                self._outbox.put(Complete(ticket))
+
+    def _fail(self, concerns: Callable[[Waiter], bool], error: Exception) -> None:
+        failed = [waiter for waiter in self._waiters if concerns(waiter)]
+        self._waiters = [waiter for waiter in self._waiters if not concerns(waiter)]
+        for waiter in failed:
             self._outbox.put(Complete(waiter.ticket, error=error))

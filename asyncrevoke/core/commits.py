@@ -16,16 +16,15 @@ from asyncrevoke.core.commit_doubts import CommitDoubts
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commit_waiters import CommitWaiters, Waiter
 from asyncrevoke.core.effects import Channel, Complete, Failed, FailureKind, Node
-from asyncrevoke.core.partition import PartitionInstance
-from asyncrevoke.core.unknown_topics import UnknownTopics
+from asyncrevoke.core.partition import PartitionInstance, State
+from asyncrevoke.core.partition_backoff import PartitionBackoff
+from asyncrevoke.core.refused_commits import RefusedCommits, refusal
 from asyncrevoke.errors import (
     AuthenticationError,
-    BrokerError,
     FatalError,
     GroupAuthorizationError,
     PartitionLostError,
     PartitionsError,
-    TopicAuthorizationError,
     UnsupportedVersionError,
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -44,9 +43,11 @@ if TYPE_CHECKING:
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.requested_offsets import RequestedOffsets
 
 _TIMER = "commit"
 _RETRY_TIMER = "commit-retry"
+_UNKNOWN_TOPIC_TIMER = "commit-unknown-topic"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 2.0
 
@@ -78,11 +79,13 @@ class Membership(Protocol):
 
 
 class _Flight(NamedTuple):
+    number: int
     node: Node
     stamp: GroupMetadata
     sent_at: float
     entries: dict[PartitionInstance, CommitEntry]
-    sequences: dict[PartitionInstance, int]
+    # Those that wait for this commit alone to be released.
+    flushing: frozenset[PartitionInstance]
 
 
 class Commits:
@@ -95,19 +98,22 @@ class Commits:
         coordinator: Coordinator,
         assignment: Assignment,
         maps: CompletionMaps,
+        requested: RequestedOffsets,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
         self._assignment = assignment
         self._maps = maps
+        self._requested = requested
         self._manual = config.commit_mode == "manual"
         self.membership: Membership | None = None
         self.on_acknowledged: Callable[[float, list[PartitionInstance]], None] = (
             lambda _now, _instances: None
         )
-        self.on_refused: Callable[[float, PartitionInstance, str], None] = (
-            lambda _now, _instance, _reason: None
+        # The last attempt to commit it before its release was refused.
+        self.on_refused: Callable[[float, PartitionInstance, PartitionsError], None] = (
+            lambda _now, _instance, _error: None
         )
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         # The ids of topics, so that nothing is committed for another one of the same name.
@@ -128,31 +134,31 @@ class Commits:
         self._scheduled = False
         self._backoff = _FIRST_BACKOFF
         self._waiters = CommitWaiters(outbox, self._satisfied)
-        # Manual mode: what the user asked to commit, and a number that grows with each request.
-        self._wanted: dict[PartitionInstance, OffsetAndMetadata] = {}
-        self._sequence: dict[PartitionInstance, int] = {}
-        self._last: dict[PartitionInstance, OffsetAndMetadata] = {}
-        self._acked_sequence: dict[PartitionInstance, int] = {}
-        self._refused: dict[PartitionInstance, None] = {}
-        self._unknown_topics = UnknownTopics(outbox, self.flush)
+        # How many OffsetCommits were sent, and the last one that was acknowledged for an instance.
+        self._sent = 0
+        self._acked: dict[PartitionInstance, int] = {}
+        self._refused = RefusedCommits(outbox, self.flush)
+        # The coordinator has not heard of the topic yet, or it is gone: the metadata will say so.
+        self._unknown_topics = PartitionBackoff(
+            outbox,
+            self.flush,
+            timer=_UNKNOWN_TOPIC_TIMER,
+            first=_FIRST_BACKOFF,
+            longest=_LONGEST_BACKOFF,
+        )
         self.slowest = 0.0
 
     # --- what is owed ----------------------------------------------------------------------------
 
     def entry(self, instance: PartitionInstance) -> CommitEntry | None:
         """What is to be committed for this instance now, None if the broker holds it already."""
-        if not instance.can.commit or self._config.group_id is None:
+        return self._owed(instance) if instance.can.commit else None
+
+    def _owed(self, instance: PartitionInstance) -> CommitEntry | None:
+        if self._config.group_id is None:
             return None
         if self._manual:
-            wanted = self._wanted.get(instance)
-            if wanted is None:
-                return None
-            return CommitEntry(
-                partition=instance.partition,
-                offset=wanted.offset,
-                leader_epoch=wanted.leader_epoch,
-                metadata=wanted.metadata,
-            )
+            return self._requested.entry(instance)
         ledger = instance.ledger
         if ledger is None:
             return None
@@ -171,8 +177,6 @@ class Commits:
         """Whether nothing of it is owed, in flight or uncertain."""
         if self._flight is not None and instance in self._flight.entries:
             return False
-        if instance in self._refused:
-            return True
         return self.entry(instance) is None and instance not in self._doubts
 
     def schedule(self, now: float) -> None:
@@ -202,27 +206,27 @@ class Commits:
         """Answer ``ticket`` when everything that counts now (or ``offsets``) is acknowledged."""
         if offsets is None:
             offsets = self._returned() if self._manual else None
-        if offsets is None:
-            needs = {
-                instance: entry.offset
-                for instance in self._assignment.live()
-                if (entry := self.entry(instance)) is not None
-            }
-            self._add_waiter(now, Waiter(ticket, needs, by_sequence=False))
-            return
-        gone = [tp for tp in offsets if tp not in self._assignment]
-        if gone:
-            self._outbox.put(Complete(ticket, error=PartitionLostError(gone)))
-            return
-        sequences: dict[PartitionInstance, int] = {}
-        for tp, offset in offsets.items():
-            instance = self._assignment.get(tp)
-            if instance is not None:
-                self._wanted[instance] = offset
-                self._sequence[instance] = self._sequence.get(instance, 0) + 1
-                sequences[instance] = self._sequence[instance]
-                self._refused.pop(instance, None)
-        self._add_waiter(now, Waiter(ticket, sequences, by_sequence=True))
+        concerned = self._assignment.live()
+        if offsets is not None:
+            gone = [tp for tp in offsets if tp not in self._assignment]
+            if gone:
+                self._outbox.put(Complete(ticket, error=PartitionLostError(gone)))
+                return
+            concerned = [i for tp in offsets if (i := self._assignment.get(tp)) is not None]
+            for instance in concerned:
+                self._requested.request(instance, offsets[instance.partition])
+        flight, needs = self._flight, dict[PartitionInstance, int]()
+        for instance in concerned:
+            entry = self.entry(instance)
+            if entry is None:
+                continue
+            if flight is not None and flight.entries.get(instance) == entry:
+                needs[instance] = flight.number
+            else:
+                needs[instance] = self._sent + 1
+                self._refused.end_wait(now, instance)
+        if self._waiters.add(Waiter(ticket, needs)):
+            self.flush(now)
 
     def _returned(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
@@ -231,16 +235,8 @@ class Commits:
             if (ledger := instance.ledger) is not None and ledger.position != instance.acked
         }
 
-    def _add_waiter(self, now: float, waiter: Waiter) -> None:
-        if self._waiters.add(waiter):
-            self.flush(now)
-
-    def _satisfied(self, instance: PartitionInstance, needed: int, by_sequence: bool) -> bool:
-        if by_sequence:
-            return self._acked_sequence.get(instance, 0) >= needed
-        if self.entry(instance) is None:
-            return True
-        return instance.acked is not None and instance.acked >= needed and not instance.commit_owed
+    def _satisfied(self, instance: PartitionInstance, number: int) -> bool:
+        return self._acked.get(instance, 0) >= number or self.entry(instance) is None
 
     def fail_waiters(self, error: Exception) -> None:
         """Nothing more will be committed: every waiting request ends with ``error``."""
@@ -248,13 +244,14 @@ class Commits:
 
     def forget(self, instance: PartitionInstance) -> None:
         """The instance has ended: nothing of it will be sent any more."""
-        for table in (self._wanted, self._last, self._sequence, self._acked_sequence):
-            table.pop(instance, None)
+        is_acknowledged = instance.state is State.RELEASED and self._owed(instance) is None
+        self._waiters.ended(instance, acknowledged=is_acknowledged)
+        self._requested.forget(instance)
+        self._acked.pop(instance, None)
         self._doubts.forget(instance)
-        self._refused.pop(instance, None)
+        self._refused.forget(instance)
         self._unknown_topics.forget(instance)
         self._maps.forget(instance)
-        self._waiters.check()
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -276,16 +273,19 @@ class Commits:
         entries = {
             instance: entry
             for instance in self._assignment.live()
-            if instance not in self._refused
+            if not self._refused.has_to_wait(now, instance)
             and not self._unknown_topics.has_to_wait(now, instance)
             and (entry := self.entry(instance)) is not None
         }
         self._due = False
         if not entries:
+            self._waiters.check()
             self._doubts.verify(now, idle=True)
             return
         stamp = membership.stamp
-        self._flight = _Flight(node, stamp, now, entries, dict(self._sequence))
+        self._sent += 1
+        flushing = frozenset(i for i in entries if i.state is State.RV_FLUSH)
+        self._flight = _Flight(self._sent, node, stamp, now, entries, flushing)
         self._outbox.send(
             OffsetCommitRequest(
                 group_id=stamp.group_id,
@@ -331,6 +331,7 @@ class Commits:
     def _judge(self, now: float, flight: _Flight, errors: dict[TopicPartition, ErrorCode]) -> None:
         verdicts: dict[Verdict, ErrorCode] = {}
         acked: list[PartitionInstance] = []
+        given_up: list[tuple[PartitionInstance, PartitionsError]] = []
         for instance, entry in flight.entries.items():
             # A partition that the answer leaves out is treated as a lost answer.
             error = errors.get(instance.partition, ErrorCode.network_exception)
@@ -339,16 +340,18 @@ class Commits:
             if instance.terminal:
                 continue
             if verdict is Verdict.OK:
-                self._acknowledge(flight, instance, entry)
+                self._acknowledge(now, flight, instance, entry)
                 acked.append(instance)
             elif verdict is Verdict.AMBIGUOUS:
                 self._doubts.add(instance)
             elif verdict is Verdict.UNKNOWN_TOPIC:
                 self._unknown_topics.add(now, instance)
-            elif verdict is Verdict.TOO_LARGE:
-                self._strip(now, instance, entry)
-            elif verdict is Verdict.REFUSED:
-                self._refuse(now, instance, error)
+            elif verdict is Verdict.TOO_LARGE and not self._strip(instance, entry):
+                verdict = Verdict.REFUSED
+            if verdict is Verdict.REFUSED:
+                problem = self._refuse(now, flight, instance, error)
+                if problem is not None:
+                    given_up.append((instance, problem))
         if acked:
             self._backoff = _FIRST_BACKOFF
             self._outbox.emit(
@@ -365,58 +368,52 @@ class Commits:
         self._doubts.verify(now)
         if acked:
             self.on_acknowledged(now, acked)
+        for instance, problem in given_up:
+            self.on_refused(now, instance, problem)
         if self._doubts.pending:
             self.schedule(now)
         self._send(now)
 
     def _acknowledge(
-        self, flight: _Flight, instance: PartitionInstance, entry: CommitEntry
+        self, now: float, flight: _Flight, instance: PartitionInstance, entry: CommitEntry
     ) -> None:
         self._unknown_topics.forget(instance)
+        self._refused.accepted(now, instance)
+        self._requested.acknowledged(instance, entry)
         instance.acked = entry.offset
         instance.acked_map = entry.metadata
-        sequence = flight.sequences.get(instance, 0)
-        self._acked_sequence[instance] = sequence
-        if self._manual and self._sequence.get(instance, 0) == sequence:
-            wanted = self._wanted.pop(instance, None)
-            if wanted is not None:
-                self._last[instance] = wanted
-        ledger = instance.ledger
-        if ledger is not None and ledger.commit_point >= entry.offset:
-            instance.commit_owed = False
+        self._acked[instance] = flight.number
+        # If something else counts by now, that is owed because it differs from this.
+        instance.commit_owed = False
 
-    def _strip(self, now: float, instance: PartitionInstance, entry: CommitEntry) -> None:
-        wanted = self._wanted.get(instance)
+    def _strip(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
+        """Commit again with less metadata; False if there is nothing left to leave out."""
         if not entry.metadata:
-            # There is nothing left to leave out; the broker's limits may change.
-            self._again(now)
-            return
-        if not self._manual:
-            self._maps.too_large(instance, entry.metadata)
-        if wanted is not None:
-            self._outbox.emit(
-                "error",
-                "commit metadata too large",
-                size=len(wanted.metadata),
-                partition=str(instance),
-            )
-            self._wanted[instance] = wanted._replace(metadata="")
-        self._due = True
-
-    def _refuse(self, now: float, instance: PartitionInstance, error: ErrorCode) -> None:
-        self._refused[instance] = None
-        problem: PartitionsError
-        if error is ErrorCode.topic_authorization_failed:
-            problem = TopicAuthorizationError([instance.partition])
+            return False
+        if self._manual:
+            self._requested.leave_out_metadata(instance)
         else:
-            problem = PartitionsError(
-                [instance.partition],
-                f"{instance.partition.topic}-{instance.partition.partition}: "
-                f"the broker refuses to commit it: {error.name}",
-            )
-        self._waiters.refuse(instance, problem)
-        self.on_error(now, problem)
-        self.on_refused(now, instance, f"commit refused: {error.name}")
+            self._maps.too_large(instance, entry.metadata)
+        self._due = True
+        return True
+
+    def _refuse(
+        self, now: float, flight: _Flight, instance: PartitionInstance, error: ErrorCode
+    ) -> PartitionsError | None:
+        """Tell whoever waits for it. Returns the error if it is not to be committed again."""
+        problem, entry = refusal(instance, error), flight.entries[instance]
+        self._waiters.refuse(instance, flight.number, problem)
+        if self._manual:
+            goes_on = self._requested.refused(instance, entry, error.name)
+            if not goes_on:
+                self._doubts.forget(instance)
+        else:
+            goes_on = self._refused.add(now, instance, error, instance in flight.flushing)
+        if self._waiters.needs(instance):
+            # Somebody has asked for more than what was refused.
+            self._refused.end_wait(now, instance)
+        self._due = self._due or not self._refused.has_to_wait(now, instance)
+        return None if goes_on else problem
 
     def _follow(self, now: float, flight: _Flight, verdicts: dict[Verdict, ErrorCode]) -> None:
         membership = self.membership
@@ -432,7 +429,7 @@ class Commits:
                     ),
                 )
             else:
-                self.on_error(now, BrokerError(f"commit refused: {error.name}", int(error)))
+                self.on_error(now, UnsupportedVersionError(f"commit refused: {error.name}"))
         elif Verdict.FENCED in verdicts:
             if membership.is_verdict(flight.stamp, flight.sent_at):
                 membership.refused(now, verdicts[Verdict.FENCED])
@@ -470,8 +467,7 @@ class Commits:
         answered: bool,
     ) -> None:
         for instance in rewound:
-            if instance in self._last:
-                self._wanted.setdefault(instance, self._last[instance])
+            self._requested.rewound(instance)
         if certain:
             self.on_acknowledged(now, certain)
         if answered:

@@ -23,8 +23,10 @@ from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
 from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.partition import State
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
+from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.core.standing import Standing, standings
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.subscribing import Membership
+    from asyncrevoke.errors import PartitionsError
     from asyncrevoke.model import BrokerPattern
     from asyncrevoke.protocol.records import RecordDecoder
 
@@ -78,12 +81,16 @@ class ConsumerCore:
         self._cluster = Cluster(outbox, config, bootstrap)
         self._coordinator = Coordinator(outbox, config, self._cluster)
         maps = CompletionMaps(outbox, config)
-        self._commits = Commits(outbox, config, self._coordinator, self._assignment, maps)
+        requested = RequestedOffsets(outbox)
+        self._commits = Commits(
+            outbox, config, self._coordinator, self._assignment, maps, requested
+        )
         self._positions = Positions(
             outbox,
             config,
             self._cluster,
             self._coordinator,
+            requested,
             lambda now: int((now + self._fetching.delivery.wall_clock_offset) * 1000),
         )
         self._fetching = Fetching(outbox, config, self._cluster, decode)
@@ -168,7 +175,7 @@ class ConsumerCore:
         self._subscribing.on_membership = self._stands
         self._subscribing.is_leaving = lambda: self._leaving.under_way
         self._commits.on_acknowledged = self._acknowledged
-        self._commits.on_refused = self._revocation.refuse
+        self._commits.on_refused = self._commit_refused
         self._commits.topic_ids = self._cluster.topic_ids
         self._commits.on_unknown_topic = self._topic_doubted
         self._positions.on_found = self._seeking.found
@@ -486,8 +493,19 @@ class ConsumerCore:
     def _released(self, now: float, instance: PartitionInstance) -> None:
         self._membership.released(now, instance)
 
-    def _acknowledged(self, now: float, _instances: list[PartitionInstance]) -> None:
+    def _acknowledged(self, now: float, instances: list[PartitionInstance]) -> None:
+        unplaced = [instance for instance in instances if instance.state is State.INIT]
+        if unplaced:
+            self._poller.sought([instance.partition for instance in unplaced])
+            self._seeking.find(now, unplaced)
         self._revocation.progress(now)
+
+    def _commit_refused(
+        self, now: float, instance: PartitionInstance, error: PartitionsError
+    ) -> None:
+        if instance.state is State.RV_FLUSH:
+            self._leaving.commit_refused(error)
+        self._revocation.refuse(now, instance, str(error))
 
     # --- tickets ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.errors import PartitionsError
 
 _DRAIN_TIMER = "leave-drain"
 _COMMIT_TIMER = "leave-commit"
@@ -46,6 +47,8 @@ class Leaving:
         self._on_closed = on_closed
         self._tickets: list[int] = []
         self._deadline: Deadline | None = None
+        # The first final commit that was refused while leaving.
+        self._refusal: PartitionsError | None = None
         self._done = False
         # Whether fetch sessions are being ended, which closing waits for.
         self.sessions_end = False
@@ -76,6 +79,11 @@ class Leaving:
             self._leave(now, deadline, wait_for_tasks=graceful)
         else:
             self.finish()
+
+    def commit_refused(self, error: PartitionsError) -> None:
+        """A final commit was refused: whoever waits for the end is told so."""
+        if self.under_way and self._refusal is None:
+            self._refusal = error
 
     def left(self) -> None:
         """The group was left, with everything released or lost."""
@@ -137,5 +145,6 @@ class Leaving:
 
     def _answer(self) -> None:
         tickets, self._tickets = self._tickets, []
+        error, self._refusal = self._refusal, None
         for ticket in tickets:
-            self._outbox.put(Complete(ticket))
+            self._outbox.put(Complete(ticket, error=error))

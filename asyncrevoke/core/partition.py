@@ -46,7 +46,8 @@ class Can(NamedTuple):
 
 CAN: dict[State, Can] = {
     #                        fetch  deliver commit owned
-    State.INIT: Can(False, False, False, True),
+    # An offset that the user asks to commit.
+    State.INIT: Can(False, False, True, True),
     State.ACTIVE: Can(True, True, True, True),
     State.RV_REQUESTED: Can(False, False, True, True),
     State.RV_NEXT: Can(False, False, True, True),
@@ -76,6 +77,7 @@ _OWNED_REVOKING = (State.RV_REQUESTED, State.RV_NEXT, State.RV_LATER, State.RV_F
 TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.INIT, Step.POSITIONED): State.ACTIVE,
     (State.INIT, Step.REVOKE): State.RELEASED,
+    (State.INIT, Step.FLUSH): State.RV_FLUSH,
     (State.ACTIVE, Step.REVOKE): State.RV_REQUESTED,
     (State.RV_REQUESTED, Step.ANNOUNCE): State.RV_NEXT,
     (State.RV_NEXT, Step.ANNOUNCE): State.RV_NEXT,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.effects import Node
     from asyncrevoke.core.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.requested_offsets import RequestedOffsets
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
@@ -77,7 +78,8 @@ class Positions:
 
     The composer sets ``on_found(now, instance, found, from_reset)`` and
     ``on_error(now, error)``. An instance that ends, or that was placed otherwise meanwhile, is
-    left alone; one whose revoke is under way waits for its end or its withdrawal.
+    left alone; one whose revoke is under way waits for its end or its withdrawal. One that the user
+    commits before its position is known waits for that commit, and begins at what it committed.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class Positions:
         config: ConsumerConfig,
         cluster: Cluster,
         coordinator: Coordinator,
+        requested: RequestedOffsets,
         wall_now_ms: Callable[[float], int],
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._coordinator = coordinator
+        self._requested = requested
         self._wall_now_ms = wall_now_ms
         self._log = WaitLog(outbox)
         self.on_found: Callable[[float, PartitionInstance, OffsetAndMetadata, bool], None] = (
@@ -157,7 +161,7 @@ class Positions:
                 del self._searches[instance]
             elif search.asked or search.due > now:
                 continue
-            elif instance.revoking:
+            elif self._has_to_wait(instance):
                 search.due = now + 1.0
             elif search.ask is Ask.COMMITTED:
                 search.topic_unknown = not self._knows_topic(instance)
@@ -206,6 +210,12 @@ class Positions:
     def _is_current(instance: PartitionInstance, search: PositionSearch) -> bool:
         return not instance.terminal and instance.ledger is search.ledger
 
+    def _has_to_wait(self, instance: PartitionInstance) -> bool:
+        if instance.state is State.INIT:
+            # What the broker holds now is not what it will hold.
+            return instance in self._requested
+        return instance.revoking
+
     def _knows_topic(self, instance: PartitionInstance) -> bool:
         return self._cluster.partitions(instance.partition.topic) is not None
 
@@ -237,7 +247,7 @@ class Positions:
             if search.ask is Ask.COMMITTED
             and not search.asked
             and search.due <= now
-            and not instance.revoking
+            and not self._has_to_wait(instance)
             and self._is_current(instance, search)
             and self._knows_topic(instance)
         }
@@ -276,7 +286,7 @@ class Positions:
         )
 
     def _still(self, asked: _Searches) -> _Searches:
-        """Those that nothing has overtaken; one being revoked is asked again if it stays."""
+        """Those that nothing has overtaken; one that has to wait is asked again."""
         current: _Searches = {}
         for instance, search in asked.items():
             if self._searches.get(instance) is not search:
@@ -284,7 +294,7 @@ class Positions:
             search.asked = False
             if not self._is_current(instance, search):
                 del self._searches[instance]
-            elif not instance.revoking:
+            elif not self._has_to_wait(instance):
                 current[instance] = search
         return current
 

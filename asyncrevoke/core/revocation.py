@@ -66,13 +66,16 @@ class Revocation:
                     instance.deadline = deadline
                 continue
             requested.append(_name(instance))
-            if instance.state is State.INIT:
+            if instance.state is State.INIT and self.is_acknowledged(instance):
                 self._end(now, instance, Step.REVOKE)
                 continue
-            instance.step(Step.REVOKE)
+            unseen = instance.state is State.INIT
+            instance.step(Step.FLUSH if unseen else Step.REVOKE)
             instance.deadline = deadline
             self._revoking[instance] = None
             self._requested[instance] = now
+            if unseen:
+                self.flush(now)
         self.barrier_due = True
         self._arm_deadline()
         if requested:
@@ -226,9 +229,15 @@ class Revocation:
                     self.flush(now)
 
     def refuse(self, now: float, instance: PartitionInstance, reason: str) -> None:
-        """Its final commit was refused for good: nobody can release it properly any more."""
+        """The last attempt to commit what was done of it was refused."""
         if instance.state is State.RV_FLUSH:
-            self._lose_alone(now, instance, reason)
+            self._outbox.emit(
+                "warning",
+                "released without its final commit; records may be processed again",
+                partition=_name(instance),
+                reason=reason,
+            )
+            self._end(now, instance, Step.RELEASE)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up without announcing it; ``wait_for_tasks`` until tasks have ended."""

@@ -77,8 +77,8 @@ class SubscriptionCalls:
         """Drain, commit, release, leave the group; then nothing is subscribed or assigned.
 
         Takes ``close_timeout`` at most: partitions whose commits have not been acknowledged by
-        then are lost, and their next owner repeats what was not committed. If cancelled, it goes
-        on without being waited for.
+        then are lost, and their next owner repeats what was not committed. Raises, after that, what
+        a broker refused the final commit with. If cancelled, it goes on without being waited for.
         """
         self._topics, self._pattern, self._assigned = (), None, None
         if self._session is not None:

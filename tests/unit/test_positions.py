@@ -10,6 +10,7 @@ from asyncrevoke.core.effects import Channel, FailureKind
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, State, Step
 from asyncrevoke.core.positions import Positions
+from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.errors import (
     AuthenticationError,
     GroupAuthorizationError,
@@ -52,8 +53,14 @@ class PositionWorld(World):
         super().__init__(**options)
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
         self.coordinator.node = NODES[2]
+        self.requested = RequestedOffsets(self.outbox)
         self.positions = Positions(
-            self.outbox, self.config, self.cluster, self.coordinator, lambda now: WALL + int(now)
+            self.outbox,
+            self.config,
+            self.cluster,
+            self.coordinator,
+            self.requested,
+            lambda now: WALL + int(now),
         )
         self.positions.on_found = self._note_found
         self.cluster.on_leaders = self.positions.leaders_known

@@ -1,4 +1,4 @@
-"""Partitions whose topic the coordinator does not know when they are committed."""
+"""When a partition is committed again that the coordinator did not accept, each for itself."""
 
 from __future__ import annotations
 
@@ -10,35 +10,46 @@ if TYPE_CHECKING:
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
 
-_TIMER = "commit-unknown-topic"
-_FIRST_BACKOFF = 0.05
-_LONGEST_BACKOFF = 2.0
 
+class PartitionBackoff:
+    """Each partition has a backoff of its own, between ``first`` and ``longest`` seconds, which
+    holds no other partition up. ``timer`` names the timer; ``on_due(now)`` is called when one of
+    them need not wait any more."""
 
-class UnknownTopics:
-    """Each has a backoff of its own, which holds no other partition up.
-
-    The coordinator has not heard of the topic yet, or it is gone: then the metadata will say so.
-    """
-
-    def __init__(self, outbox: Outbox, on_due: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        on_due: Callable[[float], None],
+        *,
+        timer: str,
+        first: float,
+        longest: float,
+    ) -> None:
         self._outbox = outbox
         self._on_due = on_due
+        self._timer = timer
+        self._first = first
+        self._longest = longest
         # The last backoff, and when it is over.
         self._waits: dict[PartitionInstance, tuple[float, float]] = {}
 
     def add(self, now: float, instance: PartitionInstance) -> None:
-        """A commit of it was refused."""
-        last, _ = self._waits.get(instance, (_FIRST_BACKOFF / 2, now))
-        backoff = min(2 * last, _LONGEST_BACKOFF)
+        """A commit of it was not accepted."""
+        last, _ = self._waits.get(instance, (self._first / 2, now))
+        backoff = min(2 * last, self._longest)
         self._waits[instance] = backoff, now + backoff
         self._arm(now)
+
+    def end_wait(self, now: float, instance: PartitionInstance) -> None:
+        """It need not wait now; the next backoff is longer all the same."""
+        if instance in self._waits:
+            self._waits[instance] = self._waits[instance][0], now
 
     def _arm(self, now: float) -> None:
         ahead = [until for _, until in self._waits.values() if until > now]
         if ahead:
             due = min(ahead)
-            self._outbox.set_timer(_TIMER, due, self._over, spread=(due - now) / 2)
+            self._outbox.set_timer(self._timer, due, self._over, spread=(due - now) / 2)
 
     def _over(self, now: float) -> None:
         self._arm(now)

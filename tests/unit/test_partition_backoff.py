@@ -1,4 +1,4 @@
-"""Partitions of topics that the coordinator does not know wait, each for itself."""
+"""Partitions whose commits were not accepted wait, each for itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unit.scripted_brokers import tp
 from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.effects import SetTimer, TimerFired
 from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.unknown_topics import UnknownTopics
+from asyncrevoke.core.partition_backoff import PartitionBackoff
 
 TIMER = "commit-unknown-topic"
 
@@ -16,7 +16,9 @@ class Waiting:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.heard: list[float] = []
-        self.topics = UnknownTopics(self.outbox, self.heard.append)
+        self.topics = PartitionBackoff(
+            self.outbox, self.heard.append, timer=TIMER, first=0.05, longest=2.0
+        )
         self.a, self.b = Assignment(self.outbox).add([tp(0), tp(1)])
         self.outbox.take()
 
