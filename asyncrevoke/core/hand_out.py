@@ -132,14 +132,15 @@ class HandOut:
         self._look()
         ended = self.count()
         reader.end()
-        skip = reader.handed_out
-        self._reader = None
-        for instance, records in self._slices:
-            left = records[max(0, skip) :]
-            skip -= len(records)
+        first = sum(len(records) for _, records in self._slices)
+        # The last slice first: an instance may have two.
+        for instance, records in reversed(self._slices):
+            first -= len(records)
+            left = records[max(0, reader.handed_out - first) :]
             if left and instance.ledger is not None:
                 ended += instance.ledger.truncate(left[0].offset - 1)
                 self._kept[instance] = [*left, *self._kept.get(instance, ())]
+        self._reader = None
         self._slices = []
         return ended
 

@@ -57,8 +57,8 @@ class Tracking:
         self._commits_by_itself = config.commit_mode != "manual"
         self._one_by_one = config.commit_mode == "ack"
         self._settles = not self._one_by_one
-        # Whose records the last poll result held, to be counted when the next step starts.
-        self._returned: list[PartitionInstance] = []
+        # What the last poll result held, to be counted when the next step starts.
+        self._returned: list[tuple[PartitionInstance, Sequence[Record]]] = []
         # A poll found no room: whoever makes some must wake it.
         self._starved = False
         # Only topics with a limit of their own were without room: some of it is worth no haste.
@@ -70,9 +70,25 @@ class Tracking:
         self.after: Callable[[float], None] = lambda _now: None
 
     def track(self, *, one_by_one: bool, settle: bool) -> None:
-        """From now on count one by one or by batch; ``settle``: see the class."""
+        """From now on count one by one or by batch; ``settle``: see the class.
+
+        The batch that the loop works on is included: tasks may take its records.
+        """
+        if one_by_one and not self._one_by_one:
+            self._track_returned()
         self._one_by_one = one_by_one
         self._settles = settle or not one_by_one
+
+    def _track_returned(self) -> None:
+        untracked: dict[Ledger, list[Record]] = {}
+        for instance, records in self._returned:
+            ledger = _ledger(instance, records[0].ledger_id)
+            if ledger is not None and ledger.untracked and not instance.terminal:
+                untracked.setdefault(ledger, []).extend(records)
+        for ledger, records in untracked.items():
+            position, epoch = ledger.position, ledger.position_epoch
+            ledger.truncate(ledger.commit_point - 1)
+            ledger.deliver(records, position, epoch)
 
     def room(self, now: float, limit: int) -> int:
         """How many of ``limit`` records may be returned now."""
@@ -151,7 +167,7 @@ class Tracking:
         else:
             instance.ledger.deliver_untracked(len(records), position, buffer.leader_epoch)
         self._assignment.in_flight += len(records)
-        self._returned.append(instance)
+        self._returned.append((instance, records))
         return instance
 
     def hand_out(
@@ -178,7 +194,7 @@ class Tracking:
         returned, self._returned = self._returned, []
         if not self._settles or not returned:
             return
-        for instance in returned:
+        for instance, _ in returned:
             if not instance.terminal:
                 self._assignment.settle(instance)
         if self._commits_by_itself:
