@@ -320,13 +320,9 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         session = self._entered()
         self._needs_group("commit")
-        mode = self._config.commit_mode
-        if what is None:
-            offsets = session.handed_out() if mode == "manual" else None
-        else:
-            offsets = to_offsets(what, mode)
-            if isinstance(what, Record) and not session.core.owns(what):
-                raise PartitionLostError([what.topic_partition])
+        offsets = None if what is None else to_offsets(what, self._config.commit_mode)
+        if isinstance(what, Record) and not session.core.owns(what):
+            raise PartitionLostError([what.topic_partition])
         await session.ask(lambda: session.core.commit(session.now(), offsets))
 
     # --- facts -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.buffer import RecordBuffer
 from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.hand_out import HandOut
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, State, Step
 
@@ -43,6 +44,7 @@ class Assignment:
             kind: {} for kind in _NOTICE_ORDER
         }
         self.in_flight = 0
+        self.hand_out = HandOut()
         # Records that former owners had finished, in buffers that are gone.
         self._skipped = 0
         # Lost, and not yet told to the user by a poll result.
@@ -103,6 +105,7 @@ class Assignment:
     ) -> None:
         """Give an instance a position: its first one, or one that was sought. Records that are
         ``finished`` will not be delivered."""
+        self.take_back()
         if instance.ledger is not None:
             old = instance.ledger
             if old.in_flight:
@@ -128,6 +131,7 @@ class Assignment:
             self.on_positioned(instance)
 
     def _read_from(self, instance: PartitionInstance, ledger: Ledger, offset: int) -> None:
+        self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped
         finished = ledger.finished
@@ -153,6 +157,22 @@ class Assignment:
         self.forget_ended_ledgers(instance)
         self.in_flight += instance.in_flight - before
 
+    def position(self, instance: PartitionInstance) -> int | None:
+        """The offset of the next record that the user gets; None while it is not known."""
+        if instance.ledger is None:
+            return None
+        left = self.hand_out.first_left(instance)
+        return instance.ledger.position if left is None else left
+
+    def count_handed_out(self) -> None:
+        """Count what the user has taken one by one and left behind; see :class:`HandOut`."""
+        self.in_flight -= self.hand_out.count()
+
+    def take_back(self) -> None:
+        """What may be delivered changes: the user gets the next record by a step."""
+        if self.hand_out.is_open:
+            self.in_flight -= self.hand_out.take_back()
+
     def forget_ended_ledgers(self, instance: PartitionInstance) -> None:
         """Drop the ledgers from before a seek that have nothing in flight any more."""
         for ledger_id, ledger in list(instance.old_ledgers.items()):
@@ -162,6 +182,7 @@ class Assignment:
 
     def end(self, instance: PartitionInstance, step: Step) -> None:
         """Release or lose an instance. It never commits or counts again."""
+        self.take_back()
         shown = instance.ledger is not None
         self.in_flight -= instance.in_flight
         instance.step(step)
@@ -169,6 +190,7 @@ class Assignment:
         for ledger_id in (*instance.old_ledgers, *self._current_ledger(instance)):
             del self._by_ledger[ledger_id]
         self.on_ended(instance)
+        self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped
         instance.buffer = None

@@ -187,6 +187,10 @@ class Commits:
 
     def _interval(self, now: float) -> None:
         self._scheduled = False
+        self._assignment.count_handed_out()
+        if self._assignment.hand_out.is_counting:
+            # The reader does not tell how far it has come: look again.
+            self.schedule(now)
         self._maps.look()
         self.flush(now)
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.deadline import Deadline
     from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.subscribing import Membership
     from asyncrevoke.errors import PartitionsError
@@ -258,6 +259,7 @@ class ConsumerCore:
         self._revocation.slowest_commit = self._commits.slowest
         if self._poller.holds is not None:
             self._suspicion.lift(now)
+            self._poller.hold_back(now)
         self._owes_plan = not plans
         if plans and not self._leaving.closing:
             self._fetching.plan(now)
@@ -272,17 +274,19 @@ class ConsumerCore:
         *,
         expired: bool = False,
         records_first: bool = False,
+        reader: RecordReader | None = None,
     ) -> PollResult | None:
         """One look at what there is for the user (R1 to R6). None: nothing yet, call again.
 
         The first call after a result begins a step. ``expired`` ends the step with whatever there
         is. Raises what users must know, once; a fatal error each time. When ``ended`` is True
         there will be no further result. With ``records_first``, and if there are any, what is to
-        be fetched next is left for :meth:`plan_owed`, which is to be called soon.
+        be fetched next is left for :meth:`plan_owed`, which is to be called soon. With a ``reader``
+        the records go to the user one by one, see :mod:`.hand_out`.
         """
         result = None
         try:
-            result = self._poller.poll(now, max_records, expired=expired)
+            result = self._poller.poll(now, max_records, expired=expired, reader=reader)
             return result
         finally:
             has_records = result is not None and bool(result.by_partition())
@@ -518,6 +522,8 @@ class ConsumerCore:
     ) -> int:
         """Commit what counts (manual mode: what was returned, or ``offsets``). Answers a ticket."""
         ticket = self._ticket()
+        if offsets is None:
+            self._assignment.take_back()
         if self._poller.fatal is not None:
             self._outbox.put(Complete(ticket, error=self._poller.fatal))
         else:
@@ -629,6 +635,7 @@ class ConsumerCore:
     def alive_until(self, now: float) -> float:
         """When ``max_poll_interval`` is over for the loop body that runs, if it asks for no batch
         until then; from now, if none does."""
+        self._poller.look(now)
         since = now if self._poller.idle_since is None else self._poller.idle_since
         return since + self._config.max_poll_interval
 
@@ -642,10 +649,11 @@ class ConsumerCore:
 
     def standings(self) -> tuple[Standing, ...]:
         """How the partitions stand that are ours."""
-        return standings(self._assignment.live())
+        return standings(self._assignment)
 
     def health(self, now: float) -> Health:
         """How the consumer is."""
+        self._poller.look(now)
         confirmed = self._membership.confirmed_at
         node = self._coordinator.node
         return Health(

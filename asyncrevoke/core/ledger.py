@@ -303,6 +303,16 @@ class Ledger:
             self._flags = self._flags.translate(_SETTLE)
             self._advance(self._head)
 
+    def settle_to(self, offset: int) -> int:
+        """Tracked records up to ``offset`` that are pending are done; returns how many."""
+        head, end = self._head, self._index_after(offset)
+        ended = self._flags.count(_PENDING, head, end)
+        if ended:
+            self._flags[head:end] = self._flags[head:end].translate(_SETTLE)
+            self._open -= ended
+            self._advance(head)
+        return ended
+
     def truncate(self, offset: int) -> int:
         """Forget the pending records after ``offset``, and return how many they were.
 

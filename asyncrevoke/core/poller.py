@@ -14,12 +14,14 @@ from asyncrevoke.core.step_errors import StepErrors
 from asyncrevoke.model import PollResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
     from asyncrevoke.core.tracking import Tracking
     from asyncrevoke.errors import FatalError
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 _TICK_TIMER = "revoke-tick"
 _IDLE_TIMER = "poll-interval"
+_LOOK_TIMER = "records-asked-for"
+# How often in max_poll_interval it is noticed that records were asked for one by one.
+_LOOKS = 16
 
 
 class Poller:
@@ -62,7 +67,14 @@ class Poller:
         self.stopping = False
         self.ended = False
 
-    def poll(self, now: float, max_records: int | None, *, expired: bool) -> PollResult | None:
+    def poll(
+        self,
+        now: float,
+        max_records: int | None,
+        *,
+        expired: bool,
+        reader: RecordReader | None = None,
+    ) -> PollResult | None:
         """See :meth:`ConsumerCore.poll`."""
         if self._polling:
             self.idle_since = None
@@ -75,14 +87,15 @@ class Poller:
         if not self._assignment.lost:
             # Losses first: a loop that ends with an error has heard of them then.
             self._raise_error()
-        slices = self._drain(now, max_records)
+        if reader is not None and not self._revocation.at_barrier:
+            # What is to be given up may go when the next record is asked for.
+            max_records = 1
+        slices = self._drain(now, max_records, reader)
         news = self._revocation.has_news or bool(self._assignment.lost)
         if not (slices or news):
             self._raise_error(waiting=True)
             if not (expired or self._tick_due(now)):
                 return None
-        for partition, records in slices.items():
-            self._tracking.deliver(partition, records)
         if slices:
             self._errors.delivered(slices)
         lost = frozenset(self._assignment.lost)
@@ -102,20 +115,48 @@ class Poller:
         self._started_at = now
         self._tick_fired = False
         self.idle_since = None
+        self._assignment.take_back()
         self.on_begin(now)
         self._tracking.settle(now)
         self._revocation.begin_poll(now)
         if self.stopping:
             self.end()
 
-    def _drain(self, now: float, max_records: int | None) -> dict[TopicPartition, list[Record]]:
+    def _drain(
+        self, now: float, max_records: int | None, reader: RecordReader | None
+    ) -> dict[TopicPartition, list[Record]]:
+        """Deliver up to ``max_records``: first what a reader was left with, then what has come."""
         self._fetching.polled()
         limit = self._tracking.room(now, max_records or self._config.max_poll_records)
-        if limit <= 0 or not self._fetching.has_deliverable:
+        kept = self._assignment.hand_out.has_kept
+        if limit <= 0 or not (self._fetching.has_deliverable or kept):
             return {}
         if self.holds is not None and self.holds(now):
             return {}
-        return self._fetching.drain(now, limit)
+        taken: dict[TopicPartition, list[Record]] = {}
+        slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
+        if kept:
+            for instance, records in self._assignment.hand_out.drain(limit, self._may_deliver):
+                taken[instance.partition] = records
+                self._tracking.deliver(instance.partition, records, tracked=reader is not None)
+                slices.append((instance, records))
+                limit -= len(records)
+        if limit > 0:
+            for partition, fetched in self._fetching.drain(now, limit).items():
+                instance = self._tracking.deliver(partition, fetched, tracked=reader is not None)
+                taken[partition] = taken[partition] + fetched if partition in taken else fetched
+                slices.append((instance, fetched))
+        if reader is not None and slices:
+            self._tracking.hand_out(now, reader, slices)
+        return taken
+
+    def hold_back(self, now: float) -> None:
+        """If no record may be handed out now, none is that a reader has already."""
+        if self._assignment.hand_out.is_open and self.holds is not None and self.holds(now):
+            self._assignment.take_back()
+
+    def _may_deliver(self, instance: PartitionInstance) -> bool:
+        return instance.can.deliver and not self._fetching.delivery.blocked(instance)
 
     def _tick_due(self, now: float) -> bool:
         if not self._revocation.delayed_by_hand:
@@ -155,6 +196,7 @@ class Poller:
     def stop(self) -> None:
         """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
         self.stopping = True
+        self._assignment.take_back()
         self._revocation.unheard = True
         if self._polling:
             self.end()
@@ -170,6 +212,7 @@ class Poller:
     def end(self) -> None:
         """No further results; a last batch that has not been counted will not be."""
         self.ended = True
+        self._assignment.take_back()
         self._revocation.unheard = True
 
     def boundary(self, now: float, *, inside: bool) -> None:
@@ -186,14 +229,29 @@ class Poller:
         """Nobody is expected to poll any more."""
         self.idle_since = None
         self._outbox.cancel_timer(_IDLE_TIMER)
+        self._outbox.cancel_timer(_LOOK_TIMER)
+
+    def look(self, now: float) -> None:
+        """Records are asked for one by one without a step: whether any was since the last look."""
+        if self.idle_since is not None and self._assignment.hand_out.was_asked():
+            self.idle_since = now
+
+    def _look_again(self, now: float) -> None:
+        self.look(now)
+        if self._assignment.hand_out.is_open:
+            at = now + self._config.max_poll_interval / _LOOKS
+            self._outbox.set_timer(_LOOK_TIMER, at, self._look_again)
 
     def _idle_from(self, now: float) -> None:
         self.idle_since = now
         if not self._outbox.has_timer(_IDLE_TIMER):
             at = now + self._config.max_poll_interval
             self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
+        if self._assignment.hand_out.is_open and not self._outbox.has_timer(_LOOK_TIMER):
+            self._look_again(now)
 
     def _check_idle(self, now: float) -> None:
+        self.look(now)
         if self.idle_since is None:
             return
         at = self.idle_since + self._config.max_poll_interval

@@ -57,6 +57,7 @@ class Revocation:
         self, now: float, instances: Iterable[PartitionInstance], deadline: float | None
     ) -> None:
         """Ask for these instances back until ``deadline``; those already revoking keep theirs."""
+        self._assignment.take_back()
         requested: list[str] = []
         for instance in instances:
             if instance.terminal:

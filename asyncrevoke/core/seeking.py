@@ -79,6 +79,7 @@ class Seeking:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Deliver and fetch nothing of these until they are resumed."""
+        self._assignment.take_back()
         for instance in [self.live(tp) for tp in partitions]:
             instance.paused = True
 
@@ -107,6 +108,7 @@ class Seeking:
         """Read the first record at or after a timestamp next, or EARLIEST/LATEST; ``ticket`` is
         answered when all positions are found."""
         instances = [self._seekable(tp) for tp in partitions]
+        self._assignment.take_back()
         for instance in instances:
             self._settle_ticket(instance)
             self._tickets[instance] = ticket
@@ -117,8 +119,7 @@ class Seeking:
 
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that a poll returns; None while it is looked up."""
-        ledger = self.live(partition).ledger
-        return None if ledger is None else ledger.position
+        return self._assignment.position(self.live(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the log as of the last fetch; None before it."""
@@ -133,9 +134,10 @@ class Seeking:
     def lag(self) -> dict[TopicPartition, int]:
         """Records between our position and the end of the log, as of the last fetch."""
         return {
-            instance.partition: max(0, instance.high_watermark - instance.ledger.position)
+            instance.partition: max(0, instance.high_watermark - position)
             for instance in self._assignment.live()
-            if instance.ledger is not None and instance.high_watermark >= 0
+            if (position := self._assignment.position(instance)) is not None
+            and instance.high_watermark >= 0
         }
 
     # --- the parts -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from asyncrevoke.core.partition import PartitionInstance, State
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from asyncrevoke.core.assignment import Assignment
 
 
 class Standing(NamedTuple):
@@ -30,13 +30,12 @@ class Standing(NamedTuple):
     lag: int | None
 
 
-def standings(instances: Iterable[PartitionInstance]) -> tuple[Standing, ...]:
-    """How each of these stands."""
-    return tuple(map(_standing, instances))
+def standings(assignment: Assignment) -> tuple[Standing, ...]:
+    """How each partition that is ours stands."""
+    return tuple(_standing(each, assignment.position(each)) for each in assignment.live())
 
 
-def _standing(instance: PartitionInstance) -> Standing:
-    position = None if instance.ledger is None else instance.ledger.position
+def _standing(instance: PartitionInstance, position: int | None) -> Standing:
     lag = None
     if position is not None and instance.high_watermark >= 0:
         lag = max(0, instance.high_watermark - position)

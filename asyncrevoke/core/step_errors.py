@@ -83,11 +83,14 @@ class StepErrors:
             instance
             for instance, (buffer, end) in self._buffered.get(error, {}).items()
             if instance.buffer is buffer
-            and buffer.buffered
-            and buffer.position < end
+            and self._is_undelivered(instance, buffer, end)
             and instance.state is State.ACTIVE
             and not instance.paused
         ]
+
+    def _is_undelivered(self, instance: PartitionInstance, buffer: RecordBuffer, end: int) -> bool:
+        kept = self._assignment.hand_out.first_kept(instance)
+        return (kept is not None and kept < end) or (buffer.buffered > 0 and buffer.position < end)
 
     def _remove(self, error: Exception) -> None:
         self._errors = [other for other in self._errors if other is not error]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
+    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.ledger import Ledger
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
@@ -32,7 +33,8 @@ class Tracking:
 
     By batch, which costs nothing per record, the next step counts all of the last one. One by one
     (``track``), each record is counted by :meth:`complete`; for task groups the next step still
-    counts those that no task holds.
+    counts those that no task holds. So it does, whatever the style, of the records that a reader
+    hands out one by one, and of those each is counted as soon as the next is asked for.
     """
 
     def __init__(
@@ -55,8 +57,8 @@ class Tracking:
         self._commits_by_itself = config.commit_mode != "manual"
         self._one_by_one = config.commit_mode == "ack"
         self._settles = not self._one_by_one
-        # Whose records the last poll result held, to be counted when the next step starts.
-        self._returned: list[PartitionInstance] = []
+        # What the last poll result held, to be counted when the next step starts.
+        self._returned: list[tuple[PartitionInstance, Sequence[Record]]] = []
         # A poll found no room: whoever makes some must wake it.
         self._starved = False
         # Only topics with a limit of their own were without room: some of it is worth no haste.
@@ -68,9 +70,25 @@ class Tracking:
         self.after: Callable[[float], None] = lambda _now: None
 
     def track(self, *, one_by_one: bool, settle: bool) -> None:
-        """From now on count one by one or by batch; ``settle``: see the class."""
+        """From now on count one by one or by batch; ``settle``: see the class.
+
+        The batch that the loop works on is included: tasks may take its records.
+        """
+        if one_by_one and not self._one_by_one:
+            self._track_returned()
         self._one_by_one = one_by_one
         self._settles = settle or not one_by_one
+
+    def _track_returned(self) -> None:
+        untracked: dict[Ledger, list[Record]] = {}
+        for instance, records in self._returned:
+            ledger = _ledger(instance, records[0].ledger_id)
+            if ledger is not None and ledger.untracked and not instance.terminal:
+                untracked.setdefault(ledger, []).extend(records)
+        for ledger, records in untracked.items():
+            position, epoch = ledger.position, ledger.position_epoch
+            ledger.truncate(ledger.commit_point - 1)
+            ledger.deliver(records, position, epoch)
 
     def room(self, now: float, limit: int) -> int:
         """How many of ``limit`` records may be returned now."""
@@ -132,19 +150,36 @@ class Tracking:
         )
         self._outbox.set_timer(_FULL_TIMER, now + 6 * _FULL_AFTER, self._say_full)
 
-    def deliver(self, partition: TopicPartition, records: list[Record]) -> None:
-        """A poll result returns these records of one partition."""
+    def deliver(
+        self, partition: TopicPartition, records: list[Record], *, tracked: bool = False
+    ) -> PartitionInstance:
+        """A poll result returns these records of one partition; ``tracked`` one by one anyway."""
         instance = self._assignment.get(partition)
         if instance is None or instance.ledger is None or instance.buffer is None:
             raise AssertionError(f"records of {partition}, which is not assigned")
         buffer = instance.buffer
-        if self._one_by_one:
-            instance.ledger.deliver(records, buffer.position, buffer.leader_epoch)
+        position = self._assignment.hand_out.first_kept(instance)
+        if position is None:
+            position = buffer.position
+        if tracked or self._one_by_one:
+            instance.ledger.deliver(records, position, buffer.leader_epoch)
             self._maps.delivered(instance, instance.ledger)
         else:
-            instance.ledger.deliver_untracked(len(records), buffer.position, buffer.leader_epoch)
+            instance.ledger.deliver_untracked(len(records), position, buffer.leader_epoch)
         self._assignment.in_flight += len(records)
-        self._returned.append(instance)
+        self._returned.append((instance, records))
+        return instance
+
+    def hand_out(
+        self,
+        now: float,
+        reader: RecordReader,
+        slices: list[tuple[PartitionInstance, Sequence[Record]]],
+    ) -> None:
+        """What was just delivered, tracked, goes to the user one by one."""
+        self._assignment.hand_out.begin(reader, slices, counts=self._settles)
+        if self._settles and self._commits_by_itself:
+            self._commits.schedule(now)
 
     def passed(self, now: float, instance: PartitionInstance) -> None:
         """Everything that was fetched of it need not be delivered: count it as passed."""
@@ -159,7 +194,7 @@ class Tracking:
         returned, self._returned = self._returned, []
         if not self._settles or not returned:
             return
-        for instance in returned:
+        for instance, _ in returned:
             if not instance.terminal:
                 self._assignment.settle(instance)
         if self._commits_by_itself:
@@ -248,6 +283,7 @@ class Tracking:
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         """The records after ``offset`` were never started: give them up, and read them again if
         the partition stays ours."""
+        self._assignment.take_back()
         instance = self._assignment.get(partition)
         if instance is None or instance.ledger is None:
             return

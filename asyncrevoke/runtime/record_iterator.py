@@ -4,81 +4,76 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from asyncrevoke.model import PollResult
 
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.runtime.witness import Witness
 
 
 class Steps(Protocol):
     """What records are taken from."""
 
-    counts_single_records: bool
-
-    async def poll_for_records(self) -> PollResult:
-        """One step on behalf of single records; StopAsyncIteration at the end."""
-        ...
-
-    def complete(self, record: Record) -> bool:
-        """It is done."""
-        ...
-
-    def drop_after(self, partition: TopicPartition, offset: int) -> None:
-        """Records after this offset were not handed out: they are to be returned again."""
+    async def step_for(self, reader: RecordReader) -> PollResult:
+        """One step whose records this reader hands out; StopAsyncIteration at the end."""
         ...
 
 
 class RecordIterator:
     """An async iterator over single records. Cancelling ``__anext__`` loses none of them.
 
-    What a step has returned and nobody has taken yet stays here; there is one per consumer, so
-    that a second loop goes on where the first one stopped.
+    It holds the records of one step, and the core takes back those that it has not handed out
+    before anything changes that concerns them; see :mod:`asyncrevoke.core.hand_out`. There is one
+    per consumer, so that a second loop goes on where the first one stopped. A ``witness`` is told
+    of each record like of a batch that has only this one.
     """
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, witness: Witness | None = None) -> None:
         self._steps = steps
+        self._witness = witness
         self._records: Sequence[Record] = ()
         self._taken = 0
-        self._last: Record | None = None
+        self._end = 0
+        self._reported = 0
 
     def __aiter__(self) -> RecordIterator:
         return self
 
     async def __anext__(self) -> Record:
-        self._count_last()
-        while self._taken == len(self._records):
-            batch = await self._steps.poll_for_records()
-            self._records, self._taken = batch.records, 0
+        if self._witness is not None:
+            self._witness.asked(counts=True)
+        while self._taken == self._end:
+            await self._steps.step_for(self)
         record = self._records[self._taken]
         self._taken += 1
-        if self._steps.counts_single_records:
-            self._last = record
+        if self._witness is not None:
+            self._witness.delivered(PollResult({record.topic_partition: [record]}))
         return record
 
-    def first_left(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition that was returned here and not handed out."""
-        first: dict[TopicPartition, int] = {}
-        for record in self._records[self._taken :]:
-            first.setdefault(record.topic_partition, record.offset)
-        return first
+    def unreported(self) -> dict[TopicPartition, list[Record]]:
+        """What was handed out since this was last called, by partition."""
+        found: dict[TopicPartition, list[Record]] = {}
+        for record in self._records[self._reported : self._taken]:
+            found.setdefault(record.topic_partition, []).append(record)
+        self._reported = self._taken
+        return found
 
-    def give_back(self) -> None:
-        """Somebody takes whole batches now: what was not handed out is to be returned again."""
-        self._count_last()
-        if self._taken < len(self._records):
-            first = self.first_left()
-            self._records, self._taken = (), 0
-            for partition, offset in first.items():
-                self._steps.drop_after(partition, offset - 1)
+    # -- RecordReader ----------------------------------------------------------------------------
 
-    def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are not ours to handle any more."""
-        gone = frozenset(partitions)
-        left = self._records[self._taken :]
-        self._records = [record for record in left if record.topic_partition not in gone]
-        self._taken = 0
+    @property
+    def handed_out(self) -> int:
+        """How many records of the last step the user has."""
+        return self._taken
 
-    def _count_last(self) -> None:
-        if self._last is not None:
-            self._steps.complete(self._last)
-            self._last = None
+    def begin(self, records: Sequence[Record]) -> None:
+        """Hand these out from now on."""
+        self._records = records
+        self._taken = self._reported = 0
+        self._end = len(records)
+
+    def end(self) -> None:
+        """Hand out no more of them."""
+        self._end = self._taken

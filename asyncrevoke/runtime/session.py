@@ -6,11 +6,11 @@ import asyncio
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
-from asyncrevoke.model import OffsetAndMetadata
+from asyncrevoke.model import PollResult
 from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.observer import Facts
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.model import (
         BlockingRecord,
-        PollResult,
         Record,
         RunningHandler,
         TopicPartition,
@@ -72,12 +72,7 @@ class Session:
         self._stepping = False
         self._turn_since = 0.0
         self._exit = Exit(core, driver, listener, log, config.close_timeout)
-        # Acks and handlers count each record by themselves, whoever takes it.
-        self._one_by_one = config.commit_mode == "ack"
-        self._single: RecordIterator | None = None
-        # Whether a single record is done when the next is asked for, and not by a task or an ack.
-        self.counts_single_records = config.commit_mode == "processed"
-        self._unit: Literal["batch", "record", "task"] = "batch"
+        self._reader: RecordIterator | None = None
         self._workers: WeakSet[Workers] = WeakSet()
         self._groups: WeakSet[Observer] = WeakSet()
         self._delayed = DelayedRevokes()
@@ -187,9 +182,12 @@ class Session:
         timeout: float | None = None,  # noqa: ASYNC109 - a result, not an error, ends it
         max_records: int | None = None,
         *,
-        single: bool = False,
+        reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """One step (R1 to R8); None when the consumer is stopping. See ``Consumer.poll``."""
+        """One step (R1 to R8); None when the consumer is stopping. See ``Consumer.poll``.
+
+        With a ``reader`` it hands the records out.
+        """
         self.check_loop()
         if self._stepping:
             raise IllegalStateError(
@@ -199,15 +197,12 @@ class Session:
         self._stepping = True
         self._exit.body = None
         try:
-            unit = self._unit
-            if not single:
-                self._take_batches()
+            self._report_read()
             if self._seen_by is not None:
-                # Of single records, each was named, or not handed out.
-                self._seen_by.asked(counts=unit != "record")
+                self._seen_by.asked(counts=True)
             if self.witness is not None and self.witness.behind:
                 await self.witness.flush()
-            result = await self._step(timeout, max_records)
+            result = await self._step(timeout, max_records, reader)
         except asyncio.CancelledError:
             self.core.interrupt(self._driver.now())
             self._driver.flush()
@@ -221,18 +216,18 @@ class Session:
             if self._groups:
                 for group in self._groups:
                     group.observe(result)
+            if reader is not None:
+                # Of its records, observers and the witness hear when it has handed them out.
+                result = PollResult({}, result.to_be_revoked, result.lost)
             if self.observers is not None:
                 self.observers.polled(result)
             if self._seen_by is not None:
                 self._seen_by.delivered(result)
         return result
 
-    def _take_batches(self) -> None:
-        if self._single is not None:
-            self._single.give_back()
-            self._count_by("batch")
-
-    async def _step(self, wait: float | None, max_records: int | None) -> PollResult | None:
+    async def _step(
+        self, wait: float | None, max_records: int | None, reader: RecordReader | None
+    ) -> PollResult | None:
         driver = self._driver
         started = driver.now()
         deadline = None if wait is None else started + wait
@@ -248,7 +243,7 @@ class Session:
                 raise driver.error
             driver.wake.clear()
             # From here to the return nothing is awaited: what was taken is delivered (R6).
-            result = self._poll(max_records, expired=expired)
+            result = self._poll(max_records, reader, expired=expired)
             if result is not None:
                 return result
             if self.core.ended:
@@ -256,13 +251,17 @@ class Session:
             expired = not await driver.wait_until(deadline)
             self._turn_since = driver.now()
 
-    def _poll(self, max_records: int | None, *, expired: bool) -> PollResult | None:
+    def _poll(
+        self, max_records: int | None, reader: RecordReader | None, *, expired: bool
+    ) -> PollResult | None:
         now = self._driver.now()
         if self._delays:
             # The loop's clock stands still while the machine is suspended.
             self.core.set_wall_clock(self.wall_clock() - now)
         try:
-            return self.core.poll(now, max_records, expired=expired, records_first=True)
+            return self.core.poll(
+                now, max_records, expired=expired, records_first=True, reader=reader
+            )
         except AsyncRevokeError:
             raise
         except Exception as error:
@@ -303,9 +302,9 @@ class Session:
             raise StopAsyncIteration
         return result
 
-    async def poll_for_records(self) -> PollResult:
+    async def step_for(self, reader: RecordReader) -> PollResult:
         """Like :meth:`poll`, for :meth:`records`."""
-        result = await self.step(single=True)
+        result = await self.step(reader=reader)
         if result is None:
             raise StopAsyncIteration
         return result
@@ -374,37 +373,21 @@ class Session:
         self._workers.add(workers)
         if isinstance(workers, Observer):
             self._groups.add(workers)
-            self.counts_single_records = False
-            self._count_by("task")
+            # The next step counts what no task holds.
+            self.core.track(True, settle=True)
 
     def records(self) -> RecordIterator:
         """The iterator over single records."""
-        if self._single is None:
-            self._single = RecordIterator(self)
-            self.watch(self._single)
-        self.counts_single_records = self._config.commit_mode == "processed" and not self._groups
-        self._count_by("record")
-        return self._single
+        if self._reader is None:
+            self._reader = RecordIterator(self, self._seen_by)
+        return self._reader
 
-    def handed_out(self) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """Positions without what :meth:`records` has not handed out; None if that is nothing."""
-        left = {} if self._single is None else self._single.first_left()
-        if not left:
-            return None
-        positions = {tp: self.core.position(tp) for tp in sorted(self.core.assignment())}
-        positions.update((tp, offset) for tp, offset in left.items() if tp in positions)
-        return {tp: OffsetAndMetadata(at) for tp, at in positions.items() if at is not None}
-
-    def _count_by(self, unit: Literal["batch", "record", "task"]) -> None:
-        if self._one_by_one:
-            return
-        if self._groups:
-            unit = "task"
-        if unit != self._unit:
-            self._unit = unit
-            # By hand, "record" is like "task": nobody completes a record, the next step does.
-            settle = unit == "task" or self._config.commit_mode == "manual"
-            self.core.track(unit != "batch", settle=settle)
+    def _report_read(self) -> None:
+        """Tell observers what the reader has handed out: the rest of a step may never be."""
+        if self.observers is not None and self._reader is not None:
+            read = self._reader.unreported()
+            if read:
+                self.observers.polled(PollResult(read))
 
     def _lost(self, partitions: frozenset[TopicPartition]) -> None:
         for workers in list(self._workers):
@@ -439,6 +422,7 @@ class Session:
         self.running()
         self._say_what_blocks()
         if self.observers is not None:
+            self._report_read()
             self.observers.ticked(self._driver.loop_lag)
 
     def _say_what_blocks(self) -> None:
@@ -468,7 +452,6 @@ class Session:
         """Let closing wait for this task, which stops when :meth:`poll` does."""
         self._exit.handlers = handlers
         self._seen_by = None
-        self._one_by_one = True
         self.core.track(True)
 
     def close_soon(self) -> None:
@@ -478,6 +461,7 @@ class Session:
     async def aclose(self, *, graceful: bool = True) -> None:
         """Close within ``close_timeout``; see :meth:`Exit.aclose`."""
         self.check_loop()
+        self._report_read()
         await self._exit.aclose(graceful=graceful)
 
 

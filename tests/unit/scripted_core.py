@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.core.hand_out import RecordReader
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)
@@ -73,6 +74,7 @@ class ScriptedCore:
         self.held: list[Record] = []
         self.positions: dict[TopicPartition, int] = {}
         self.tracking = "by batch"
+        self.reader: RecordReader | None = None
         self.owes_plan = False
         self.plans = 0
         self._polling = False
@@ -110,6 +112,7 @@ class ScriptedCore:
         *,
         expired: bool = False,
         records_first: bool = False,
+        reader: RecordReader | None = None,
     ) -> PollResult | None:
         if not self._polling:
             self._polling = True
@@ -124,6 +127,9 @@ class ScriptedCore:
             if isinstance(following, Exception):
                 raise following
             self._out = True
+            self.reader = reader
+            if reader is not None:
+                reader.begin(following.records)
             return following
         if expired:
             self._polling = False

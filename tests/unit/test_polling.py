@@ -404,3 +404,17 @@ def test_a_group_that_keeps_us_waiting_is_said_again_and_again() -> None:
     group.rejoin(0)
     group.advance(25.0)
     assert len(group.named(said + "to time out")) == 2
+
+
+def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_group() -> None:
+    group = member(0, commit_interval=0.5)
+    group.produce(0, 3)
+    first, second, _ = group.step().records
+    group.core.track(True, settle=True)
+    assert group.core.submit(second)
+    assert group.poll() is None
+    group.advance(0.6)
+    assert group.answer_commit() == {tp(0): first.offset + 1}
+    group.complete(second)
+    group.advance(0.6)
+    assert group.answer_commit() == {tp(0): 3}

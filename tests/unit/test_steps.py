@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.scripted_core import ORDERS, ScriptedConsumer, record, result, scripted_consumer, until
+from unit.scripted_core import ORDERS, ScriptedConsumer, result, scripted_consumer, until
 
 from asyncrevoke.consumer import RebalanceListener
 from asyncrevoke.core.effects import Notify, NotifyKind
@@ -16,12 +16,12 @@ from asyncrevoke.errors import (
     GroupAuthorizationError,
     OffsetOutOfRangeError,
 )
-from asyncrevoke.model import OffsetAndMetadata, PollResult, TopicPartition
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import CommitMode, ConsumerOptions
+    from asyncrevoke.model import TopicPartition
 
 
 def consumer(**options: Unpack[ConsumerOptions]) -> ScriptedConsumer:
@@ -205,18 +205,29 @@ async def test_stop_ends_a_waiting_step() -> None:
 # -- single records
 
 
-async def test_a_single_record_is_done_when_the_next_is_asked_for() -> None:
+async def test_the_core_can_tell_how_many_records_of_a_step_the_user_has() -> None:
     async with consumer() as ours:
         ours.deliver(result(1, 2), result(3))
         seen: list[int] = []
         async for one in ours.records():
-            assert ours.core.asked("complete") == seen
+            assert ours.core.reader is not None
+            assert ours.core.reader.handed_out == len(seen) % 2 + 1
             seen.append(one.offset)
             if one.offset == 3:
                 break
         assert seen == [1, 2, 3]
-        assert ours.core.asked("complete") == [1, 2]
-        assert ours.core.tracking == "until completed"
+        assert ours.core.counted == 1
+
+
+async def test_the_next_record_is_asked_for_by_a_step_when_the_core_wants_it_so() -> None:
+    async with consumer() as ours:
+        ours.deliver(result(1, 2), result(5))
+        records = ours.records()
+        assert (await anext(records)).offset == 1
+        assert ours.core.reader is not None
+        ours.core.reader.end()
+        assert ours.core.reader.handed_out == 1
+        assert (await anext(records)).offset == 5
 
 
 async def test_cancelling_a_wait_for_a_single_record_loses_none() -> None:
@@ -229,16 +240,6 @@ async def test_cancelling_a_wait_for_a_single_record_loses_none() -> None:
         assert [(await anext(records)).offset for _ in range(2)] == [1, 2]
 
 
-async def test_single_records_of_a_lost_partition_are_left_out() -> None:
-    async with consumer() as ours:
-        other = TopicPartition("orders", 1)
-        ours.deliver(PollResult({ORDERS: [record(1), record(2)], other: [record(5, other)]}))
-        records = ours.records()
-        assert (await anext(records)).offset == 1
-        ours.tell(Notify(NotifyKind.LOST, frozenset({ORDERS})))
-        assert (await anext(records)).offset == 5
-
-
 async def test_a_second_loop_over_single_records_goes_on_where_the_first_one_stopped() -> None:
     async with consumer() as ours:
         ours.deliver(result(1, 2, 3))
@@ -246,31 +247,6 @@ async def test_a_second_loop_over_single_records_goes_on_where_the_first_one_sto
             assert one.offset == 1
             break
         assert (await anext(ours.records())).offset == 2
-        assert ours.core.asked("complete") == [1]
-
-
-async def test_single_records_that_were_not_taken_are_returned_again_to_who_takes_batches() -> None:
-    async with consumer() as ours:
-        ours.deliver(result(1, 2, 3), result(2, 3))
-        await anext(ours.records())
-        batch = await anext(ours)
-        assert [one.offset for one in batch.records] == [2, 3]
-        assert ours.core.asked("drop_after") == [(ORDERS, 1)]
-        assert ours.core.asked("complete") == [1]
-        assert ours.core.tracking == "by batch"
-
-
-async def test_a_commit_by_hand_leaves_out_single_records_that_were_not_taken() -> None:
-    async with consumer(commit_mode="manual") as ours:
-        ours.core.positions = {ORDERS: 4}
-        ours.deliver(result(1, 2, 3))
-        await anext(ours.records())
-        await ours.commit()
-        assert ours.core.asked("commit") == [{ORDERS: OffsetAndMetadata(2)}]
-        await anext(ours.records())
-        await anext(ours.records())
-        await ours.commit()
-        assert ours.core.asked("commit")[1:] == [None]
 
 
 async def test_single_records_given_to_a_task_group_count_when_their_tasks_end() -> None:
