@@ -1,0 +1,113 @@
+"""Chaos runs one after another: ``python -m chaos --runs 20``, with ``tests`` on PYTHONPATH."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chaos.run import HEADER, Outcome, run
+from chaos.scenario import FAULTS, Scenario, draw, possible
+from chaos.world.group import PROTOCOLS
+from chaos.world.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chaos.world.group import ProtocolName
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first run")
+    parser.add_argument("--runs", type=int, default=20, help="for each number of brokers")
+    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
+    parser.add_argument("--brokers", type=int, nargs="+", default=[1], choices=(1, 3))
+    parser.add_argument("--faults", type=int, default=3, help="of each run")
+    parser.add_argument(
+        "--fault",
+        nargs="+",
+        metavar="NAME[+NAME...]",
+        help=f"instead of drawn ones, each for a run by itself: {', '.join(FAULTS)}",
+    )
+    parser.add_argument("--single", action="store_true", help="each possible fault by itself")
+    parser.add_argument(
+        "--no-kills",
+        action="store_true",
+        help="only faults after which no record may be repeated",
+    )
+    parser.add_argument("--slack", type=float, default=0.0, help="seconds for a busy machine")
+    parser.add_argument("--evidence", type=Path, help="where failed runs are kept")
+    parser.add_argument("--keep", action="store_true", help="keep all runs, not only failed ones")
+    return parser.parse_args()
+
+
+def scenarios(args: argparse.Namespace, size: int) -> Iterator[Scenario]:
+    """What to run on so many brokers."""
+    if args.fault:
+        kinds = [tuple(FAULTS[name] for name in names.split("+")) for names in args.fault]
+    elif args.single:
+        kinds = [(fault,) for fault in possible(size, endings=not args.no_kills, alone=True)]
+    else:
+        for seed in range(args.seed, args.seed + args.runs):
+            endings = not args.no_kills
+            yield draw(seed, size, count=args.faults, endings=endings, protocols=args.protocol)
+        return
+    protocols: Sequence[ProtocolName] = args.protocol
+    seed = args.seed
+    for kind in kinds:
+        for protocol in protocols:
+            yield Scenario(seed, protocol, kind)
+            seed += 1
+
+
+async def play(args: argparse.Namespace, stage: Stage, folder: Path) -> list[Outcome]:
+    """Run all, each told in a line."""
+    outcomes: list[Outcome] = []
+    print(f"{len(stage.brokers)} broker(s)\n{HEADER}")
+    for scenario in scenarios(args, len(stage.brokers)):
+        outcome = await run(stage, scenario, folder, slack=args.slack, always=args.keep)
+        outcomes.append(outcome)
+        print(outcome.line, flush=True)
+        for fault in outcome.judgement.faults:
+            print(f"    {fault}", flush=True)
+        if outcome.judgement.faults or args.keep:
+            print(f"    evidence: {outcome.evidence}", flush=True)
+        else:
+            await asyncio.to_thread(shutil.rmtree, outcome.evidence)
+    return outcomes
+
+
+def main() -> int:
+    """Exit code 1 unless every run was as it should be."""
+    args = arguments()
+    folder = args.evidence or Path(tempfile.mkdtemp(prefix="chaos-"))
+    began = time.monotonic()
+    print(f"seed {args.seed}")
+    outcomes: list[Outcome] = []
+    for size in args.brokers:
+        with Stage(size) as stage:
+            outcomes += asyncio.run(play(args, stage, folder / f"{size}"))
+    found = [outcome.judgement for outcome in outcomes]
+    failed = sum(bool(each.faults) for each in found)
+    print(
+        f"{len(found) - failed} of {len(found)} runs as they should be, "
+        f"{sum(each.produced for each in found)} records: "
+        f"{sum(each.lost for each in found)} lost, "
+        f"{sum(each.repeated for each in found)} repeated "
+        f"({sum(each.unexcused for each in found)} without an excuse), "
+        f"{sum(each.out_of_order for each in found)} out of order; longest stall "
+        f"{max((each.longest_stall for each in found), default=0.0):.1f} s; "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

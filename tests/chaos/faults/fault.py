@@ -1,0 +1,85 @@
+"""What every fault of a chaos run is."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from asyncrevoke.cli.demo.clock import now
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping
+
+    from chaos.world.group import Group
+    from chaos.world.proxy import Proxy
+    from chaos.world.stage import Stage
+    from chaos.world.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What faults act upon. ``proxies[i]`` stands in front of ``stage.brokers[i]``."""
+
+    stage: Stage
+    proxies: list[Proxy]
+    group: Group
+    traffic: Traffic
+    rng: random.Random
+
+    async def caught_up(self, patience: float) -> bool:
+        """Wait until what is acknowledged now has been handled; returns False if it has not within
+        ``patience`` seconds."""
+        missing = {(record.partition.partition, record.offset) for record in self.traffic.produced}
+
+        def handled() -> bool:
+            self.group.refresh()
+            missing.difference_update(self.group.handled)
+            return not missing
+
+        return await self.until(handled, patience)
+
+    async def until(self, done: Callable[[], bool], patience: float) -> bool:
+        """Wait until something holds; returns False if it does not within ``patience`` seconds."""
+        deadline = now() + patience
+        while not done():
+            if now() > deadline:
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+
+class Fault(ABC):
+    """One fault: it is applied, lasts ``seconds`` and is healed.
+
+    ``silence`` is for how many of these seconds a partition may get no record because of it,
+    whatever its consumers do: the stall that is allowed grows by them.
+    """
+
+    name: ClassVar[str]
+    # What the matrix in docs/guarantees.md calls it.
+    title: ClassVar[str]
+    seconds: ClassVar[float] = 0.0
+    silence: ClassVar[float] = 0.0
+    # Members may be killed, frozen beyond their session, or lose it: records may be repeated.
+    endings: ClassVar[bool] = False
+    # Members may end by themselves.
+    failures: ClassVar[bool] = False
+    # The fewest brokers with which it makes sense.
+    brokers: ClassVar[int] = 1
+    # The topic cannot be compared with journals afterwards; or only what it still has.
+    compared: ClassVar[bool] = True
+    trimmed: ClassVar[bool] = False
+    # Whether it is for runs of its own only, with a topic and members made for it.
+    alone: ClassVar[bool] = False
+    topic_config: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    @abstractmethod
+    async def apply(self, world: World) -> None:
+        """Make it happen."""
+
+    async def heal(self, world: World) -> None:  # noqa: B027 - some faults leave nothing behind
+        """End it."""

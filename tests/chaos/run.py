@@ -1,0 +1,149 @@
+"""One chaos run: members join, faults happen one after another, everything is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.faults.fault import World
+from chaos.judging.evidence import facts_of, keep
+from chaos.judging.judge import Judgement, judgement
+from chaos.scenario import Scenario
+from chaos.world.group import CLOSE_TIMEOUT, Group
+from chaos.world.traffic import Traffic
+
+from asyncrevoke.cli.demo.clock import now
+
+if TYPE_CHECKING:
+    from chaos.judging.judge import Facts
+    from chaos.world.stage import Stage
+
+PARTITIONS = 6
+MEMBERS = 3
+RATE = 150.0
+# How long to wait, in seconds; longer than what is allowed, so that stalls are measured.
+JOINED_WITHIN = 60.0
+CAUGHT_UP_WITHIN = 90.0
+GONE_WITHIN = CLOSE_TIMEOUT + 60.0
+_BETWEEN = 1.0
+
+
+class Outcome(NamedTuple):
+    """What came of a run; ``evidence`` is a folder."""
+
+    scenario: Scenario
+    judgement: Judgement
+    seconds: float
+    evidence: Path
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        found = self.judgement
+        return (
+            f"{self.scenario.name:60} {found.produced:6} {found.lost:5} {found.repeated:9} "
+            f"{found.unexcused:10} {found.out_of_order:6} {found.longest_stall:7.1f} "
+            f"{found.longest_exit:6.1f} {found.audit:13} {self.seconds:4.0f} s"
+        )
+
+
+HEADER = (
+    f"{'run':60} {'acked':>6} {'lost':>5} {'repeated':>9} {'unexcused':>10} {'order':>6} "
+    f"{'stall':>7} {'exit':>6} {'audit':13}"
+)
+
+
+async def run(
+    stage: Stage, scenario: Scenario, folder: Path, *, slack: float = 0.0, always: bool = False
+) -> Outcome:
+    """Run a scenario with a topic and a group of its own.
+
+    ``folder`` gets the evidence: that of a failed run is complete, with ``always`` that of any.
+    """
+    began = now()
+    await stage.restore()
+    folder = folder / scenario.name
+    folder.mkdir(parents=True)
+    topic = f"chaos-{uuid.uuid4().hex[:8]}"
+    options = {name: value for fault in scenario.faults for name, value in fault.options.items()}
+    config = {
+        name: value for fault in scenario.faults for name, value in fault.topic_config.items()
+    }
+    await asyncio.to_thread(stage.create_topic, topic, PARTITIONS, None, config)
+    logged_from = [broker.log_path.stat().st_size for broker in stage.brokers]
+    rng = random.Random(scenario.seed)
+    told: list[str] = []
+    async with stage.network(folder / "proxies.log") as proxies:
+        traffic = Traffic(stage.direct, topic, RATE, rng)
+        group = Group(topic, scenario.protocol, stage.client_options(), folder, options)
+        world = World(stage=stage, proxies=proxies, group=group, traffic=traffic, rng=rng)
+        try:
+            await _play(scenario, world, told)
+        finally:
+            await group.close()
+            await traffic.pause()
+            await stage.restore()
+            group.refresh()
+        facts: Facts = await facts_of(
+            stage,
+            group,
+            traffic,
+            compared=all(fault.compared for fault in scenario.faults),
+            trimmed=any(fault.trimmed for fault in scenario.faults),
+        )
+    found = judgement(facts, scenario.allowed(slack))
+    if found.faults or always:
+        about = {
+            "seed": scenario.seed,
+            "protocol": scenario.protocol,
+            "brokers": len(stage.brokers),
+            "schedule": told,
+        }
+        await asyncio.to_thread(keep, folder, stage, facts, found, about, logged_from)
+    return Outcome(scenario, found, now() - began, folder)
+
+
+async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
+    def tell(what: str) -> None:
+        told.append(f"{time.time():.3f} {now():.3f} {what}")
+
+    group, traffic = world.group, world.traffic
+    traffic.start()
+    for _ in range(MEMBERS):
+        await group.join()
+
+    def joined() -> bool:
+        group.refresh()
+        return all(member.owned for member in group.running)
+
+    if not await world.until(joined, JOINED_WITHIN):
+        group.failures.append(f"not all members owned a partition after {JOINED_WITHIN:g} s")
+    tell("all members own partitions")
+    for kind in scenario.faults:
+        await asyncio.sleep(_BETWEEN)
+        fault = kind()
+        tell(f"{fault.name} begins")
+        await fault.apply(world)
+        await asyncio.sleep(fault.seconds)
+        await fault.heal(world)
+        tell(f"{fault.name} is healed")
+        if not await world.caught_up(CAUGHT_UP_WITHIN):
+            tell(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
+    await traffic.stop()
+    tell("nothing more is produced")
+    if not await world.caught_up(CAUGHT_UP_WITHIN):
+        tell(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
+    for member in group.running:
+        group.stop(member)
+
+    def gone() -> bool:
+        group.refresh()
+        return all(member.ended_at is not None for member in group.members.values())
+
+    if not await world.until(gone, GONE_WITHIN):
+        group.failures.append(f"not all members had ended {GONE_WITHIN:g} s after SIGTERM")
+    tell("all members have ended")

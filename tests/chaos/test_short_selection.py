@@ -1,0 +1,61 @@
+"""A short selection of chaos runs; `tox -e chaos` draws many more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from chaos.run import run
+from chaos.scenario import FAULTS, Scenario
+from chaos.world.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chaos.world.group import ProtocolName
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+
+# Other tests use the machine at the same time.
+SLACK = 10.0
+SELECTION: list[tuple[ProtocolName, int, tuple[str, ...]]] = [
+    ("cooperative", 1, ("leave", "kill", "cut")),
+    ("eager", 1, ("hang", "raise", "refuse")),
+    ("consumer", 1, ("black-hole", "long-freeze")),
+    ("cooperative", 3, ("black-hole", "broker-kill")),
+]
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[dict[int, Stage]]:
+    """Brokers by their number, started when they are first asked for."""
+    started: dict[int, Stage] = {}
+    yield started
+    for stage in started.values():
+        stage.close()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "size", "faults"),
+    SELECTION,
+    ids=[f"{protocol} on {size}: {', '.join(faults)}" for protocol, size, faults in SELECTION],
+)
+async def test_faults_lose_and_reorder_nothing_and_repeat_no_more_than_they_must(
+    stages: dict[int, Stage],
+    tmp_path: Path,
+    protocol: ProtocolName,
+    size: int,
+    faults: tuple[str, ...],
+) -> None:
+    if size not in stages:
+        for other in stages.values():
+            other.close()
+        stages.clear()
+        stages[size] = Stage(size)
+    stages[size].start()
+    scenario = Scenario(1, protocol, tuple(FAULTS[name] for name in faults))
+    outcome = await run(stages[size], scenario, tmp_path, slack=SLACK)
+    found = outcome.judgement
+    assert not found.faults, "\n".join([*found.faults, f"evidence: {outcome.evidence}"])
+    assert found.produced > 0
