@@ -226,11 +226,13 @@ def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> Non
         world.outbox,
         world.config,
         start_leaving=lambda _now, _wait: None,
+        leave_uncommitted=lambda _now: None,
+        stop_leaving=lambda _now: None,
         give_up=lambda _now: None,
         on_closed=lambda: closed.append(True),
     )
     leaving.sessions_end = True
-    leaving.close(world.now, 1, graceful=True, joined=True)
+    leaving.close(world.now, 1, graceful=True, joined=True, deadline=None)
     leaving.left()
     assert closed == []
     leaving.sessions_ended()
