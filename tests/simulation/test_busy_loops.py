@@ -1,0 +1,52 @@
+"""No timer and no poll repeats itself at one instant, also where timers fire too early."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from asyncrevoke.core.poller import Poller
+from asyncrevoke.testing.simulation.member import Member
+from asyncrevoke.testing.simulation.runner import run
+from asyncrevoke.testing.simulation.schedule import Schedule
+
+
+class _Found(msgspec.Struct):
+    why: str
+    schedule: Schedule
+
+
+def _schedule() -> Schedule:
+    lines = Path(__file__).with_name("found.jsonl").read_text("utf-8").splitlines()
+    found = [msgspec.json.decode(line, type=_Found) for line in lines]
+    (schedule,) = [each.schedule for each in found if "fired too early" in each.why]
+    return schedule
+
+
+def _arm(self: Member, key: str, at: float) -> None:
+    """Rounded as it comes: by the member's own clock a timer may fire before its time."""
+    alarm = self._clock.at(at - self._offset, lambda: self._fire(key))
+    self._timers[key] = (at, alarm)
+
+
+def _compared_with_the_clock(self: Poller, now: float) -> bool:
+    if not self._revocation.delayed_by_hand:
+        return False
+    at = self._started_at + self._config.revoke_tick
+    if now >= at:
+        return True
+    if not self._outbox.has_timer("revoke-tick"):
+        self._outbox.set_timer("revoke-tick", at, lambda _now: self._outbox.wake())
+    return False
+
+
+def test_timers_that_fire_a_rounding_error_early_are_not_set_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Member, "_arm", _arm)
+    outcome = run(_schedule())
+    assert outcome.failure is None, outcome.failure
+    monkeypatch.setattr(Poller, "_tick_due", _compared_with_the_clock)
+    outcome = run(_schedule())
+    assert outcome.invariant == "busy loop"
+    assert "'revoke-tick' has fired" in (outcome.failure or "")
