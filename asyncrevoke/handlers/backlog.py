@@ -139,11 +139,16 @@ class Backlog:
         """What has started runs to its end; the rest is given up.
 
         With H the highest offset that has started, records after H are given back unstarted. An
-        item between two attempts gets no further one.
+        item between two attempts gets no further one. A pause ends.
         """
-        dropped = [*self._lanes.drain(partition), *self._collector.drop(partition)]
+        self._lanes.resume(partition)
+        self._give_back_unstarted(partition)
         for entry in self.waiting.give_up(partition):
             self.give_up(entry)
+        self.waiting.notify()
+
+    def _give_back_unstarted(self, partition: TopicPartition) -> None:
+        dropped = [*self._lanes.drain(partition), *self._collector.drop(partition)]
         if dropped:
             # Only those of the newest ledger can be given back; a seek has left the others behind.
             ledger_id = dropped[-1].ledger_id
@@ -152,8 +157,33 @@ class Backlog:
             self._forget(current)
             self._abandon_all(item for item in dropped if item.ledger_id != ledger_id)
             self._source.drop_after(partition, offset - 1)
-            # What was dropped may have kept others from being let through.
-            self.waiting.notify()
+
+    def drop(self, partition: TopicPartition) -> None:
+        """The partition is read elsewhere: nothing begins that has not begun, and what waits for
+        another attempt gets none. What runs goes on."""
+        self._abandon_all(self._collector.drop(partition))
+        for entry in self.waiting.give_up(partition):
+            self.give_up(entry)
+        self._abandon_all(self._lanes.lose(partition))
+        # What was dropped may have kept others from being let through.
+        self.waiting.notify()
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Nothing of this partition begins until :meth:`resume`.
+
+        Records after the highest offset that has started are given back, so that they take no room
+        from other partitions: they come again. A partition that drains goes on draining.
+        """
+        if self._stopping or self._source.is_revoking(partition):
+            return
+        self._give_back_unstarted(partition)
+        self._lanes.pause(partition)
+        self.waiting.notify()
+
+    def resume(self, partition: TopicPartition) -> None:
+        """A pause ends."""
+        self._lanes.resume(partition)
+        self.waiting.notify()
 
     def drain_all(self) -> None:
         """Drain every partition, those of later records too."""
@@ -175,6 +205,7 @@ class Backlog:
 
     def lose(self, partition: TopicPartition) -> None:
         """Forget all of a lost partition that does not run."""
+        self._lanes.resume(partition)
         self._collector.drop(partition)
         for entry in self.waiting.give_up(partition):
             self._forget([entry[1], *self._lanes.give_up(entry)])

@@ -12,6 +12,9 @@ is not held up by keys that came after it, and the commit point moves on.
 
 An item whose handler has limits goes through a gate before it is ready, and waits there, in no
 worker's way, while it is closed. Without one nothing of that happens.
+
+An item of a paused partition that would be taken is parked instead, and ready again when the
+partition is resumed. Parked items stand outside of the gate, and their lanes wait.
 """
 
 from __future__ import annotations
@@ -77,9 +80,10 @@ class Slice(Generic[T]):
     ``started`` is the highest offset that was taken, -1 if none. After a seek the partition has
     another ledger and another slice, yet the same ``lanes``: order holds across the seek.
     ``usual``: in the queue's own order, and without limits; then the key is the item's own.
+    ``watched``: it has a gate, or its partition is paused.
     """
 
-    __slots__ = ("gate", "lanes", "ledger_id", "partition", "started", "usual")
+    __slots__ = ("gate", "lanes", "ledger_id", "partition", "started", "usual", "watched")
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class Slice(Generic[T]):
         self.ledger_id = ledger_id
         self.lanes = lanes
         self.started = -1
+        self.watched = gate is not None
 
 
 # The slice, the item, its turn (how many calls of put there were before), and its lane's key
@@ -110,7 +115,17 @@ class LaneQueue(Generic[T]):
     *started*; its lane is busy until ``done``. A lane whose entry is never done stays blocked.
     """
 
-    __slots__ = ("_by_key", "_gates", "_order", "_ordered", "_ready", "_slices", "_turn", "_usual")
+    __slots__ = (
+        "_by_key",
+        "_gates",
+        "_order",
+        "_ordered",
+        "_parked",
+        "_ready",
+        "_slices",
+        "_turn",
+        "_usual",
+    )
 
     def __init__(
         self,
@@ -125,6 +140,8 @@ class LaneQueue(Generic[T]):
         self._ready: deque[Entry[T]] = deque()
         self._slices: dict[TopicPartition, Slice[T]] = {}
         self._gates: dict[Gate[Entry[T]], None] = {}
+        # What would run of each paused partition, in order.
+        self._parked: dict[TopicPartition, deque[Entry[T]]] = {}
         self._turn = 0
 
     @property
@@ -165,6 +182,8 @@ class LaneQueue(Generic[T]):
         part = self._slices.get(partition)
         if part is None or part.ledger_id != ledger_id:
             lanes = {} if part is None else part.lanes
+            # Nothing new comes of a paused partition: it is another assignment of it.
+            self.resume(partition)
             usual = self._usual and order is None and gate is None
             part = Slice(partition, ledger_id, lanes, gate, usual=usual)
             self._slices[partition] = part
@@ -214,12 +233,46 @@ class LaneQueue(Generic[T]):
             return None
         entry = self._ready.popleft()
         part = entry[0]
+        if part.watched:
+            return self._take_watched(entry)
         offset = entry[1].offset
         if offset > part.started:  # noqa: PLR1730 - a call of max costs as much as the rest
             part.started = offset
+        return entry
+
+    def _take_watched(self, entry: Entry[T]) -> Entry[T] | None:
+        part = entry[0]
+        parked = self._parked.get(part.partition)
+        if parked is not None:
+            parked.append(entry)
+            self.leave(entry)
+            return self.take()
+        part.started = max(part.started, entry[1].offset)
         if part.gate is not None:
             part.gate.started(entry[1])
         return entry
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Start nothing of this partition until :meth:`resume`; what has started goes on."""
+        self._parked.setdefault(partition, deque())
+        for part in self._known_slices(partition):
+            part.watched = True
+
+    def resume(self, partition: TopicPartition) -> None:
+        """What is queued of this partition may start again, before all that is ready."""
+        parked = self._parked.pop(partition, None)
+        if parked is None:
+            return
+        for part in self._known_slices(partition):
+            part.watched = part.gate is not None
+        for entry in reversed(parked):
+            self.again(entry)
+
+    def _known_slices(self, partition: TopicPartition) -> set[Slice[T]]:
+        """The one that is put into, and those from before a seek of which something is queued."""
+        queued = {entry[0] for entry in self._queued() if entry[0].partition == partition}
+        part = self._slices.get(partition)
+        return queued if part is None else queued | {part}
 
     def done(self, entry: Entry[T]) -> None:
         """A started entry has ended: its lane goes on."""
@@ -293,8 +346,9 @@ class LaneQueue(Generic[T]):
 
     def give_up(self, entry: Entry[T]) -> list[T]:
         """A started entry ends without being done: drop what waits behind it, free its lane."""
-        if entry in self._ready:
-            self._ready.remove(entry)
+        for entries in (self._ready, self._parked.get(entry[0].partition, ())):
+            if entry in entries:
+                cast("deque[Entry[T]]", entries).remove(entry)
         part, key = entry[0], self._key(entry)
         if part.gate is not None:
             part.gate.drop(lambda held: held is entry)
@@ -338,6 +392,9 @@ class LaneQueue(Generic[T]):
         before = self._ready
         self._ready = deque(entry for entry in before if not unwanted(entry))
         gone = [entry for entry in before if unwanted(entry)]
+        for partition, parked in self._parked.items():
+            gone += [entry for entry in parked if unwanted(entry)]
+            self._parked[partition] = deque(entry for entry in parked if not unwanted(entry))
         for gate in self._gates:
             gone += gate.drop(unwanted)
         for entry in gone:
@@ -347,6 +404,8 @@ class LaneQueue(Generic[T]):
 
     def _queued(self) -> Iterator[Entry[T]]:
         yield from self._ready
+        for parked in self._parked.values():
+            yield from parked
         for gate in self._gates:
             yield from gate.held
         for lanes in self._lanes_of_partitions():

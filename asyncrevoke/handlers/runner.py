@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.backlog import Backlog
-from asyncrevoke.handlers.batch import Item, first_offset
+from asyncrevoke.handlers.batch import Item, first_offset, records_of
 from asyncrevoke.handlers.ending import end
 from asyncrevoke.handlers.flow import flow_of
 from asyncrevoke.handlers.gate import Gate
@@ -144,6 +144,32 @@ class HandlerRunner:
             self._backlog.lose(partition)
             self._workers.cancel(partition)
         self._workers.notify()
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has sought these: no handler begins with a record from before, and those that
+        run go on."""
+        for partition in partitions:
+            self._backlog.drop(partition)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """No handler begins with a record of these until they are resumed."""
+        for partition in partitions:
+            self._backlog.pause(partition)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Handlers begin again."""
+        for partition in partitions:
+            self._backlog.resume(partition)
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are given up: no handler begins, and records of those that run are held."""
+        gone = frozenset(partitions)
+        for partition in gone:
+            self._backlog.drop(partition)
+        for partition, item in self._workers.running():
+            if partition in gone:
+                for record in records_of(item):
+                    self._source.submit(record)
 
     def running(self) -> Iterator[RunningCall]:
         """The calls that have begun and not ended."""

@@ -295,6 +295,12 @@ class TrackedTaskGroup:
             self._workers.cancel(partition)
         self._workers.notify()
 
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has sought these: no task begins with a record from before, and those that run
+        go on."""
+        for partition in partitions:
+            self._backlog.drop(partition)
+
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The function that was submitted with a record."""
         return self._records.name_of(partition, offset)

@@ -39,18 +39,17 @@ class PartitionCalls:
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these until :meth:`resume`; they stay ours.
 
+        Single records that were not handed out wait, and so do records that no handler has begun
+        with; handlers that run end. Tasks of a task group, which you have submitted, go on.
+
         A pause is forgotten when its partition goes. For one that is being given up it applies
         only if the revoke is withdrawn.
         """
-        session = self._entered()
-        wanted = to_partitions(partitions)
-        session.call(lambda: session.core.pause(wanted))
+        self._entered().pause_partitions(to_partitions(partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
         """End a pause."""
-        session = self._entered()
-        wanted = to_partitions(partitions)
-        session.call(lambda: session.core.resume(session.now(), wanted))
+        self._entered().resume_partitions(to_partitions(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
@@ -59,6 +58,9 @@ class PartitionCalls:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on reading ``partition`` at ``offset``; records fetched before are dropped.
 
+        Also those that :meth:`Consumer.records` has not handed out, and those that no handler or
+        task has begun with. Handlers and tasks that run end, and no longer count.
+
         Raises IllegalStateError if the partition is not ours or is being given up, and ValueError
         for a negative offset.
         """
@@ -66,9 +68,7 @@ class PartitionCalls:
             raise ValueError(
                 f"offset {offset} is negative: use seek_to_beginning or seek_to_end for the ends"
             )
-        session = self._entered()
-        tp = to_partition(partition)
-        session.call(lambda: session.core.seek(session.now(), tp, offset))
+        self._entered().seek(to_partition(partition), offset)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on reading at the first offset that there is; without partitions, of all of them."""
@@ -139,7 +139,7 @@ class PartitionCalls:
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
         session = self._entered()
         wanted = to_partitions(partitions) or sorted(session.core.assignment())
-        await session.ask(lambda: session.core.seek_to(session.now(), wanted, timestamp))
+        await session.seek_to(wanted, timestamp)
 
     async def _ends(
         self, partitions: tuple[TopicPartition, ...], timestamp: int

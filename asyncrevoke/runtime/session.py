@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakSet
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
@@ -15,8 +14,8 @@ from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.record_iterator import RecordIterator
-from asyncrevoke.runtime.running_calls import Calling, RunningCalls
-from asyncrevoke.runtime.workers import Naming, Observer
+from asyncrevoke.runtime.record_owners import RecordOwners
+from asyncrevoke.runtime.running_calls import RunningCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -73,8 +72,7 @@ class Session:
         self._turn_since = 0.0
         self._exit = Exit(core, driver, listener, log, config.close_timeout)
         self._reader: RecordIterator | None = None
-        self._workers: WeakSet[Workers] = WeakSet()
-        self._groups: WeakSet[Observer] = WeakSet()
+        self._owners = RecordOwners()
         self._delayed = DelayedRevokes()
         self._running = RunningCalls()
         # None: the real ones.
@@ -175,6 +173,42 @@ class Session:
                 ) from None
             raise
 
+    # --- positions -------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read this offset next; records of the partition that no one has begun are dropped."""
+        self.call(lambda: self.core.seek(self.now(), partition, offset))
+        self._owners.drop((partition,))
+
+    async def seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
+        """Like :meth:`seek`, for an offset that is looked up."""
+
+        def begin() -> int:
+            ticket = self.core.seek_to(self.now(), partitions, timestamp)
+            self._owners.drop(partitions)
+            return ticket
+
+        await self.ask(begin)
+
+    def pause_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Return and begin nothing of these until they are resumed."""
+        self.call(lambda: self.core.pause(partitions))
+        self._owners.pause(partitions)
+
+    def resume_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Go on with them."""
+        self.call(lambda: self.core.resume(self.now(), partitions))
+        self._owners.resume(partitions)
+
+    async def unsubscribe(self) -> None:
+        """Drain, commit, release, leave the group."""
+
+        def begin() -> int:
+            self._owners.leave(sorted(self.core.assignment()))
+            return self.core.unsubscribe(self.now())
+
+        await self.ask(begin)
+
     # --- steps -----------------------------------------------------------------------------------
 
     async def step(
@@ -213,9 +247,7 @@ class Session:
             self._exit.loop_left()
         else:
             self._exit.body = asyncio.current_task()
-            if self._groups:
-                for group in self._groups:
-                    group.observe(result)
+            self._owners.observe(result)
             if reader is not None:
                 # Of its records, observers and the witness hear when it has handed them out.
                 result = PollResult({}, result.to_be_revoked, result.lost)
@@ -370,9 +402,7 @@ class Session:
 
     def watch(self, workers: Workers) -> None:
         """Tell these early what is lost, and a task group of each result."""
-        self._workers.add(workers)
-        if isinstance(workers, Observer):
-            self._groups.add(workers)
+        if self._owners.add(workers):
             # The next step counts what no task holds.
             self.core.track(True, settle=True)
 
@@ -390,33 +420,18 @@ class Session:
                 self.observers.polled(PollResult(read))
 
     def _lost(self, partitions: frozenset[TopicPartition]) -> None:
-        for workers in list(self._workers):
-            workers.lose(sorted(partitions))
+        self._owners.lose(sorted(partitions))
 
     def blocking(self) -> tuple[BlockingRecord, ...]:
         """What holds back each partition that is to be given up, and whose it is."""
         return tuple(
-            record._replace(handler=self._name_of(record))
+            record._replace(handler=self._owners.name_of(record))
             for record in self.core.blocking(self._driver.now())
         )
 
-    def _name_of(self, record: BlockingRecord) -> str | None:
-        for workers in self._workers:
-            if isinstance(workers, Naming):
-                name = workers.name_of(record.topic_partition, record.offset)
-                if name is not None:
-                    return name
-        return None
-
     def running(self) -> tuple[RunningHandler, ...]:
         """The calls of handlers that have not ended, the longest first."""
-        calls = [
-            call
-            for workers in self._workers
-            if isinstance(workers, Calling)
-            for call in workers.running()
-        ]
-        return tuple(self._running.look(self.now(), calls))
+        return tuple(self._running.look(self.now(), list(self._owners.running())))
 
     def _tick(self) -> None:
         self.running()

@@ -82,8 +82,7 @@ class SubscriptionCalls:
         """
         self._topics, self._pattern, self._assigned = (), None, None
         if self._session is not None:
-            session = self._entered()
-            await session.ask(lambda: session.core.unsubscribe(session.now()))
+            await self._entered().unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help; replaces earlier ones.

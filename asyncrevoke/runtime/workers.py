@@ -17,6 +17,27 @@ class Workers(Protocol):
         """Nothing of these is to run any more."""
         ...
 
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are read elsewhere now: of records from before, none that has not begun is to."""
+        ...
+
+
+@runtime_checkable
+class Queueing(Workers, Protocol):
+    """Who has records that the user's code has not been called with yet, as handlers do."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin with no record of these until they are resumed."""
+        ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on with them."""
+        ...
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are given up: begin with no further record, and hold those that run."""
+        ...
+
 
 @runtime_checkable
 class Observer(Workers, Protocol):

@@ -58,12 +58,12 @@ class Loop:
         self.group.become_member(*PARTITIONS)
         self.group.pulse = ErrorCode.none
         self.reader = RecordIterator(Steps(self.group))
-        self.produced = dict.fromkeys(PARTITIONS, 0)
-        self.following = dict.fromkeys(PARTITIONS, 0)
-        self.sought = dict.fromkeys(PARTITIONS, 0)
+        self.produced: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
+        self.following: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
+        self.sought: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
         self.done: dict[int, set[int]] = {number: set() for number in PARTITIONS}
         # By hand: what a commit was asked for.
-        self.wanted = dict.fromkeys(PARTITIONS, 0)
+        self.wanted: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
         self.paused: set[int] = set()
         # What was returned last: it counts when the next is asked for.
         self.current: list[Record] = []

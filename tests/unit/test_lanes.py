@@ -201,12 +201,14 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
     lanes: Lanes = LaneQueue(order_by, null_keys)
     partitions = [ORDERS, OTHERS, TopicPartition("clicks", 0)]
     next_offset = dict.fromkeys(partitions, 0)
+    paused: set[TopicPartition] = set()
     queued: list[Record] = []
     running: list[Entry[Record]] = []
     highest: dict[TopicPartition, int] = dict.fromkeys(partitions, -1)
 
     def started(entry: Entry[Record]) -> None:
         mine = lane_of(entry[1], order_by, null_keys)
+        assert entry[1].topic_partition not in paused
         same = [each for each in queued if lane_of(each, order_by, null_keys) == mine]
         assert same[0] is entry[1], "the oldest of its lane comes first"
         assert all(lane_of(one[1], order_by, null_keys) != mine for one in running)
@@ -217,7 +219,10 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
 
     for _ in range(data.draw(st.integers(1, 40))):
         partition = data.draw(st.sampled_from(partitions))
-        match data.draw(st.sampled_from(["put", "put", "take", "take", "done", "drain", "lose"])):
+        actions = ["put", "put", "take", "take", "done", "drain", "lose", "pause", "resume"]
+        if partition in paused:
+            actions = ["take", "done", "resume", "lose"]  # nothing new comes of it
+        match data.draw(st.sampled_from(actions)):
             case "put":
                 keys = data.draw(st.lists(st.sampled_from([b"a", b"b", None]), max_size=6))
                 begin = next_offset[partition]
@@ -233,6 +238,12 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
                     started(entry)
             case "done" if running:
                 lanes.done(running.pop(data.draw(st.integers(0, len(running) - 1))))
+            case "pause":
+                lanes.pause(partition)
+                paused.add(partition)
+            case "resume":
+                lanes.resume(partition)
+                paused.discard(partition)
             case "drain":
                 expected = [
                     each
@@ -250,6 +261,9 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
             case _:
                 pass
         assert lanes.queued == len(queued)
+    for partition in sorted(paused):
+        lanes.resume(partition)
+    paused.clear()
     while running or lanes.ready:
         if (entry := lanes.take()) is not None:
             started(entry)
