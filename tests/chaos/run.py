@@ -49,7 +49,8 @@ class Outcome(NamedTuple):
         return (
             f"{self.scenario.name:60} {found.produced:6} {found.lost:5} {found.unhandled:9} "
             f"{found.repeated:9} {found.unexcused:10} {found.out_of_order:6} "
-            f"{found.longest_stall:7.1f} {found.longest_exit:6.1f} {found.audit:13} {self.seconds:4.0f} s"
+            f"{found.longest_stall:7.1f} {found.longest_exit:6.1f} {found.audit:13} "
+            f"{self.seconds:4.0f} s"
         )
 
 
