@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chaos import matrix
 from chaos.run import HEADER, Outcome, run
 from chaos.scenario import FAULTS, Scenario, draw, possible
 from chaos.world.group import PROTOCOLS
@@ -38,6 +39,11 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--single", action="store_true", help="each possible fault by itself")
     parser.add_argument(
+        "--matrix",
+        action="store_true",
+        help="measure all cells of the matrix in docs/guarantees.md, and write them there",
+    )
+    parser.add_argument(
         "--no-kills",
         action="store_true",
         help="only faults after which no record may be repeated",
@@ -50,6 +56,9 @@ def arguments() -> argparse.Namespace:
 
 def scenarios(args: argparse.Namespace, size: int) -> Iterator[Scenario]:
     """What to run on so many brokers."""
+    if args.matrix:
+        yield from matrix.scenarios(size, args.seed)
+        return
     if args.fault:
         kinds = [tuple(FAULTS[name] for name in names.split("+")) for names in args.fault]
     elif args.single:
@@ -74,6 +83,9 @@ async def play(args: argparse.Namespace, stage: Stage, folder: Path) -> list[Out
     for scenario in scenarios(args, len(stage.brokers)):
         outcome = await run(stage, scenario, folder, slack=args.slack, always=args.keep)
         outcomes.append(outcome)
+        if args.matrix:
+            cell = matrix.cell_of(outcome, len(stage.brokers))
+            await asyncio.to_thread(matrix.write, [cell])
         print(outcome.line, flush=True)
         for fault in outcome.judgement.faults:
             print(f"    {fault}", flush=True)
@@ -91,7 +103,7 @@ def main() -> int:
     began = time.monotonic()
     print(f"seed {args.seed}")
     outcomes: list[Outcome] = []
-    for size in args.brokers:
+    for size in (1, 3) if args.matrix else args.brokers:
         with Stage(size) as stage:
             outcomes += asyncio.run(play(args, stage, folder / f"{size}"))
     found = [outcome.judgement for outcome in outcomes]

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from chaos.judging.judge import Facts
     from chaos.world.stage import Stage
 
+    from asyncrevoke.journal.schema import Content
+
 PARTITIONS = 6
 MEMBERS = 3
 RATE = 150.0
 # How long to wait, in seconds; longer than what is allowed, so that stalls are measured.
 JOINED_WITHIN = 60.0
-CAUGHT_UP_WITHIN = 90.0
+CAUGHT_UP_WITHIN = 60.0
 GONE_WITHIN = CLOSE_TIMEOUT + 60.0
 _BETWEEN = 1.0
 
@@ -45,15 +47,16 @@ class Outcome(NamedTuple):
         """One line for people."""
         found = self.judgement
         return (
-            f"{self.scenario.name:60} {found.produced:6} {found.lost:5} {found.repeated:9} "
-            f"{found.unexcused:10} {found.out_of_order:6} {found.longest_stall:7.1f} "
-            f"{found.longest_exit:6.1f} {found.audit:13} {self.seconds:4.0f} s"
+            f"{self.scenario.name:60} {found.produced:6} {found.lost:5} {found.unhandled:9} "
+            f"{found.repeated:9} {found.unexcused:10} {found.out_of_order:6} "
+            f"{found.longest_stall:7.1f} {found.longest_exit:6.1f} {found.audit:13} "
+            f"{self.seconds:4.0f} s"
         )
 
 
 HEADER = (
-    f"{'run':60} {'acked':>6} {'lost':>5} {'repeated':>9} {'unexcused':>10} {'order':>6} "
-    f"{'stall':>7} {'exit':>6} {'audit':13}"
+    f"{'run':60} {'acked':>6} {'lost':>5} {'unhandled':>9} {'repeated':>9} "
+    f"{'unexcused':>10} {'order':>6} {'stall':>7} {'exit':>6} {'audit':13}"
 )
 
 
@@ -76,11 +79,25 @@ async def run(
     await asyncio.to_thread(stage.create_topic, topic, PARTITIONS, None, config)
     logged_from = [broker.log_path.stat().st_size for broker in stage.brokers]
     rng = random.Random(scenario.seed)
+    trimmed = any(fault.trimmed for fault in scenario.faults)
+    content: Content = "batches"
+    if any(fault.content == "records" for fault in scenario.faults):
+        content = "records"
     told: list[str] = []
     async with stage.network(folder / "proxies.log") as proxies:
         traffic = Traffic(stage.direct, topic, RATE, rng)
-        group = Group(topic, scenario.protocol, stage.client_options(), folder, options)
-        world = World(stage=stage, proxies=proxies, group=group, traffic=traffic, rng=rng)
+        group = Group(topic, scenario.protocol, stage.client_options(), folder, options, content)
+        world = World(
+            stage=stage,
+            proxies=proxies,
+            group=group,
+            traffic=traffic,
+            rng=rng,
+            partitions=PARTITIONS,
+            members=MEMBERS,
+            trimmed=trimmed,
+        )
+        await asyncio.to_thread(stage.permit, topic, group.name)
         try:
             await _play(scenario, world, told)
         finally:
@@ -93,7 +110,7 @@ async def run(
             group,
             traffic,
             compared=all(fault.compared for fault in scenario.faults),
-            trimmed=any(fault.trimmed for fault in scenario.faults),
+            trimmed=trimmed,
         )
     found = judgement(facts, scenario.allowed(slack))
     if found.faults or always:
@@ -118,7 +135,7 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
 
     def joined() -> bool:
         group.refresh()
-        return all(member.owned for member in group.running)
+        return all(member.owned or member.ended_at is not None for member in group.running)
 
     if not await world.until(joined, JOINED_WITHIN):
         group.failures.append(f"not all members owned a partition after {JOINED_WITHIN:g} s")
@@ -131,6 +148,8 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
         await asyncio.sleep(fault.seconds)
         await fault.heal(world)
         tell(f"{fault.name} is healed")
+        if not await world.until(joined, JOINED_WITHIN):
+            tell(f"not all members owned a partition {JOINED_WITHIN:g} s later")
         if not await world.caught_up(CAUGHT_UP_WITHIN):
             tell(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
     await traffic.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from chaos.faults import brokers, members, network
+from chaos.faults import brokers, members, network, topics
 from chaos.faults.fault import Fault
 from chaos.judging.judge import Allowed
 from chaos.world.group import CLOSE_TIMEOUT, PROTOCOLS, ProtocolName
@@ -42,6 +42,14 @@ FAULTS: dict[str, type[Fault]] = {
         network.Cut,
         network.Refuse,
         network.SilentBroker,
+        topics.PartitionsAdded,
+        topics.CreatedAgain,
+        topics.RetentionBehind,
+        topics.RetentionAhead,
+        topics.Compaction,
+        topics.Aborted,
+        topics.TopicWithdrawn,
+        topics.GroupWithdrawn,
     )
 }
 # Seconds beyond the session, and beyond close_timeout.

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chaos.judging.evidence import kept_offsets
+
 from asyncrevoke.cli.demo.clock import now
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from chaos.world.stage import Stage
     from chaos.world.traffic import Traffic
 
+    from asyncrevoke.journal.schema import Content
+
+# How often to look what the log still has, in seconds.
+_TRIMMED_EVERY = 3.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -28,18 +35,28 @@ class World:
     group: Group
     traffic: Traffic
     rng: random.Random
+    partitions: int
+    members: int
+    trimmed: bool
 
     async def caught_up(self, patience: float) -> bool:
         """Wait until what is acknowledged now has been handled; returns False if it has not within
-        ``patience`` seconds."""
-        missing = {(record.partition.partition, record.offset) for record in self.traffic.produced}
+        ``patience`` seconds. Nobody has to handle what retention and compaction have deleted."""
+        missing = {(record.partition, record.offset) for record in self.traffic.produced}
 
         def handled() -> bool:
             self.group.refresh()
             missing.difference_update(self.group.handled)
             return not missing
 
-        return await self.until(handled, patience)
+        if not self.trimmed:
+            return await self.until(handled, patience)
+        deadline = now() + patience
+        while not await self.until(handled, min(patience, _TRIMMED_EVERY)):
+            if now() > deadline:
+                return False
+            missing &= await kept_offsets(self.stage, self.group.topic)
+        return True
 
     async def until(self, done: Callable[[], bool], patience: float) -> bool:
         """Wait until something holds; returns False if it does not within ``patience`` seconds."""
@@ -75,6 +92,8 @@ class Fault(ABC):
     # Whether it is for runs of its own only, with a topic and members made for it.
     alone: ClassVar[bool] = False
     topic_config: ClassVar[Mapping[str, str]] = {}
+    # What the journals have of the content of records.
+    content: ClassVar[Content] = "batches"
     options: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod

@@ -12,7 +12,7 @@ from chaos.judging.judge import Commit, Ending, Facts
 from chaos.world.group import CONCURRENCY
 
 from asyncrevoke.audit import engine
-from asyncrevoke.audit.comparison import level_of
+from asyncrevoke.audit.comparison import Range, level_of
 from asyncrevoke.audit.topic import Topic
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.config import ConsumerConfig
@@ -46,13 +46,13 @@ async def facts_of(
     content = await asyncio.to_thread(read_journal, group.journal)
     produced = traffic.produced
     if trimmed:
-        kept = await _offsets(stage, group.topic)
+        kept = await kept_offsets(stage, group.topic)
         produced = [record for record in produced if (record.partition, record.offset) in kept]
     rows = _rows(content, group)
     return Facts(
         produced=produced,
         handled=group.events,
-        committed=await stage.committed(group.name),
+        committed={**group.committed_before, **await stage.committed(group.name)},
         died=group.died,
         endings=[*group.endings, *_losses(group.topic, rows)],
         commits=[Commit(row["member"], row["at"]) for row in rows if row["kind"] == "COMMIT"],
@@ -72,7 +72,8 @@ async def _audited(stage: Stage, group: Group, content: JournalContent) -> Audit
         return await engine.audit(content, topic, group.topic, group=name)
 
 
-async def _offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:
+async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:
+    """What the log has now, after retention and compaction."""
     found: set[tuple[TopicPartition, int]] = set()
     config = ConsumerConfig(bootstrap_servers=stage.direct)
 
@@ -81,17 +82,9 @@ async def _offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:
         found.update((TopicPartition(topic, p), o) for p, o in zip(parts, offsets, strict=True))
 
     async with Topic(topic, config, isolation_level="read_committed") as source:
-        await source.read(
-            [_range(number, bounds.lo, bounds.hi) for number, bounds in source.bounds.items()],
-            take,
-        )
+        ranges = [Range(number, *bounds) for number, bounds in source.bounds.items()]
+        await source.read([each for each in ranges if each.lo < each.hi], take)
     return found
-
-
-def _range(number: int, lo: int, hi: int) -> Any:
-    from asyncrevoke.audit.comparison import Range
-
-    return Range(number, lo, hi)
 
 
 def _rows(content: JournalContent, group: Group) -> list[dict[str, Any]]:

@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.audit.catalogue import AnomalyKind, Severity
+from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.report import counts
 from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
 from asyncrevoke.cli.demo.judge import Call, Evidence, RecordId, handler_calls, judge
 from asyncrevoke.model import TopicPartition
@@ -122,6 +123,7 @@ class Judgement:
 
     produced: int
     lost: int
+    unhandled: int
     repeated: int
     unexcused: int
     out_of_order: int
@@ -148,9 +150,9 @@ def judgement(facts: Facts, allowed: Allowed) -> Judgement:
     stall = max(
         verdict.longest_stall, verdict.hand_over.seconds if verdict.hand_over is not None else 0.0
     )
-    lost = [*verdict.lost, *verdict.unfinished]
     faults: list[str] = [
-        *_records("lost: acknowledged, and no handler of it returned", lost),
+        *_records("lost: committed past, and no handler returned", verdict.lost),
+        *_records("not handled when the run was given up", verdict.unfinished),
         *_records("not committed after all members had left", _uncommitted(facts, verdict)),
         *_records("repeated without an excuse", unexcused),
         *_records("out of order", [each.record for each in verdict.disorder]),
@@ -167,7 +169,8 @@ def judgement(facts: Facts, allowed: Allowed) -> Judgement:
         )
     return Judgement(
         produced=len(facts.produced),
-        lost=len(lost),
+        lost=len(verdict.lost),
+        unhandled=len(verdict.unfinished),
         repeated=len(verdict.repeated),
         unexcused=len(unexcused),
         out_of_order=len(verdict.disorder),
@@ -245,7 +248,7 @@ def _endings(facts: Facts, allowed: Allowed, by_ending: Mapping[str, int]) -> li
     for ending in facts.endings:
         repeats = by_ending[_name(ending)]
         bound = facts.concurrency + _done_since_commit(facts, ending)
-        if not allowed.endings:
+        if not (allowed.endings or (ending.why == "closed" and facts.failures)):
             found.append(f"{_name(ending)}: no fault of this run allows that")
         elif repeats > bound:
             found.append(f"{_name(ending)}: {repeats} repeated, at most {bound} were expected")
@@ -271,15 +274,16 @@ def _audit(facts: Facts, allowed: Allowed) -> list[str]:
     if facts.audited is None:
         return []
     kinds = _BY_ENDINGS if facts.pausing else _WITHOUT_PAUSE
-    found: list[str] = []
+    by_kind: dict[AnomalyKind, list[Anomaly]] = defaultdict(list)
     for anomaly in facts.audited.anomalies:
         excused = allowed.endings and anomaly.kind in kinds
         if anomaly.severity in {Severity.FAIL, Severity.INCONCLUSIVE} and not excused:
-            found.append(
-                f"audit: {anomaly.kind} in partition {anomaly.partition}, offsets "
-                f"{anomaly.offset_lo} to {anomaly.offset_hi}, {dict(anomaly.evidence)}"
-            )
-    return found
+            by_kind[anomaly.kind].append(anomaly)
+    return [
+        f"audit: {kind}: {counts(found)[kind]}, the first in partition {found[0].partition}, "
+        f"offsets {found[0].offset_lo} to {found[0].offset_hi}, {dict(found[0].evidence)}"
+        for kind, found in by_kind.items()
+    ]
 
 
 def _records(what: str, records: Sequence[RecordId]) -> list[str]:

@@ -15,13 +15,14 @@ from chaos.world.stage import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.handler_log import Abandoned, Assigned, Ended, GivenUp, LogReader, Started
+from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.broker.security import ClientOptions
     from asyncrevoke.cli.demo.handler_log import Event
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.journal.schema import Content
 
 ProtocolName: TypeAlias = Literal["cooperative", "eager", "consumer"]
 PROTOCOLS: tuple[ProtocolName, ...] = ("cooperative", "eager", "consumer")
@@ -79,6 +80,7 @@ class Group:
         client: ClientOptions,
         folder: Path,
         more: Mapping[str, Any],
+        content: Content,
     ) -> None:
         self.topic = topic
         self.name = f"group-of-{topic}"
@@ -86,10 +88,13 @@ class Group:
         self.journal = folder / "journal"
         self.members: dict[str, Member] = {}
         self.events: list[Handling] = []
-        self.handled: set[tuple[int, int]] = set()
+        self.handled: set[tuple[TopicPartition, int]] = set()
         self.endings: list[Ending] = []
         self.failures: list[str] = []
+        # Of topics that were deleted.
+        self.committed_before: dict[TopicPartition, int] = {}
         self._folder = folder
+        self._content: Content = content
         self._options = {**options(protocol), **client, **more, "group_id": self.name}
 
     # -- members
@@ -103,6 +108,7 @@ class Group:
             topic=self.topic,
             log=str(log),
             journal=str(self.journal),
+            content=self._content,
             options=self._options,
         )
         with (self._folder / f"{name}.log").open("wb") as output:
@@ -169,6 +175,7 @@ class Group:
                 code = member.process.returncode
                 if member.told_at is None or (code != 0 and not member.killed):
                     told = "by itself" if member.told_at is None else "when told to leave"
+                    self.endings.append(Ending("closed", member.name, member.ended_at, {}))
                     self.failures.append(f"{member.name} ended {told} with exit code {code}")
 
     def _take(self, member: Member, event: Event) -> None:
@@ -176,13 +183,22 @@ class Group:
             case Started() | Ended() | Abandoned():
                 self.events.append(event)
                 if isinstance(event, Ended):
-                    self.handled.add((event.partition, event.offset))
+                    place = TopicPartition(event.topic, event.partition)
+                    self.handled.add((place, event.offset))
             case Assigned():
                 member.owned.update(event.partitions)
             case GivenUp():
                 member.owned.difference_update(event.partitions)
             case _:
                 pass
+
+    def rename(self, topic: str, committed: Mapping[TopicPartition, int]) -> None:
+        """The topic was deleted: what was handled and committed of it has this name from now on."""
+        self.refresh()
+        self.events = [msgspec.structs.replace(event, topic=topic) for event in self.events]
+        self.handled = {(p._replace(topic=topic), offset) for p, offset in self.handled}
+        for place, offset in committed.items():
+            self.committed_before[place._replace(topic=topic)] = offset
 
     @property
     def died(self) -> dict[str, float]:

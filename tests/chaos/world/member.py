@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,6 +34,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     log: str
     journal: str
+    content: Literal["batches", "records"]
     options: dict[str, Any]
 
 
@@ -74,7 +75,7 @@ async def serve(config: MemberConfig, misbehaviour: Misbehaviour) -> None:
     log = HandlerLog(Path(config.log), config.name)
     consumer = Consumer(
         listener=Ownership(log),
-        journal=Journal(config.journal, strict=True),
+        journal=Journal(config.journal, strict=True, content=config.content),
         client_id=config.name,
         **config.options,
     )

@@ -8,10 +8,11 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING
 
+from chaos.world.administration import USER
 from chaos.world.proxy import HOST, Proxy
 from typing_extensions import override
 
-from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.ports import free_ports
 from asyncrevoke.broker.properties import BROKERS, CLIENTS, Node
 from asyncrevoke.broker.running import RunningBroker
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from pathlib import Path
 
-    from asyncrevoke.broker import Security
     from asyncrevoke.broker.security import ClientOptions
     from asyncrevoke.model import TopicPartition
 
@@ -33,23 +33,20 @@ HEARTBEAT_INTERVAL = 0.5
 _PROPERTIES = {
     "group.consumer.session.timeout.ms": str(int(SESSION_TIMEOUT * 1000)),
     "group.consumer.heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL * 1000)),
+    # Compaction begins within a run.
+    "log.cleaner.backoff.ms": "500",
 }
 
 
 class Stage(RunningBroker):
     """One broker or several as a cluster; a context manager, as :class:`KafkaCluster` is.
 
-    ``brokers[i]`` advertises ``proxy_ports[i]`` to members. Brokers among themselves, producers and
+    ``brokers[i]`` advertises ``proxy_ports[i]`` to members, who name themselves by SASL and may do
+    only what :meth:`permit` says. Brokers among themselves, producers and
     administration use ``admin_addresses``, which no proxy stands in front of.
     """
 
-    def __init__(
-        self,
-        size: int = 1,
-        *,
-        properties: Mapping[str, str] | None = None,
-        security: Security | None = None,
-    ) -> None:
+    def __init__(self, size: int = 1) -> None:
         ports = free_ports()
         nodes = tuple(
             Node(
@@ -66,12 +63,10 @@ class Stage(RunningBroker):
         for node, port in zip(nodes, self.proxy_ports, strict=True):
             advertised = f"{CLIENTS}://{HOST}:{port},{BROKERS}://{HOST}:{node.brokers_port}"
             broker = KafkaBroker(
-                properties={
-                    **_PROPERTIES,
-                    **(properties or {}),
-                    "advertised.listeners": advertised,
-                },
-                security=security,
+                properties={**_PROPERTIES, "advertised.listeners": advertised},
+                security=Security(
+                    protocol="SASL_PLAINTEXT", users={USER: f"{USER}-secret"}, acls=True
+                ),
                 heap="384m",
             )
             broker.join_cluster(node.node_id, nodes, cluster_id)
@@ -105,6 +100,11 @@ class Stage(RunningBroker):
         options = self.brokers[0].client_options(user)
         options["bootstrap_servers"] = self.bootstrap_servers
         return options
+
+    def permit(self, topic: str, group: str) -> None:
+        """Let members read this topic and use this group."""
+        self.allow(USER, "topic", topic, ["read", "describe"])
+        self.allow(USER, "group", group, ["read", "describe"])
 
     @override
     def start(self) -> None:

@@ -38,9 +38,15 @@ class Traffic:
         self.rate = rate
         self._topic = topic
         self._rng = rng
-        self._producer: Any = Producer(
+        self._bootstrap = bootstrap
+        self._producer = self._open()
+        self._task: asyncio.Task[None] | None = None
+        self._pending = 0
+
+    def _open(self) -> Any:
+        return Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": self._bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "socket.timeout.ms": 4000,
@@ -49,9 +55,15 @@ class Traffic:
                 "log_level": 0,
             }
         )
-        self._bootstrap = bootstrap
-        self._task: asyncio.Task[None] | None = None
-        self._pending = 0
+
+    def rename(self, topic: str) -> None:
+        """The topic was deleted: what was produced to it has this name from now on."""
+        self.produced = [
+            record._replace(partition=record.partition._replace(topic=topic))
+            for record in self.produced
+        ]
+        # Sequence numbers begin anew in a new topic.
+        self._producer = self._open()
 
     def start(self) -> None:
         """Begin to produce."""
