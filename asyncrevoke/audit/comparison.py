@@ -326,8 +326,9 @@ def group_of(
 
 
 def of_group(sessions: Iterable[SessionState], group: str | None) -> tuple[SessionState, ...]:
-    """Sessions of this group; one whose beginning is missing may have been of any."""
-    return tuple(s for s in sessions if not s.facts or s.facts.get("group") == group)
+    """Sessions of this group; one whose beginning is missing may have been of any. Those that were
+    killed before they began were of none."""
+    return tuple(s for s in sessions if s.begun and (not s.facts or s.facts.get("group") == group))
 
 
 def orders_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> Orders:

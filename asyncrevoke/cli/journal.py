@@ -67,9 +67,9 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
 def check(path: _Path, *, as_json: _Json = False) -> None:
     """Say of each session whether its log is whole.
 
-    The exit code is 0 if all are, 1 if rows are missing that were there, 3 if a session has no
-    end, so that calls which ran when its process was killed may be missing, and 2 if there is no
-    journal.
+    The exit code is 0 if all are, 1 if rows are missing that were there, or have changed, 3 if a
+    session has no end, so that calls which ran when its process was killed may be missing, and 2 if
+    there is no journal.
 
     Example: `asyncrevoke journal check /var/lib/billing/journal --json`
     """
@@ -80,7 +80,7 @@ def check(path: _Path, *, as_json: _Json = False) -> None:
         table = Table("session", "group", "rows", "segments", "from", "to", "state")
         for state in states:
             torn = f"; {state.torn}" if state.torn else ""
-            ended = "being written" if state.live else "whole" if state.ended else "killed; strict"
+            ended = _end_of(state)
             table.add_row(
                 state.name,
                 str(state.facts.get("group")),
@@ -91,7 +91,7 @@ def check(path: _Path, *, as_json: _Json = False) -> None:
                 (state.gap or ended) + torn,
             )
         Console(width=None if Console().is_terminal else 240).print(table)
-    if any(state.missing or state.damaged or not state.facts for state in states):
+    if any(state.begun and (state.missing or state.damaged or not state.facts) for state in states):
         raise typer.Exit(FAILED)
     if any(state.gap for state in states):
         raise typer.Exit(INCONCLUSIVE)
@@ -171,6 +171,14 @@ def collect(
         print(f"{found.sessions} sessions, {found.rows:,} rows")
     if found.strange:
         raise _end(f"{found.strange} records of {topic} are no piece of a journal", FAILED)
+
+
+def _end_of(state: Any) -> str:  # noqa: ANN401 - of a module that needs the extra
+    if state.live:
+        return "being written"
+    if state.ended:
+        return "whole"
+    return "killed; strict" if state.begun else "killed before anything was handled"
 
 
 def _line(row: dict[str, Any]) -> str:

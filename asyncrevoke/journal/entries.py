@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from asyncrevoke.journal.arrow import RecordBatch
+from asyncrevoke.journal.format.frames import Frame
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import Record
 
@@ -25,6 +25,13 @@ class Attempts(NamedTuple):
     error: BaseException | None = None
 
 
+class Starts(NamedTuple):
+    """Records whose handlers are about to be called."""
+
+    records: Sequence[Record]
+    at: int
+
+
 class Turn(NamedTuple):
     """Attempts that ended together. ``started`` is one time for all, or one each."""
 
@@ -34,7 +41,7 @@ class Turn(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Attempts that went well at first, of one topic: columns, as Arrow will have them, and when
+    """Attempts that went well at first, of one topic: columns, as the log will have them, and when
     they were.
 
     ``key_hashes`` is empty if all keys are null, and with ``record_hashes`` if there are none.
@@ -80,19 +87,17 @@ class Fact(NamedTuple):
     generation: int | None = None
     outcome: Outcome | None = None
     facts: str | None = None
-    # Of a START.
-    record: Record | None = None
 
 
-Entry: TypeAlias = Attempts | Packed | Notes | Fact
+Entry: TypeAlias = Attempts | Starts | Packed | Notes | Fact
 
 
-class Batches(NamedTuple):
-    """Rows that are Arrow record batches already."""
+class Encoded(NamedTuple):
+    """Rows that are frames of a log already."""
 
-    batches: Sequence[RecordBatch]
+    frames: Sequence[Frame]
 
 
 # Each with the number of its first row. Only the event loop's thread appends; entries that come
 # after another have numbers that do.
-Queue: TypeAlias = "deque[tuple[int, Entry | Batches]]"
+Queue: TypeAlias = "deque[tuple[int, Entry | Encoded]]"

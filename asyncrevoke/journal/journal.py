@@ -113,13 +113,12 @@ class Journal:
             self._open_writer,
             session,
             group if isinstance(group, str) else None,
+            release=lock.release,
             threaded=wall_clock is None,
         )
         known = {"version": VERSION, "host": socket.gethostname(), "pid": os.getpid(), **facts}
         clock = _since_the_epoch(wall_clock)
-        return Recorder(
-            known, clock, writer, lock.release, strict=self.strict, content=self.content
-        )
+        return Recorder(known, clock, writer, strict=self.strict, content=self.content)
 
     def _open_writer(
         self,
@@ -127,27 +126,31 @@ class Journal:
         group: str | None,
         on_error: Callable[[FatalError], None],
         *,
+        release: Callable[[], None],
         threaded: bool,
     ) -> Writer:
-        from asyncrevoke.journal.log_file import LogFile  # noqa: PLC0415 - loads pyarrow
+        from asyncrevoke.journal.log_file import LogFile  # noqa: PLC0415 - of the extra
         from asyncrevoke.journal.shipping import Shipping  # noqa: PLC0415
         from asyncrevoke.journal.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
 
-        def open_log(on_full: Callable[..., None], on_batch: Callable[..., None] | None) -> LogFile:
+        def open_log(
+            on_full: Callable[..., object], on_frame: Callable[..., object] | None
+        ) -> LogFile:
             return LogFile(
                 session,
                 group,
                 segment_bytes=self._segment_bytes,
                 segment_seconds=self._segment_seconds,
                 on_full=on_full,
-                on_batch=on_batch,
+                on_frame=on_frame,
                 hashed=self.content == "records",
             )
 
         if threaded:
             shipping = None if self._sink is None else Shipping(self._sink.copy(), session)
-            return ThreadWriter(open_log, partial(self._others, session), on_error, shipping)
-        return DirectWriter(open_log)
+            others = partial(self._others, session)
+            return ThreadWriter(open_log, others, on_error, release, shipping)
+        return DirectWriter(open_log, release)
 
     def _others(self, mine: Session) -> Sequence[Session]:
         from asyncrevoke.journal.segments import sessions  # noqa: PLC0415

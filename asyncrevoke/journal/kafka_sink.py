@@ -1,7 +1,7 @@
 """A journal in a topic, for members whose disks go with them: written, and brought back.
 
-A record of the topic is a piece of a session's log: an Arrow IPC stream that can be read by itself,
-with the session's name as its key.
+A record of the topic is a piece of a session's log that can be read by itself, with the session's
+name as its key.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.errors import ConfigError, JournalError
-from asyncrevoke.journal.arrow import RecordBatch, Schema, pa
-from asyncrevoke.journal.segments import SEALED, read_blob, sealing
+from asyncrevoke.journal.format.sealed import About, SealedFile
+from asyncrevoke.journal.schema import VERSION
+from asyncrevoke.journal.segments import SEALED, Content, read_blob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -98,37 +99,18 @@ class KafkaSink:
             await producer.client.close()
 
 
-def pieces(schema: Schema, batches: Iterable[RecordBatch]) -> Iterator[bytes]:
-    """Streams of these batches, each small enough for a record."""
-    some: list[RecordBatch] = []
+def pieces(header: bytes, frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Logs of these frames, each small enough for a record of the topic."""
+    some: list[bytes] = []
     size = 0
-    for batch in batches:
-        for part in _parts(batch):
-            if some and size + part.nbytes > _MOST_BYTES:
-                yield _stream(schema, some)
-                some, size = [], 0
-            some.append(part)
-            size += part.nbytes
+    for frame in frames:
+        if some and size + len(frame) > _MOST_BYTES:
+            yield b"".join((header, *some))
+            some, size = [], 0
+        some.append(frame)
+        size += len(frame)
     if some:
-        yield _stream(schema, some)
-
-
-def _parts(batch: RecordBatch) -> Iterator[RecordBatch]:
-    if batch.nbytes <= _MOST_BYTES or batch.num_rows == 1:
-        yield batch
-        return
-    half = batch.num_rows // 2
-    yield from _parts(batch.slice(0, half))
-    yield from _parts(batch.slice(half))
-
-
-def _stream(schema: Schema, batches: list[RecordBatch]) -> bytes:
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    blob: bytes = buffer.getvalue().to_pybytes()
-    return blob
+        yield b"".join((header, *some))
 
 
 class Collected(NamedTuple):
@@ -150,27 +132,29 @@ async def collect(topic: str, folder: Path, **options: object) -> Collected:
     consumer = _Consumer(
         **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
     )
-    writers: dict[str, Any] = {}
+    writers: dict[str, SealedFile] = {}
     rows = strange = 0
     try:
         await consumer.start()
         partitions = await _partitions(topic, options)
         async for value in _values(consumer, partitions):
-            batches = [] if value is None else read_blob(value).batches
-            strange += not batches
-            for batch in batches:
+            content = Content([]) if value is None else read_blob(value)
+            strange += bool(content.torn or content.damaged or not content.batches)
+            for batch in content.batches:
                 name = batch.column("session_id")[0].as_py()
                 if name not in writers:
                     (folder / name).mkdir(parents=True)
                     path = folder / name / f"000001{SEALED}"
-                    writers[name] = sealing(path)
-                writers[name].write_batch(batch)
+                    writers[name] = SealedFile(path)
+                writers[name].write(batch)
                 rows += batch.num_rows
+        for name, writer in writers.items():
+            writer.seal(About(name, 1, None, None, VERSION))
     except KafkaError as error:
         raise JournalError(f"topic {topic!r} cannot be read: {error}") from error
     finally:
         for writer in writers.values():
-            writer.close()
+            writer.abandon()
         await consumer.stop()
     return Collected(len(writers), rows, strange)
 

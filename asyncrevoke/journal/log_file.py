@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from typing import TYPE_CHECKING
 
-from asyncrevoke.journal.encoding import encode, log_schema
-from asyncrevoke.journal.entries import Batches
+from asyncrevoke.journal.encoding import encode
+from asyncrevoke.journal.entries import Encoded
+from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.segments import LOG, Segment, Session, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from asyncrevoke.journal.arrow import Buffer, RecordBatch
     from asyncrevoke.journal.entries import Entry, Queue
+    from asyncrevoke.journal.format.frames import Frame
 
 # What goes to the disk or to a topic at once.
 _ENTRIES = 4096
@@ -22,7 +24,7 @@ _ENTRIES = 4096
 
 class LogFile:
     """Appends entries; used by one thread at a time. ``on_full`` is given each segment that is
-    complete, when the next one is begun, and ``on_batch`` each batch that was written."""
+    complete, when the next one is begun, and ``on_frame`` each frame of rows that was written."""
 
     def __init__(
         self,
@@ -31,30 +33,41 @@ class LogFile:
         *,
         segment_bytes: int,
         segment_seconds: float,
-        on_full: Callable[[Segment], None],
-        on_batch: Callable[[RecordBatch], None] | None = None,
+        on_full: Callable[[Segment], object],
+        on_frame: Callable[[Frame], object] | None = None,
         hashed: bool = True,
     ) -> None:
         self._hashed = hashed
-        self._on_batch = on_batch
+        self._on_frame = on_frame
         self._session = session
-        self.schema = log_schema(session.folder.name, group, hashed=hashed)
+        self._group = group
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._on_full = on_full
         self._number = 0
+        # Of the next row.
+        self._row = 0
         self._dirty = False
-        self._begin()
+        self._begin(None)
 
-    def _begin(self) -> None:
+    def _begin(self, previous: bytes | None) -> None:
         self._number += 1
         self._segment = Segment(self._session.folder / f"{self._number:06}{LOG}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(self._segment.path, flags, 0o644)
         self._size = 0
         self._since = time.monotonic()
-        self._write(self.schema.serialize())
+        self._digest = hashlib.sha256()
+        name = self._session.folder.name
+        header = SegmentHeader(name, self._group, self._number, previous)
+        self._write(header_frame(header, self._row).data)
         sync_folder(self._session.folder)
+
+    @property
+    def header(self) -> bytes:
+        """What a log of this session begins with that goes on nowhere: that of a piece."""
+        name = self._session.folder.name
+        return header_frame(SegmentHeader(name, self._group, 0), self._row).data
 
     def take(self, queue: Queue) -> None:
         """Write all that is in the queue; it is not on disk before :meth:`sync`."""
@@ -65,9 +78,9 @@ class LogFile:
                 seq, item = queue.popleft()
             except IndexError:
                 break  # it is being encoded, and comes again
-            if isinstance(item, Batches):
+            if isinstance(item, Encoded):
                 self._encode(entries, first)
-                self._append(item.batches)
+                self._append(item.frames)
                 entries = []
                 continue
             if not entries:
@@ -82,22 +95,24 @@ class LogFile:
         if entries:
             self._append(encode(entries, seq, hashed=self._hashed))
 
-    def _append(self, batches: Iterable[RecordBatch]) -> None:
-        for batch in batches:
-            self._write(batch.serialize())
-            if self._on_batch is not None:
-                self._on_batch(batch)
+    def _append(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self._write(frame.data)
+            self._row = frame.first + frame.rows
+            if self._on_frame is not None:
+                self._on_frame(frame)
         if self._size >= self._segment_bytes or self._is_old():
             self._rotate()
 
     def _is_old(self) -> bool:
         return time.monotonic() - self._since >= self._segment_seconds
 
-    def _write(self, buffer: Buffer) -> None:
-        left = memoryview(buffer)
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
         while left:
             left = left[os.write(self._descriptor, left) :]
-        self._size += buffer.size
+        self._digest.update(data)
+        self._size += len(data)
         self._dirty = True
 
     def sync(self) -> None:
@@ -108,7 +123,7 @@ class LogFile:
 
     def _rotate(self) -> None:
         full = self.close()
-        self._begin()
+        self._begin(self._digest.digest())
         self._on_full(full)
 
     def close(self) -> Segment:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.arrow import RecordBatch, Table, pa, pc
-from asyncrevoke.journal.encoding import SCHEMA
+from asyncrevoke.journal.format.rows import SCHEMA
 from asyncrevoke.journal.schema import Kind
 from asyncrevoke.journal.segments import read, sessions
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from asyncrevoke.journal.format.sealed import About
     from asyncrevoke.journal.schema import Content
-    from asyncrevoke.journal.segments import Session
+    from asyncrevoke.journal.segments import Content as SegmentContent
+    from asyncrevoke.journal.segments import Segment, Session
 
 
 class SessionState(NamedTuple):
@@ -26,7 +28,10 @@ class SessionState(NamedTuple):
     ``live``: somebody writes it. ``torn`` says what cannot be read at its end: rows that were being
     written when its process died, and that no commit covers. ``missing`` are ranges of row numbers,
     and ``damaged`` sentences about files: of a session that has any, rows are missing that were
-    there.
+    there, or are not what was written.
+
+    A session without any of that and without rows was killed before it began: nothing is handled
+    before the BEGIN is on disk.
     """
 
     name: str
@@ -41,6 +46,11 @@ class SessionState(NamedTuple):
     torn: str | None = None
     missing: tuple[tuple[int, int], ...] = ()
     damaged: tuple[str, ...] = ()
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything can have been handled in it."""
+        return bool(self.rows or self.missing or self.damaged)
 
     @property
     def strict(self) -> bool:
@@ -64,6 +74,8 @@ class SessionState(NamedTuple):
         if self.missing:
             first, last = self.missing[0]
             return f"rows {first} to {last} are missing"
+        if not self.begun:
+            return None
         if not self.facts:
             return "its beginning is missing"
         if not self.ended and not self.live and not self.strict:
@@ -105,34 +117,84 @@ def _read_session(session: Session) -> tuple[SessionState, Table]:
     live = session.live
     segments = session.segments()
     batches: list[RecordBatch] = []
+    chain = _Chain(session.folder.name)
     torn: str | None = None
-    damaged: list[str] = []
-    expected = 1
     for segment in segments:
-        if segment.number != expected:
-            damaged.append(f"segment {expected:06} is missing")
-        expected = segment.number + 1
         content = read(segment)
         batches += content.batches
+        chain.add(segment, content)
         if content.torn is not None:
-            if segment is segments[-1] and not segment.sealed:
+            if segment is segments[-1]:
                 torn = content.torn
             else:
-                damaged.append(f"segment {segment.path.name}: {content.torn}")
+                chain.damaged.append(f"segment {segment.path.name}: {content.torn}")
     table = pa.Table.from_batches(batches, SCHEMA)
-    return _state(session, table, live, torn, damaged), table
+    # Of a live one, the end is being written.
+    state = _state(chain, segments, table, live, None if live else torn)
+    return state, table
+
+
+class _Chain:
+    """Whether segments follow one another: each has the digest of the one before."""
+
+    def __init__(self, name: str) -> None:
+        # Of the session; that of the folder, if no segment says it.
+        self.name = name
+        self.damaged: list[str] = []
+        self._last: Segment | None = None
+        self._before: About | None = None
+        # The last segment that says of what session it is.
+        self._known: About | None = None
+
+    def add(self, segment: Segment, content: SegmentContent) -> None:
+        """The next one, by its name."""
+        expected = 1 if self._last is None else self._last.number + 1
+        for number in range(expected, min(segment.number, expected + 3)):
+            self.damaged.append(f"segment {number:06} is missing")
+        name = segment.path.name
+        if content.damaged is not None:
+            self.damaged.append(f"segment {name}: {content.damaged}")
+        about = content.about
+        if about is not None:
+            self._follow(name, about, follows=segment.number == expected)
+            if about.segment != segment.number:
+                self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
+        elif self._known is not None and content.torn is None and content.damaged is None:
+            self.damaged.append(f"segment {name} does not say what it follows, as others do")
+        self._last, self._before = segment, about
+
+    def _follow(self, name: str, about: About, *, follows: bool) -> None:
+        if self._known is None:
+            self.name = about.session
+        elif about.session != self._known.session:
+            self.damaged.append(
+                f"segment {name} is of session {about.session}, and those before it of "
+                f"{self._known.session}"
+            )
+        if follows and about.previous != (None if self._before is None else self._before.digest):
+            self.damaged.append(
+                f"segment {name} does not follow the one before it: that has another digest than "
+                "it had"
+            )
+        self._known = about
 
 
 def _state(
-    session: Session, table: Table, live: bool, torn: str | None, damaged: list[str]
+    chain: _Chain, segments: Sequence[Segment], table: Table, live: bool, torn: str | None
 ) -> SessionState:
-    segments = session.segments()
     begin = table.filter(pc.equal(table["kind"], Kind.BEGIN.value))
-    ended = pc.any(pc.equal(table["kind"], Kind.END.value)).as_py() is True
+    end = table.filter(pc.equal(table["kind"], Kind.END.value))
+    ended = end.num_rows > 0
     times = pc.min_max(table["at_us"]).as_py()
     facts: dict[str, Any] = json.loads(begin["facts"][0].as_py()) if begin.num_rows else {}
+    missing, repeated = _missing(table)
+    damaged = [*chain.damaged, *repeated]
+    if ended and (told := end["facts"][0].as_py()) is not None:
+        rows = json.loads(told).get("rows")
+        if rows != table.num_rows and not missing:
+            damaged.append(f"its end says that it has {rows} rows, and there are {table.num_rows}")
     return SessionState(
-        session.folder.name,
+        chain.name,
         facts,
         table.num_rows,
         len(segments),
@@ -141,20 +203,23 @@ def _state(
         times["max"],
         ended,
         live and not ended,
-        # Of a live one, the end is being written.
-        None if live or ended else torn,
-        tuple(_missing(table)),
+        None if ended else torn,
+        tuple(missing),
         tuple(damaged),
     )
 
 
-def _missing(table: Table) -> Sequence[tuple[int, int]]:
+def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
+    """Ranges of rows that are not there, and a sentence if some are there twice."""
     if not table.num_rows:
-        return []
+        return [], []
     numbers = pc.array_sort_indices(table["seq"])
     ordered = table["seq"].take(numbers).combine_chunks()
     found = [(0, ordered[0].as_py() - 1)] if ordered[0].as_py() else []
     steps = pc.subtract(ordered.slice(1), ordered.slice(0, len(ordered) - 1))
     gaps = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
     found += [(ordered[i].as_py() + 1, ordered[i + 1].as_py() - 1) for i in gaps]
-    return found
+    twice = pc.indices_nonzero(pc.less(steps, 1))
+    if not len(twice):
+        return found, []
+    return found, [f"{len(twice)} rows are there more than once, row {ordered[twice[0]]} first"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.encoding import encode_last, pack, rows_of
-from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, Turn
+from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, Starts, Turn
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
@@ -54,7 +54,6 @@ class Recorder:
         facts: Mapping[str, object],
         clock: Callable[[], int],
         open_writer: Callable[[Callable[[FatalError], None]], Writer],
-        release: Callable[[], None],
         *,
         strict: bool,
         content: Content | None,
@@ -65,7 +64,6 @@ class Recorder:
         self._facts = facts
         self._clock = clock
         self._open_writer = open_writer
-        self._release = release
         self._manual = facts["commit_mode"] == "manual"
         self._sequential = False
         self._closed = False
@@ -88,6 +86,9 @@ class Recorder:
         self._began: list[Record] = []
         self.began: Callable[[Record], object] = self._began.append
         self._open: dict[Record, int] = {}
+        # Of ``strict``: about to be called, and what waits until that is on disk.
+        self._starting: list[Record] = []
+        self._starts: asyncio.Task[None] | None = None
         self._seen: list[_Seen] = []
         # The number of the next attempt, of records that have failed.
         self._next_attempt: dict[Record, int] = {}
@@ -188,12 +189,10 @@ class Recorder:
         for record, since in self._delivered.items():
             self._put(Attempts([record], since, now, Outcome.GIVEN_UP, None))
         self._put_waiting()
-        self._put(Fact(Kind.END, now))
+        # How many rows there are, this one included.
+        self._put(Fact(Kind.END, now, facts=json.dumps({"rows": self._seq + 1})))
         self._queue = None
-        try:
-            await self._writer.aclose()
-        finally:
-            self._release()
+        await self._writer.aclose()
 
     def ordered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler has this topic."""
@@ -244,16 +243,29 @@ class Recorder:
             self._open.setdefault(record, now)
 
     async def start(self, records: Sequence[Record]) -> None:
-        """Return when it is on disk that these are about to be called."""
+        """Return when it is on disk that these are about to be called. All that begin in one turn
+        of the loop are written together."""
         now = self._clock()
-        self._settle(now)
+        self._settle(now, starts=False)
         for record in records:
             if record not in self._open:
                 self._open[record] = now
-                self._put(
-                    Fact(Kind.START, now, *record.topic_partition, record.offset, record=record)
-                )
+                self._starting.append(record)
+        starts = self._starts
+        if starts is None:
+            starts = self._starts = asyncio.create_task(self._write_starts())
+            starts.add_done_callback(_retrieved)
+        # Whoever is cancelled leaves it to the others.
+        await asyncio.shield(starts)
+
+    async def _write_starts(self) -> None:
+        self._starts = None
         await self.flush()
+
+    def _put_starts(self, now: int) -> None:
+        starting, self._starting = self._starting, []
+        self._open.update(dict.fromkeys(starting, now))
+        self._put(Starts(starting, now))
 
     def turn(self, done: Sequence[Record]) -> None:
         """A turn of the loop ends, in which the handlers of these records have ended."""
@@ -273,9 +285,9 @@ class Recorder:
         """Whether a part of this turn has been written down already, or is another's."""
         return len(self._seen) > 1 or self._seen[0].count > 0
 
-    def _settle(self, now: int) -> None:
+    def _settle(self, now: int, *, starts: bool = True) -> None:
         """Write down all of this turn so far, so that nothing that began later seems to have begun
-        before something ended."""
+        before something ended; ``starts``: also what is about to be called."""
         began = self._began
         if began:
             opened = self._open
@@ -288,6 +300,8 @@ class Recorder:
                 ended = seen.done[seen.count :]
                 seen.count = len(seen.done)
                 self._ended(ended, now)
+        if starts and self._starting:
+            self._put_starts(now)
 
     def _ended(self, done: Sequence[Record], now: int) -> None:
         ended: Sequence[Record] = done
@@ -438,6 +452,12 @@ class Recorder:
                 offset = entry.offset
                 fact = Fact(Kind.COMMIT, now, topic, number, offset, member, generation, outcome)
                 self._put(fact)
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """What cannot be written is told to the consumer, also if nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 class _Seen:

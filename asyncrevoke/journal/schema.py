@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-VERSION: Final = 1
+# 2: logs of frames with checksums, and segments that are a chain.
+VERSION: Final = 2
 
 
 class Kind(enum.StrEnum):
@@ -27,7 +28,7 @@ class Kind(enum.StrEnum):
     LOST = "LOST"  # it was taken away
     FETCHED = "FETCHED"  # a record batch came from the broker, with this checksum
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
-    END = "END"  # of the session; nothing comes after it
+    END = "END"  # of the session; nothing comes after it. ``facts`` has the number of its rows
 
 
 class Outcome(enum.StrEnum):

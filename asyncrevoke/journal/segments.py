@@ -1,12 +1,14 @@
 """The files of a journal: a folder per session, and in it numbered segments.
 
-A segment is a log (``000001.arrow``, an Arrow IPC stream that is appended to) until it is sealed
-(``000001.parquet``). What a crash has torn is the end of a log, and what was flushed before stands
-before it. A session's folder is locked by whoever writes it.
+A segment is a log (``000001.log``, frames that are appended) until it is sealed
+(``000001.parquet``). What a kill has torn is the end of the last log, and what was flushed before
+stands before it. A session's folder is locked by whoever writes it. Logs of earlier versions are
+Arrow's streams (``000001.arrow``).
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from pathlib import Path
@@ -14,33 +16,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from asyncrevoke.journal.arrow import ParquetWriter, RecordBatch, Source, Table, pa, pq
-from asyncrevoke.journal.encoding import SCHEMA, decode
+from asyncrevoke.journal.arrow import RecordBatch, pa
+from asyncrevoke.journal.format.arrow_log import read_arrow
+from asyncrevoke.journal.format.frames import FrameReader
+from asyncrevoke.journal.format.rows import record_batches
+from asyncrevoke.journal.format.sealed import ROW_GROUP, About, SealedFile, read_sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from typing import BinaryIO
 
-LOG = ".arrow"
+LOG = ".log"
 SEALED = ".parquet"
+# Of logs of earlier versions.
+ARROW_LOG = ".arrow"
+_UNFINISHED = ".tmp"
 _NAME = re.compile(r"\d{6}")
-_ROW_GROUP = 131_072
-# Columns whose values repeat: dictionaries of the others would cost twice what all the rest does,
-# for a larger file.
-_REPEATED = [
-    name
-    for name in SCHEMA.names
-    if name
-    not in (
-        "seq",
-        "at_us",
-        "started_us",
-        "offset",
-        "key_hash",
-        "record_hash",
-        "last_offset",
-        "checksum",
-    )
-]
+# An Arrow stream begins with this, or with a length in four bytes in the oldest ones.
+_ARROW = b"\xff\xff\xff\xff"
 
 
 class Segment(NamedTuple):
@@ -60,10 +53,17 @@ class Segment(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a segment holds. ``torn`` says why its end cannot be read, if it cannot."""
+    """What a segment holds.
+
+    ``torn`` says why its end cannot be read, if that was being written, and ``damaged`` what else
+    is wrong. ``about`` is what it says of itself and of the segment before it: None of earlier
+    versions, and where nothing is there yet.
+    """
 
     batches: list[RecordBatch]
     torn: str | None = None
+    damaged: str | None = None
+    about: About | None = None
 
 
 class Session(NamedTuple):
@@ -75,8 +75,8 @@ class Session(NamedTuple):
         """Its segments in order; of a log that was sealed meanwhile, only the result."""
         found: dict[str, Segment] = {}
         for path in sorted(self.folder.iterdir()):
-            if path.suffix in (LOG, SEALED) and _NAME.fullmatch(path.stem):
-                found[path.stem] = Segment(path)  # .parquet comes after .arrow
+            if path.suffix in (ARROW_LOG, LOG, SEALED) and _NAME.fullmatch(path.stem):
+                found[path.stem] = Segment(path)  # .parquet comes after .log and .arrow
         return list(found.values())
 
     def lock(self) -> FileLock:
@@ -103,76 +103,111 @@ def sessions(path: Path) -> list[Session]:
 
 def read(segment: Segment) -> Content:
     """All whole batches of a segment, with plain columns."""
+    try:
+        return _read(segment)
+    except FileNotFoundError:
+        # It was sealed meanwhile.
+        sealed = Segment(segment.path.with_suffix(SEALED))
+        if segment.sealed or not sealed.path.exists():
+            raise
+        return _read(sealed)
+
+
+def _read(segment: Segment) -> Content:
     if segment.sealed:
-        try:
-            table = pq.read_table(segment.path, schema=SCHEMA, partitioning=None)
-        except (pa.ArrowInvalid, OSError) as error:
-            return Content([], f"it is not readable: {error}")
-        return Content(table.to_batches())
-    return _read_log(pa.memory_map(str(segment.path)) if segment.path.stat().st_size else None)
+        found = read_sealed(segment.path)
+        batches: list[RecordBatch] = [] if found.table is None else found.table.to_batches()
+        return Content(batches, None, found.damaged, found.about)
+    if segment.path.suffix == ARROW_LOG:
+        if not segment.path.stat().st_size:
+            return Content([], "it is empty")
+        return Content(*read_arrow(pa.memory_map(str(segment.path))))
+    with segment.path.open("rb") as file:
+        return _read_frames(file)
 
 
 def read_blob(blob: bytes) -> Content:
     """The same of the bytes of a log."""
-    return _read_log(pa.BufferReader(blob))
+    if blob.startswith(_ARROW):
+        return Content(*read_arrow(pa.BufferReader(blob)))
+    return _read_frames(io.BytesIO(blob))
 
 
-def _read_log(source: Source) -> Content:
-    batches: list[RecordBatch] = []
-    if source is None:
-        return Content(batches, "it is empty")
-    try:
-        with pa.ipc.open_stream(source) as stream:
-            metadata = stream.schema.metadata
-            batches.extend(decode(batch, metadata) for batch in stream)
-    except (pa.ArrowInvalid, OSError, KeyError) as error:
-        return Content(batches, f"its end is torn: {error}")
-    return Content(batches)
+def _read_frames(file: BinaryIO) -> Content:
+    reader = FrameReader(file)
+    batches = list(record_batches(reader, ROW_GROUP))
+    return Content(batches, reader.torn, reader.damaged, _about(reader))
 
 
-def seal(segment: Segment) -> Segment:
+def _about(reader: FrameReader) -> About | None:
+    header = reader.header
+    if header is None:
+        return None
+    previous = None if header.previous is None else header.previous.hex()
+    return About(header.session, header.segment, previous, reader.digest.hex(), header.version)
+
+
+def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
     """Make a log a Parquet file, without what is torn. Whoever calls holds the session's lock, or
-    writes it."""
+    writes it.
+
+    Takes the memory of one row group, however long the log is. A log that is damaged, and one that
+    has no row, stay as they are; also if ``stop()`` is true before the end, which is asked between
+    row groups.
+    """
     if segment.sealed:
         return segment
-    sealed = segment.path.with_suffix(SEALED)
-    unfinished = sealed.with_suffix(".tmp")
-    with sealing(unfinished) as writer:
-        for table in _row_groups(read(segment).batches):
-            writer.write_table(table, row_group_size=_ROW_GROUP)
-    with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(sealed)
-    sync_folder(sealed.parent)
+    unfinished = segment.path.with_suffix(_UNFINISHED)
+    with SealedFile(unfinished) as sealed:
+        about = _copy(segment, sealed, stop)
+        if about is None:
+            return segment
+        sealed.seal(about)
+    result = Segment(segment.path.with_suffix(SEALED))
+    unfinished.replace(result.path)
+    sync_folder(result.path.parent)
     segment.path.unlink()
-    return Segment(sealed)
+    return result
 
 
-def sealing(path: Path) -> ParquetWriter:
-    """Writes rows as Parquet."""
-    return pq.ParquetWriter(path, SCHEMA, compression="zstd", use_dictionary=_REPEATED)
+def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> About | None:
+    """Write all rows; None if it is not to be sealed."""
+    if segment.path.suffix == ARROW_LOG:
+        batches, _ = read(segment)[:2]
+        for batch in batches:
+            sealed.write(batch)
+        return About(segment.path.parent.name, segment.number, None, None, 1) if batches else None
+    with segment.path.open("rb") as file:
+        reader = FrameReader(file)
+        for batch in record_batches(reader, ROW_GROUP, compact=True):
+            if stop():
+                return None
+            sealed.write(batch)
+    if reader.damaged is not None or not reader.next_row:
+        return None
+    return _about(reader)
 
 
-def _row_groups(batches: list[RecordBatch]) -> Iterator[Table]:
-    some: list[RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        some.append(batch)
-        rows += batch.num_rows
-        if rows >= _ROW_GROUP:
-            yield pa.Table.from_batches(some, SCHEMA)
-            some, rows = [], 0
-    if some:
-        yield pa.Table.from_batches(some, SCHEMA)
-
-
-def seal_session(session: Session) -> list[Segment] | None:
+def seal_session(
+    session: Session, stop: Callable[[], bool] = lambda: False
+) -> list[Segment] | None:
     """Seal the logs of a session whose writer has ended; None if somebody writes it."""
     try:
         with session.lock().acquire(timeout=0):
-            return [seal(segment) for segment in session.segments() if not segment.sealed]
+            _clean(session)
+            logs = [segment for segment in session.segments() if not segment.sealed]
+            return [result for log in logs if (result := seal(log, stop)).sealed]
     except Timeout:
         return None
+
+
+def _clean(session: Session) -> None:
+    """Remove what a process has left that was killed while it sealed."""
+    for path in session.folder.glob(f"*{_UNFINISHED}"):
+        path.unlink()
+    for path in session.folder.glob(f"*{SEALED}"):
+        for suffix in (LOG, ARROW_LOG):
+            path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ from asyncrevoke.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from asyncrevoke.journal.arrow import RecordBatch
+    from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.log_file import LogFile
     from asyncrevoke.journal.segments import Session
 
@@ -36,11 +36,11 @@ class Shipping:
         self._session = session
         self._loop = asyncio.get_running_loop()
 
-    def send(self, log: LogFile, batches: Sequence[RecordBatch]) -> None:
+    def send(self, log: LogFile, frames: Sequence[Frame]) -> None:
         """Return when they have arrived. Raises JournalError."""
         from asyncrevoke.journal.kafka_sink import pieces  # noqa: PLC0415 - loads aiokafka
 
-        blobs = list(pieces(log.schema, batches))
+        blobs = list(pieces(log.header, [frame.data for frame in frames]))
         self._do(self._sink.send(self._session.folder.name, blobs))
 
     def close(self) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.errors import JournalError
 from asyncrevoke.journal.segments import Session, seal, seal_session
+from asyncrevoke.runtime.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.journal.arrow import RecordBatch
     from asyncrevoke.journal.entries import Queue
+    from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.log_file import LogFile
     from asyncrevoke.journal.segments import Segment
     from asyncrevoke.journal.shipping import Shipping
@@ -23,11 +26,14 @@ if TYPE_CHECKING:
 _PACE = 0.1
 # Of what may wait before steps wait for the disk.
 _MANY = 5_000
+# Seconds that closing waits for the last segment to be sealed, and then for sealing to be given up.
+_SEALING_AT_END = 1.0
+_GIVING_UP = 1.0
 
 
-# Given who is told of full segments, and of batches.
+# Given who is told of full segments, and of frames.
 OpenLog: TypeAlias = (
-    "Callable[[Callable[[Segment], None], Callable[[RecordBatch], None] | None], LogFile]"
+    "Callable[[Callable[[Segment], object], Callable[[Frame], object] | None], LogFile]"
 )
 
 
@@ -38,7 +44,7 @@ class Writer(Protocol):
 
     @property
     def behind(self) -> bool:
-        """Whether more waits than should."""
+        """Whether more waits than should, or the session's beginning is not on disk yet."""
         ...
 
     def later(self, function: Callable[[], None]) -> None:
@@ -50,17 +56,21 @@ class Writer(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Flush, and write no more. Raises JournalError."""
+        """Flush, write no more, and seal what can be sealed soon. Raises JournalError.
+
+        If cancelled, nothing is waited for any more: what was not sealed stays a log, which is as
+        complete, and is sealed when somebody opens the folder next."""
         ...
 
 
 class DirectWriter:
     """Writes when it is flushed, in the caller's thread: for virtual time."""
 
-    def __init__(self, open_log: OpenLog) -> None:
+    def __init__(self, open_log: OpenLog, release: Callable[[], None]) -> None:
         self.queue: Queue = deque()
         self.behind = False
-        self._log = open_log(_seal, None)
+        self._release = release
+        self._log = open_log(seal, None)
 
     def later(self, function: Callable[[], None]) -> None:
         """Never: nothing is written before it is flushed."""
@@ -72,8 +82,11 @@ class DirectWriter:
 
     async def aclose(self) -> None:
         """Flush, close and seal."""
-        await self.flush()
-        seal(self._log.close())
+        try:
+            await self.flush()
+            seal(self._log.close())
+        finally:
+            self._release()
 
 
 class ThreadWriter:
@@ -81,7 +94,8 @@ class ThreadWriter:
 
     All who wait meanwhile are served by one sync. ``shipping`` brings what was written
     somewhere else, too. After a failure nothing more is written:
-    ``on_error`` is told, and each flush raises.
+    ``on_error`` is told, and each flush raises. ``release`` is called when no thread works on the
+    session's files any more.
     """
 
     def __init__(
@@ -89,27 +103,31 @@ class ThreadWriter:
         open_log: OpenLog,
         others: Callable[[], Sequence[Session]],
         on_error: Callable[[JournalError], None],
+        release: Callable[[], None],
         shipping: Shipping | None = None,
     ) -> None:
         self._shipping = shipping
         self._open_log = open_log
-        self._others = others
         self._on_error = on_error
+        self._release = release
         self._loop = asyncio.get_running_loop()
         self.queue: Queue = deque()
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._waiting: list[asyncio.Future[None]] = []
+        self._begun = False
         self._closing = False
         self._failure: JournalError | None = None
-        self._sealing: list[threading.Thread] = []
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._sealer = Sealer(others)
         self._thread = threading.Thread(target=self._run, name="asyncrevoke journal", daemon=True)
         self._thread.start()
 
     @property
     def behind(self) -> bool:
-        """Whether the disk does not keep up."""
-        return len(self.queue) > _MANY
+        """Whether the disk does not keep up, or has nothing of the session yet: so nothing was
+        handled of which no trace is left, however soon the process is killed."""
+        return not self._begun or len(self.queue) > _MANY
 
     def later(self, function: Callable[[], None]) -> None:
         """In the time between two writes."""
@@ -126,27 +144,29 @@ class ThreadWriter:
         await waiter
 
     async def aclose(self) -> None:
-        """Flush, seal the last segment and end the thread."""
+        """Flush, seal the last segment if that takes no second, and end the threads."""
         self._closing = True
         try:
             await self.flush()
+            await asyncio.wait((self._ended,), timeout=_SEALING_AT_END)
         finally:
             self._wake.set()
-            await asyncio.to_thread(self._thread.join)
+            self._sealer.give_up()
+        await asyncio.wait((self._ended,), timeout=_GIVING_UP)
 
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         failure: Exception | None = None
         try:
-            written: list[RecordBatch] = []
+            written: list[Frame] = []
             log = self._open_log(
-                self._seal_aside, None if self._shipping is None else written.append
+                self._sealer.seal, None if self._shipping is None else written.append
             )
-            self._work_aside(self._seal_others)
+            self._sealer.start()
             while not self._round(log, written):
                 self._wake.wait(_PACE)
-            self._seal_aside(log.close())
+            self._sealer.seal(log.close())
         except Exception as error:  # noqa: BLE001 - told to whoever waits, and to the consumer
             failure = error
         try:
@@ -154,12 +174,13 @@ class ThreadWriter:
                 self._shipping.close()
         except Exception as error:  # noqa: BLE001 - the same
             failure = failure or error
-        for thread in self._sealing:
-            thread.join()
         if failure is not None:
             self._tell(failure)
+        self._sealer.end()
+        self._release()
+        self._call(_resolve, [self._ended])
 
-    def _round(self, log: LogFile, written: list[RecordBatch]) -> bool:
+    def _round(self, log: LogFile, written: list[Frame]) -> bool:
         """Write what there is; True if it was the last round."""
         self._wake.clear()
         closing = self._closing
@@ -177,6 +198,7 @@ class ThreadWriter:
                 self._waiting += waiting
             raise
         if waiting:
+            self._begun = True
             self._call(_resolve, waiting)
         return closing
 
@@ -203,25 +225,88 @@ class ThreadWriter:
                 raise
             self._closing = True
 
-    # --- sealing ---------------------------------------------------------------------------------
 
-    def _work_aside(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name="asyncrevoke journal, sealing", daemon=True)
-        self._sealing = [each for each in self._sealing if each.is_alive()]
-        self._sealing.append(thread)
-        thread.start()
+class Sealer:
+    """Seals segments one after another, in a thread: at first what sessions that were killed have
+    left, then what it is given.
 
-    def _seal_aside(self, segment: Segment) -> None:
-        self._work_aside(lambda: _seal(segment))
+    A log that is not sealed is as complete as before: so sealing is given up at any time, and what
+    goes wrong with it is logged and harms nobody.
+    """
 
-    def _seal_others(self) -> None:
-        """What sessions that were killed have left."""
-        for session in self._others():
-            seal_session(session)
+    def __init__(self, others: Callable[[], Sequence[Session]]) -> None:
+        self._others = others
+        self._log = EventLog()
+        self._wanted: deque[Segment] = deque()
+        self._wake = threading.Event()
+        self._ending = False
+        self._given_up = False
+        self._thread = threading.Thread(
+            target=self._run, name="asyncrevoke journal, sealing", daemon=True
+        )
 
+    def start(self) -> None:
+        """Begin with what others have left."""
+        # An interpreter that ends may not take Arrow away from a thread that works with it.
+        atexit.register(self._end_at_exit)
+        self._thread.start()
 
-def _seal(segment: Segment) -> None:
-    seal(segment)
+    def seal(self, segment: Segment) -> None:
+        """This one, some time."""
+        self._wanted.append(segment)
+        self._wake.set()
+
+    def give_up(self) -> None:
+        """Seal no more; that under way ends within a row group."""
+        self._given_up = True
+        self._wake.set()
+
+    def end(self) -> None:
+        """Return when all is sealed, or sealing was given up. Not for the event loop."""
+        self._ending = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            atexit.unregister(self._end_at_exit)
+
+    def _end_at_exit(self) -> None:
+        self.give_up()
+        self._thread.join(_GIVING_UP)
+
+    def _has_given_up(self) -> bool:
+        return self._given_up
+
+    def _run(self) -> None:
+        try:
+            others = self._others()
+        except OSError as error:
+            self._tell(error)
+            others = ()
+        for session in others:
+            self._try(partial(seal_session, session, self._has_given_up))
+        while not self._given_up:
+            if self._wanted:
+                segment = self._wanted.popleft()
+                self._try(partial(seal, segment, self._has_given_up))
+            elif self._ending:
+                return
+            else:
+                self._wake.wait()
+                self._wake.clear()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if self._given_up:
+            return
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the log is complete
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        self._log.warning(
+            "a segment of the journal was not sealed; audits read its log instead",
+            error=str(error),
+        )
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:

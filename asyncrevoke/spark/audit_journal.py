@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState
 from asyncrevoke.journal.schema import COLUMNS, Kind
-from asyncrevoke.journal.segments import LOG, SEALED, read_blob, sessions
+from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audit_database import over
 
@@ -43,7 +43,7 @@ def journal_frame(
     """
     root = str(path)
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG}}}")
+    files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG},{ARROW_LOG}}}")
     try:
         # What planning knows: no job.
         found = {unquote(name) for name in files.load(root).inputFiles()}
@@ -57,7 +57,12 @@ def journal_frame(
     sealed = sorted(name for name in found if name.endswith(SEALED))
     stems = {name.removesuffix(SEALED) for name in sealed}
     # Of a log that was sealed meanwhile, only the result.
-    logs = sorted(n for n in found if n.endswith(LOG) and n.removesuffix(LOG) not in stems)
+    logs = sorted(
+        name
+        for name in found
+        for suffix in (LOG, ARROW_LOG)
+        if name.endswith(suffix) and name.removesuffix(suffix) not in stems
+    )
     if not sealed and not logs:
         raise ConfigError(f"{root} holds no journal: give the path that Journal(path) was given")
     frames: list[DataFrame] = []

@@ -126,7 +126,7 @@ def test_an_audit_finds_the_same_where_its_tasks_are_elsewhere(
     # A log that nobody has sealed yet takes Python to be read.
     monkeypatch.setattr(writer, "seal", unsealed)
     asyncio.run(journalled(servers, topic, journal))
-    assert {file.suffix for file in journal.glob("*/0*")} == {".parquet", ".arrow"}
+    assert {file.suffix for file in journal.glob("*/0*")} == {".parquet", ".log"}
     (tmp_path / "driver.py").write_text(DRIVER)
     words = [sys.executable, str(tmp_path / "driver.py"), master, servers, topic, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "SPARK_LOCAL_IP": "127.0.0.1"}

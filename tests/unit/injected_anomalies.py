@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from unit.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
 
-from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.entries import Attempts, Fact, Starts
 from asyncrevoke.journal.schema import Kind, Outcome
 
 if TYPE_CHECKING:
@@ -123,11 +123,7 @@ def gone_back_by_a_seek(a: Member, _b: Member) -> None:
 
 def an_orphan(a: Member, _b: Member) -> None:
     a.strict = True
-    a.more.append(
-        a.fact(Kind.START, at(50) + 4 * MS, 50, 0)._replace(
-            member=None, generation=None, record=a.record(50)
-        )
-    )
+    a.more.append(Starts([a.record(50)], at(50) + 4 * MS))
     a.end = []
 
 

@@ -197,7 +197,7 @@ def test_a_failure_outweighs_a_gap(tmp_path: Path) -> None:
 def test_a_missing_segment_makes_it_inconclusive(tmp_path: Path) -> None:
     a, b = clean_run()
     a.write(tmp_path)
-    (tmp_path / "a" / "000001.arrow").rename(tmp_path / "a" / "000002.arrow")
+    (tmp_path / "a" / "000001.log").rename(tmp_path / "a" / "000002.log")
     result = audited(tmp_path, b)
     assert result.verdict == "INCONCLUSIVE"
     assert result.anomalies[0].evidence["reason"] == "segment 000001 is missing"

@@ -14,11 +14,12 @@ from unit.written_journal import clean_run, record
 from asyncrevoke import BatchError, ConfigError, Consumer, JournalError, Record, Retry
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa, pc, pq
-from asyncrevoke.journal.encoding import decode, encode, pack
-from asyncrevoke.journal.entries import Attempts, Packed, Turn
+from asyncrevoke.journal.encoding import encode, pack
+from asyncrevoke.journal.entries import Attempts, Entry, Packed, Turn
+from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.hashing import key_hash, signed_key_hashes
 from asyncrevoke.journal.reading import JournalContent, SessionState, read_journal
-from asyncrevoke.journal.segments import Session, seal_session, sessions
+from asyncrevoke.journal.segments import Session, read_blob, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ def torn(tmp_path: Path, cut: int) -> JournalContent:
     """A log whose end is missing."""
     member, _ = clean_run()
     member.write(tmp_path)
-    log = tmp_path / "a" / "000001.arrow"
+    log = tmp_path / "a" / "000001.log"
     log.write_bytes(log.read_bytes()[:-cut])
     return read_journal(tmp_path)
 
@@ -416,6 +417,15 @@ def test_hashes_of_keys_are_signed_as_those_of_spark() -> None:
     assert signed_key_hashes([*keys, None]) == [*signed, None]
 
 
+def encoded_rows(entry: Entry, *, hashed: bool) -> list[dict[str, Any]]:
+    """As they are read from a log."""
+    header = header_frame(SegmentHeader("a", "billing", 1), 5).data
+    frames = [frame.data for frame in encode([entry], 5, hashed=hashed)]
+    content = read_blob(b"".join([header, *frames]))
+    assert (content.torn, content.damaged) == (None, None)
+    return [row for batch in content.batches for row in batch.to_pylist()]
+
+
 @pytest.mark.parametrize("hashed", [True, False])
 @pytest.mark.parametrize("change", [{}, {"key": None}])
 def test_rows_that_are_taken_apart_at_once_are_the_same(
@@ -427,9 +437,7 @@ def test_rows_that_are_taken_apart_at_once_are_the_same(
     ]
     packed, attempts = taken_apart(records, hashed=hashed)
     assert packed is not None
-    (one,) = encode([packed], 5, hashed=hashed)
-    (other,) = encode([attempts], 5, hashed=hashed)
-    assert decode(one, None).to_pylist() == decode(other, None).to_pylist()
+    assert encoded_rows(packed, hashed=hashed) == encoded_rows(attempts, hashed=hashed)
 
 
 @pytest.mark.parametrize("change", [{"key": None}, {"value": None}, {"topic": "bills"}])
@@ -440,39 +448,51 @@ def test_what_is_not_plain_is_not_taken_apart(change: dict[str, Any]) -> None:
     assert taken_apart([odd, *plain])[0] is None
 
 
-def test_a_log_whose_times_have_no_runs_is_read(tmp_path: Path) -> None:
+def as_arrow(folder: Path, table: Any, *, in_runs: tuple[str, ...] = ()) -> None:
+    """The log of a session, as version 1 wrote it."""
+    known = {"session_id": "a", "group": "billing"}
+    columns = {
+        name: pc.call_function("run_end_encode", [table[name].combine_chunks()])
+        if name in in_runs
+        else table[name].combine_chunks()
+        for name in table.column_names
+        if name not in known
+    }
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    schema = batch.schema.with_metadata(known)
+    with pa.ipc.new_stream(str(folder / "000001.arrow"), schema) as stream:
+        stream.write_batch(batch.replace_schema_metadata(known))
+
+
+@pytest.mark.parametrize("in_runs", [(), ("at_us", "started_us", "kind", "topic")])
+def test_a_log_of_version_1_is_read_and_sealed(tmp_path: Path, in_runs: tuple[str, ...]) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    log = tmp_path / "a" / "000001.arrow"
-    now = read_journal(tmp_path).table.to_pylist()
-    with pa.ipc.open_stream(pa.BufferReader(log.read_bytes())) as stream:
-        batches = [decoded_times(batch) for batch in stream]
-        schema = batches[0].schema.with_metadata(stream.schema.metadata)
-    with pa.ipc.new_stream(str(log), schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch.replace_schema_metadata(schema.metadata))
-    assert read_journal(tmp_path).table.to_pylist() == now
+    now = read_journal(tmp_path).table
+    (tmp_path / "a" / "000001.log").unlink()
+    as_arrow(tmp_path / "a", now, in_runs=in_runs)
+    content = read_journal(tmp_path)
+    assert content.table.to_pylist() == now.to_pylist()
+    assert content.sessions[0].gap is None
+    assert seal_session(Session(tmp_path / "a")) is not None
+    sealed = read_journal(tmp_path)
+    assert sealed.table.to_pylist() == now.to_pylist()
+    assert (sealed.sessions[0].gap, sealed.sessions[0].sealed) == (None, 1)
 
 
 @pytest.mark.parametrize("sealed", [True, False])
 def test_journals_from_before_batches_were_noted_are_read(tmp_path: Path, sealed: bool) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    log = tmp_path / "a" / "000001.arrow"
+    log = tmp_path / "a" / "000001.log"
     now = read_journal(tmp_path).table
     rows_now = now.to_pylist()
-    new = ["last_offset", "records", "checksum"]
+    old = now.drop_columns(["last_offset", "records", "checksum"])
+    log.unlink()
     if sealed:
-        pq.write_table(now.drop_columns(new), log.with_suffix(".parquet"))
-        log.unlink()
+        pq.write_table(old, log.with_suffix(".parquet"))
     else:
-        with pa.ipc.open_stream(pa.BufferReader(log.read_bytes())) as stream:
-            kept = [name for name in stream.schema.names if name not in new]
-            batches = [batch.select(kept) for batch in stream]
-            schema = batches[0].schema.with_metadata(stream.schema.metadata)
-        with pa.ipc.new_stream(str(log), schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch.replace_schema_metadata(schema.metadata))
+        as_arrow(tmp_path / "a", old)
     assert read_journal(tmp_path).table.to_pylist() == rows_now
 
 
@@ -492,12 +512,3 @@ def test_what_earlier_journals_say_of_content_is_understood(
 ) -> None:
     state = SessionState("a", {"group": "billing", **said}, 1, 1, 0, None, None, True, False)
     assert state.content == content
-
-
-def decoded_times(batch: Any) -> Any:
-    """As the logs of earlier versions had them."""
-    for name in ("at_us", "started_us"):
-        number = batch.schema.get_field_index(name)
-        column = pc.call_function("run_end_decode", [batch.column(number)])
-        batch = batch.set_column(number, name, column)
-    return batch

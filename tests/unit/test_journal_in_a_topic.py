@@ -10,8 +10,9 @@ from unit.written_journal import START, TOPIC, record
 
 from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
-from asyncrevoke.journal.encoding import encode, log_schema
+from asyncrevoke.journal.encoding import encode
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
+from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.kafka_sink import pieces
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.schema import Kind
@@ -22,26 +23,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from asyncrevoke.journal.arrow import RecordBatch
+    from asyncrevoke.journal.format.frames import Frame
 
 ROOM = 500_000 + 20_000
 
 
 @pytest.mark.parametrize("hashed", [True, False])
 def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> None:
-    many = Attempts([record(offset) for offset in range(30_000)], START, START)
+    many = Attempts([record(offset) for offset in range(60_000)], START, START)
     entries: list[Entry] = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
-    schema = log_schema("a", "billing", hashed=hashed)
-    found = list(pieces(schema, encode(entries, 0, hashed=hashed)))
+    header = header_frame(SegmentHeader("a", "billing", 0), 0).data
+    frames = [frame.data for frame in encode(entries, 0, hashed=hashed)]
+    found = list(pieces(header, frames))
     assert len(found) > 2
     assert max(map(len, found)) < ROOM
     rows = [
         row for piece in found for batch in read_blob(piece).batches for row in batch.to_pylist()
     ]
-    assert [row["seq"] for row in rows] == list(range(60_001))
+    assert [row["seq"] for row in rows] == list(range(120_001))
     assert rows[0]["kind"] == "ASSIGN"
     assert {row["kind"] for row in rows[1:]} == {"ATTEMPT"}
-    assert [row["offset"] for row in rows[1:]] == [*range(30_000), *range(30_000)]
+    assert [row["offset"] for row in rows[1:]] == [*range(60_000), *range(60_000)]
     assert {(row["session_id"], row["group"], row["topic"]) for row in rows} == {
         ("a", "billing", TOPIC)
     }
@@ -81,7 +83,7 @@ def log_of(folder: Path) -> LogFile:
     )
 
 
-def batches() -> Iterator[RecordBatch]:
+def some_frames() -> Iterator[Frame]:
     return encode([Attempts([record(0)], START, START)], 0)
 
 
@@ -89,7 +91,7 @@ async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
     sink = Heard()
     log = log_of(tmp_path)
     shipping = Shipping(sink, Session(tmp_path / "a"))
-    await asyncio.to_thread(shipping.send, log, list(batches()))
+    await asyncio.to_thread(shipping.send, log, list(some_frames()))
     await asyncio.to_thread(shipping.close)
     assert len(sink.pieces) == 1
     assert sink.closed
@@ -104,5 +106,5 @@ def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
     shipping = asyncio.run(made())
     log = log_of(tmp_path)
     with pytest.raises(JournalError, match="its event loop has ended"):
-        shipping.send(log, list(batches()))
+        shipping.send(log, list(some_frames()))
     log.close()

@@ -11,7 +11,7 @@ from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.encoding import rows_of
-from asyncrevoke.journal.entries import Attempts, Entry, Fact, Fetched, Notes
+from asyncrevoke.journal.entries import Attempts, Entry, Fact, Fetched, Notes, Starts
 from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
@@ -137,7 +137,7 @@ class Member:
             offset: Attempts([self.record(offset)], at(offset), at(offset) + 5 * MS)
             for offset in range(first, last)
         }
-        self.more: list[Attempts | Fact] = []
+        self.more: list[Attempts | Starts | Fact] = []
         # What came when it began: all that the topic had.
         self.fetched = [b._replace(came=begin) for b in Log().batches(partition)]
         self.commits = [self.commit(last, end - 3 * MS)]

@@ -1,0 +1,157 @@
+"""The rows of one batch, by column, and their encoding in a log (MessagePack).
+
+A column is *plain* (a number for each row, little-endian), or in *runs* (values, and how many rows
+each is of). A column that no row has a value of is left out, and so are ``seq``, ``session_id`` and
+``group``, which a batch does not have to repeat.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from asyncrevoke.journal.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Sequence
+
+Value: TypeAlias = int | str | None
+# Values, and of how many rows each is.
+Runs: TypeAlias = tuple[list[Value], list[int]]
+
+# Of every batch, or of all batches of a file.
+IMPLIED: Final = ("session_id", "seq", "group")
+TYPES: Final = {column.name: column.type for column in COLUMNS if column.name not in IMPLIED}
+WIDTHS: Final = {"long": 8, "int": 4}
+_CODES: Final = {"long": "q", "int": "i"}
+
+
+class Columns(msgspec.Struct, array_like=True):
+    """The columns of a batch. ``present`` has a bit for each row of a plain column that has nulls,
+    the first row in the lowest bit of the first byte."""
+
+    plain: dict[str, bytes]
+    runs: dict[str, Runs]
+    present: dict[str, bytes] = {}
+
+
+class Batch(NamedTuple):
+    """Some rows, of which the first has the number ``first``."""
+
+    first: int
+    rows: int
+    columns: Columns
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Columns).decode
+
+
+def encoded(columns: Columns) -> bytes:
+    """As bytes."""
+    return _encode(columns)
+
+
+def decoded(payload: bytes, rows: int) -> Columns:
+    """The columns of ``rows`` rows. Raises ValueError if they are not."""
+    columns = _decode(payload)  # of msgspec's errors, all are ValueErrors
+    for name, data in columns.plain.items():
+        width = WIDTHS.get(TYPES.get(name, ""))
+        if width is None or len(data) != rows * width:
+            raise ValueError(f"column {name!r} has {len(data)} bytes for {rows} rows")
+    for name, (values, lengths) in columns.runs.items():
+        if name not in TYPES or name in columns.plain:
+            raise ValueError(f"there is no column {name!r} in runs")
+        if len(values) != len(lengths) or sum(lengths) != rows or any(n < 1 for n in lengths):
+            raise ValueError(f"column {name!r} has runs that do not make {rows} rows")
+        kind = TYPES[name]
+        limit = 2 ** (8 * WIDTHS.get(kind, 8) - 1)
+        for value in values:
+            fits = isinstance(value, str) if kind == "string" else _is_within(value, limit)
+            if value is not None and not fits:
+                raise ValueError(f"column {name!r} has values that are no {kind}")
+    for name, bits in columns.present.items():
+        if name not in columns.plain or len(bits) != (rows + 7) // 8:
+            raise ValueError(f"column {name!r} does not say which rows have a value")
+    return columns
+
+
+def _is_within(value: Value, limit: int) -> bool:
+    return isinstance(value, int) and -limit <= value < limit
+
+
+def split(batch: Batch) -> tuple[Batch, Batch]:
+    """Two halves of a batch of more than one row."""
+    half = batch.rows // 2
+    first, second = _part(batch, 0, half), _part(batch, half, batch.rows)
+    return Batch(batch.first, half, first), Batch(batch.first + half, batch.rows - half, second)
+
+
+def _part(batch: Batch, start: int, stop: int) -> Columns:
+    columns = batch.columns
+    plain = {
+        name: data[start * WIDTHS[TYPES[name]] : stop * WIDTHS[TYPES[name]]]
+        for name, data in columns.plain.items()
+    }
+    present = {
+        name: _bits(int.from_bytes(bits, "little") >> start, stop - start)
+        for name, bits in columns.present.items()
+    }
+    runs = {name: _part_of_runs(each, start, stop) for name, each in columns.runs.items()}
+    return Columns(plain, runs, present)
+
+
+def _part_of_runs(runs: Runs, start: int, stop: int) -> Runs:
+    values: list[Value] = []
+    lengths: list[int] = []
+    at = 0
+    for value, length in zip(*runs, strict=True):
+        rows = min(at + length, stop) - max(at, start)
+        at += length
+        if rows > 0:
+            values.append(value)
+            lengths.append(rows)
+    return values, lengths
+
+
+def _bits(number: int, rows: int) -> bytes:
+    return (number & ((1 << rows) - 1)).to_bytes((rows + 7) // 8, "little")
+
+
+def runs(values: Iterable[Value], sizes: Iterable[int]) -> Runs:
+    """Values of so many rows each; neighbours that are equal become one run."""
+    kept: list[Value] = []
+    lengths: list[int] = []
+    for value, size in zip(values, sizes, strict=True):
+        if kept and kept[-1] == value:
+            lengths[-1] += size
+        elif size:
+            kept.append(value)
+            lengths.append(size)
+    return kept, lengths
+
+
+def little(numbers: array[int]) -> bytes:
+    """The bytes of a plain column."""
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def plain(name: str, numbers: Sequence[int], *, unsigned: bool = False) -> bytes:
+    """A plain column of these numbers; unsigned ones become signed."""
+    code = _CODES[TYPES[name]]
+    return struct.pack(f"<{len(numbers)}{code.upper() if unsigned else code}", *numbers)
+
+
+def put_plain(columns: Columns, name: str, numbers: Sequence[int | None]) -> None:
+    """Add a plain column that may have nulls."""
+    columns.plain[name] = plain(name, [number or 0 for number in numbers])
+    if any(number is None for number in numbers):
+        text = "".join("0" if number is None else "1" for number in reversed(numbers))
+        columns.present[name] = _bits(int(text, 2), len(numbers))

@@ -1,0 +1,200 @@
+"""The log of a segment: frames, one after another.
+
+A frame is a head of 28 bytes and a payload. The head has a marker, the length of the payload, the
+number of the first row, how many rows there are, the CRC-32C of the payload, and the CRC-32C of the
+head before it. So no byte of a log can change unnoticed, and a log whose end was being written when
+its process was killed ends in a frame that is shorter than its head says: what was flushed before
+stands before it.
+
+The payload of the first frame, which has no rows, is a :class:`SegmentHeader`, with the digest
+(SHA-256) of the log before it: segments are a chain. That of each other frame is a batch of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from asyncrevoke.journal.format.columns import Batch, decoded, encoded, split
+from asyncrevoke.journal.schema import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+MARKER: Final = b"arj\x02"
+# What is written at most; a batch of a single row may be longer.
+_MOST_ROWS: Final = 16_384
+_MOST_BYTES: Final = 400_000
+# What is read at most.
+_LARGEST: Final = 2**24
+_ROWS_OF_ANY: Final = 2**16
+
+_HEAD = struct.Struct("<4sIQII")
+_CHECK = struct.Struct("<I")
+_SIZE = _HEAD.size + _CHECK.size
+_STEP = 4096
+
+
+class SegmentHeader(msgspec.Struct, frozen=True):
+    """What a log begins with. ``previous`` is the digest of the log before it, None for the
+    first."""
+
+    session: str
+    group: str | None
+    segment: int
+    previous: bytes | None = None
+    version: int = VERSION
+
+
+class Frame(NamedTuple):
+    """The bytes of a frame, and what rows are in it."""
+
+    first: int
+    rows: int
+    data: bytes
+
+
+_encode_header = msgspec.msgpack.Encoder().encode
+_decode_header = msgspec.msgpack.Decoder(SegmentHeader).decode
+
+
+def header_frame(header: SegmentHeader, first: int) -> Frame:
+    """The first frame of a log, whose first row has this number."""
+    return _frame(first, 0, _encode_header(header))
+
+
+def frames(batch: Batch) -> Iterator[Frame]:
+    """A batch as one frame, or as several that are not too large."""
+    if batch.rows <= _MOST_ROWS:
+        payload = encoded(batch.columns)
+        if len(payload) <= _MOST_BYTES or batch.rows == 1:
+            yield _frame(batch.first, batch.rows, payload)
+            return
+    for half in split(batch):
+        yield from frames(half)
+
+
+def _frame(first: int, rows: int, payload: bytes) -> Frame:
+    head = _HEAD.pack(MARKER, len(payload), first, rows, crc32c(payload))
+    return Frame(first, rows, b"".join((head, _CHECK.pack(crc32c(head)), payload)))
+
+
+class FrameReader:
+    """Reads the batches of a log, one at a time.
+
+    When that has ended: ``header`` is what the log begins with, None if that cannot be read;
+    ``digest`` that of all whole frames; ``torn`` says that the last frame is not whole, as a kill
+    leaves it, and ``damaged`` what else is wrong.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._at = 0
+        self.header: SegmentHeader | None = None
+        # Of the next batch.
+        self.next_row: int | None = None
+        self.torn: str | None = None
+        self.damaged: str | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """Of all frames that were whole."""
+        return self._digest.digest()
+
+    def batches(self) -> Iterator[Batch]:
+        """All whole batches, in the order in which they were written."""
+        while (found := self._next()) is not None:
+            first, rows, payload = found
+            try:
+                if rows:
+                    columns = decoded(payload, rows)
+                else:
+                    self._begin(_decode_header(payload), first)
+                    continue
+            except ValueError as error:
+                self._damage(f"the batch at row {first} cannot be read: {error}")
+                continue
+            if self.header is None:
+                self._damage("it does not begin with a header")
+            elif first != self.next_row:
+                self._damage(f"row {self.next_row} is expected, and row {first} follows")
+            self.next_row = first + rows
+            yield Batch(first, rows, columns)
+        if self.header is None and self.torn is None and self.damaged is None:
+            self.torn = "it is empty"
+
+    def _begin(self, header: SegmentHeader, first: int) -> None:
+        if self.header is not None:
+            self._damage("it has two headers")
+        elif header.version != VERSION:
+            self._damage(f"it has version {header.version}, and version {VERSION} is read")
+        self.header, self.next_row = header, first
+
+    def _damage(self, what: str) -> None:
+        self.damaged = self.damaged or what
+
+    def _next(self) -> tuple[int, int, bytes] | None:
+        """The next whole frame. One that has changed is passed over."""
+        while (head := self._file.read(_SIZE)) != b"":
+            where = self._at
+            if len(head) < _SIZE:
+                self._end_is_torn()
+                break
+            marker, length, first, rows, check = _HEAD.unpack_from(head)
+            (own,) = _CHECK.unpack_from(head, _HEAD.size)
+            if marker != MARKER or own != crc32c(head[: _HEAD.size]):
+                if self._is_empty_from(head):
+                    self._end_is_torn()
+                    break
+                self._damage(f"the head of the batch at byte {where} has changed (CRC-32C)")
+            elif length > _LARGEST or rows > _ROWS_OF_ANY:
+                self._damage(f"the batch at byte {where} is larger than any that is written")
+            else:
+                payload = self._file.read(length)
+                if len(payload) < length:
+                    self._end_is_torn()
+                    break
+                if check == crc32c(payload):
+                    self._digest.update(head)
+                    self._digest.update(payload)
+                    self._at = where + _SIZE + length
+                    return first, rows, payload
+                self._damage(
+                    f"rows {first} to {first + max(rows, 1) - 1} have changed since they were "
+                    f"written (CRC-32C of the batch at byte {where})"
+                )
+            if not self._seek_marker(where + 1):
+                break
+        return None
+
+    def _end_is_torn(self) -> None:
+        self.torn = f"its end is torn: the batch at byte {self._at} was being written"
+
+    def _is_empty_from(self, head: bytes) -> bool:
+        """Whether only zeros follow: room that was made, and into which nothing was written."""
+        while head:
+            if head.count(0) != len(head):
+                return False
+            head = self._file.read(2**20)
+        return True
+
+    def _seek_marker(self, begin: int) -> bool:
+        """Go to where the next frame seems to begin; False if there is none."""
+        self._file.seek(begin)
+        kept = b""
+        while piece := self._file.read(_STEP):
+            kept += piece
+            found = kept.find(MARKER)
+            if found >= 0:
+                self._at = begin + found
+                self._file.seek(self._at)
+                return True
+            begin += max(0, len(kept) - len(MARKER) + 1)
+            kept = kept[-len(MARKER) + 1 :]
+        return False

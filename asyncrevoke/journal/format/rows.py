@@ -1,0 +1,223 @@
+"""Batches of a log as Arrow's record batches, with the columns of ``schema.COLUMNS``."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.journal.arrow import Array, RecordBatch, pa, pc
+from asyncrevoke.journal.format.columns import IMPLIED, WIDTHS
+from asyncrevoke.journal.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncrevoke.journal.format.columns import Batch, Runs, Value
+    from asyncrevoke.journal.format.frames import FrameReader
+
+_TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}
+_CODES = {"long": "q", "int": "i"}
+
+SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COLUMNS])
+
+
+def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
+    """All that a reader gives, in record batches of about so many rows.
+
+    ``compact``: texts are numbers of a dictionary, which take less memory and are written faster.
+    """
+    some = _Rows()
+    for batch in reader.batches():
+        if some.count and some.count + batch.rows > rows:
+            yield _made(some, reader, compact=compact)
+            some = _Rows()
+        some.add(batch)
+    if some.count:
+        yield _made(some, reader, compact=compact)
+
+
+def _made(some: _Rows, reader: FrameReader, *, compact: bool) -> RecordBatch:
+    header = reader.header
+    session, group = (None, None) if header is None else (header.session, header.group)
+    return some.taken(session, group, compact=compact)
+
+
+# Arrays are made of buffers everywhere here: pa.array() imports pandas, if there is one, as soon as
+# it is given a list, and so do others; that takes 0.3 s.
+
+
+class _Rows:
+    """Collects batches."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._numbers: list[tuple[int, int]] = []
+        self._columns: dict[str, _Numbers | _Texts] = {
+            column.name: _Texts() if column.type == "string" else _Numbers(column.type)
+            for column in COLUMNS
+            if column.name not in IMPLIED
+        }
+
+    def add(self, batch: Batch) -> None:
+        """Its columns have been checked."""
+        start, columns = self.count, self._columns
+        self._numbers.append((batch.first, batch.rows))
+        of_all = batch.columns
+        for name, data in of_all.plain.items():
+            column = columns[name]
+            assert isinstance(column, _Numbers)
+            column.put(start, data, batch.rows, of_all.present.get(name))
+        for name, runs in of_all.runs.items():
+            columns[name].put_runs(start, runs)
+        self.count += batch.rows
+
+    def taken(self, session: str | None, group: str | None, *, compact: bool) -> RecordBatch:
+        """All of them."""
+        seq = array("q")
+        for first, rows in self._numbers:
+            seq.extend(range(first, first + rows))
+        numbers = pa.Array.from_buffers(pa.int64(), self.count, [None, pa.py_buffer(seq)])
+        made: dict[str, Array] = {"seq": numbers}
+        for name, value in (("session_id", session), ("group", group)):
+            texts = _Texts()
+            texts.put_runs(0, ([value], [self.count]))
+            made[name] = texts.array(self.count, compact=compact)
+        for name, column in self._columns.items():
+            made[name] = column.array(self.count, compact=compact)
+        return pa.RecordBatch.from_arrays([made[name] for name in SCHEMA.names], SCHEMA.names)
+
+
+class _Numbers:
+    """A column of numbers. Rows that nothing is said of are null."""
+
+    def __init__(self, kind: str) -> None:
+        self._type = _TYPES[kind]
+        self._width = WIDTHS[kind]
+        self._pack = struct.Struct("<" + _CODES[kind]).pack
+        self._null = bytes(self._width)
+        self._parts: list[bytes] = []
+        self._rows = 0
+        # Whether rows have a value, and how many.
+        self._known: list[bool] = []
+        self._lengths: list[int] = []
+
+    def _extend(self, known: bool, rows: int) -> None:
+        self._rows += rows
+        if self._known and self._known[-1] is known:
+            self._lengths[-1] += rows
+        else:
+            self._known.append(known)
+            self._lengths.append(rows)
+
+    def _leave_out_until(self, start: int) -> None:
+        if start > self._rows:
+            missing = start - self._rows
+            self._parts.append(self._null * missing)
+            self._extend(False, missing)
+
+    def put(self, start: int, data: bytes, rows: int, present: bytes | None) -> None:
+        """Plain ones."""
+        self._leave_out_until(start)
+        self._parts.append(data)
+        if present is None:
+            self._extend(True, rows)
+            return
+        bits = int.from_bytes(present, "little")
+        for row in range(rows):
+            self._extend(bool(bits >> row & 1), 1)
+
+    def put_runs(self, start: int, runs: Runs) -> None:
+        """Those of runs."""
+        self._leave_out_until(start)
+        for value, rows in zip(*runs, strict=True):
+            self._parts.append((self._null if value is None else self._pack(value)) * rows)
+            self._extend(value is not None, rows)
+
+    def array(self, rows: int, *, compact: bool) -> Array:  # noqa: ARG002 - as of texts
+        """The column."""
+        if True not in self._known:
+            return pa.nulls(rows, self._type)
+        self._leave_out_until(rows)
+        data = b"".join(self._parts)
+        if sys.byteorder == "big":
+            swapped = array("q" if self._width == 8 else "i", data)
+            swapped.byteswap()
+            data = swapped.tobytes()
+        validity = None if False not in self._known else _bits(self._known, self._lengths)
+        return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(data)])
+
+
+class _Texts:
+    """A column of texts. Rows that nothing is said of are null."""
+
+    def __init__(self) -> None:
+        self._values: list[Value] = []
+        self._lengths: list[int] = []
+        self._rows = 0
+
+    def put_runs(self, start: int, runs: Runs) -> None:
+        """Texts, and of how many rows each is."""
+        if start > self._rows:
+            self._extend(None, start - self._rows)
+        for value, rows in zip(*runs, strict=True):
+            self._extend(value, rows)
+
+    def _extend(self, value: Value, rows: int) -> None:
+        self._rows += rows
+        if self._values and self._values[-1] == value:
+            self._lengths[-1] += rows
+        else:
+            self._values.append(value)
+            self._lengths.append(rows)
+
+    def array(self, rows: int, *, compact: bool) -> Array:
+        """The column."""
+        if rows > self._rows:
+            self._extend(None, rows - self._rows)
+        kind = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
+        if all(value is None for value in self._values):
+            return pa.nulls(rows, kind)
+        different = list(dict.fromkeys(str(v) for v in self._values if v is not None))
+        numbers = {text: number for number, text in enumerate(different)}
+        known = [value is not None for value in self._values]
+        of_runs = [0 if value is None else numbers[str(value)] for value in self._values]
+        indices = _decoded(pa.int32(), _plain(pa.int32(), "i", of_runs), self._lengths)
+        if not all(known):
+            validity = _bits(known, self._lengths)
+            indices = pa.Array.from_buffers(pa.int32(), rows, [validity, indices.buffers()[1]])
+        texts = pa.DictionaryArray.from_arrays(indices, _texts(different))
+        return texts if compact else texts.dictionary_decode()
+
+
+def _plain(kind: Any, code: str, numbers: Sequence[int]) -> Array:  # noqa: ANN401 - pyarrow's
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(array(code, numbers))])
+
+
+def _decoded(kind: Any, values: Array, lengths: Sequence[int]) -> Array:  # noqa: ANN401
+    ends = list(accumulate(lengths))
+    runs = pa.RunEndEncodedArray.from_buffers(
+        pa.run_end_encoded(pa.int32(), kind),
+        ends[-1],
+        [None],
+        null_count=0,
+        children=[_plain(pa.int32(), "i", ends), values],
+    )
+    return pc.call_function("run_end_decode", [runs])
+
+
+def _bits(known: Sequence[bool], lengths: Sequence[int]) -> Any:  # noqa: ANN401
+    number = sum(1 << index for index, each in enumerate(known) if each)
+    size = (len(known) + 7) // 8
+    packed = pa.py_buffer(number.to_bytes(size, "little"))
+    values = pa.Array.from_buffers(pa.bool_(), len(known), [None, packed])
+    return _decoded(pa.bool_(), values, lengths).buffers()[1]
+
+
+def _texts(texts: Sequence[str]) -> Array:
+    every = [text.encode() for text in texts]
+    ends = array("i", [0, *accumulate(map(len, every))])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(every))]
+    return pa.Array.from_buffers(pa.string(), len(every), buffers)

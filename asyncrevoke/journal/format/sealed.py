@@ -1,0 +1,181 @@
+"""Sealed segments: Parquet files that say whether their bytes are those that were written.
+
+The footer has, under ``asyncrevoke.journal``, what the log began with and its digest, and under
+``asyncrevoke.digest`` the SHA-256 of the file, for which these 64 digits are zeros. Pages have
+checksums of their own, for who reads without looking at that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from asyncrevoke.journal.arrow import ParquetWriter, RecordBatch, Table, pa, pq
+from asyncrevoke.journal.format.rows import SCHEMA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO, Self
+
+_ABOUT: Final = "asyncrevoke.journal"
+_DIGEST: Final = "asyncrevoke.digest"
+_ZEROS: Final = b"0" * 64
+_FOUND = re.compile(rb"sha256:([0-9a-f]{64})")
+_STEP: Final = 2**20
+
+ROW_GROUP: Final = 65_536
+# Columns whose values repeat: dictionaries of the others would cost twice what all the rest does,
+# for a larger file.
+_DISTINCT: Final = (
+    "seq",
+    "at_us",
+    "started_us",
+    "offset",
+    "key_hash",
+    "record_hash",
+    "last_offset",
+    "checksum",
+)
+# Of these, differences are written.
+_GROWING: Final = dict.fromkeys(
+    ("seq", "at_us", "started_us", "offset", "last_offset"), "DELTA_BINARY_PACKED"
+)
+_REPEATED: Final = [name for name in SCHEMA.names if name not in _DISTINCT]
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the footer says of the log that was sealed; digests in hexadecimal."""
+
+    session: str
+    segment: int
+    previous: str | None
+    digest: str | None
+    version: int
+
+
+class SealedFile:
+    """Writes one; to be closed by :meth:`seal`, or :meth:`abandon`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abandon()
+
+    def write(self, batch: RecordBatch) -> None:
+        """Some more rows: a row group. All batches have the same types."""
+        writer = self._writer
+        if writer is None:
+            writer = self._writer = pq.ParquetWriter(
+                self._path,
+                batch.schema,
+                compression="zstd",
+                use_dictionary=_REPEATED,
+                column_encoding=_GROWING,
+                write_page_checksum=True,
+                # Texts are texts, also if they were numbers of a dictionary.
+                store_schema=False,
+            )
+        writer.write_batch(batch, row_group_size=ROW_GROUP)
+
+    def seal(self, about: About) -> None:
+        """Write the footer, and put all on disk."""
+        if self._writer is None:
+            self.write(_no_rows())
+        writer, self._writer = self._writer, None
+        assert writer is not None
+        writer.add_key_value_metadata(
+            {_ABOUT: msgspec.json.encode(about).decode(), _DIGEST: f"sha256:{_ZEROS.decode()}"}
+        )
+        writer.close()
+        with self._path.open("rb+") as file:
+            at = _place_of_digest(file)
+            assert at is not None
+            digest = _digest(file, at)
+            file.seek(at)
+            file.write(digest)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def abandon(self) -> None:
+        """Leave nothing, if it is not sealed."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+            self._path.unlink()
+
+
+def _no_rows() -> RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+class Sealed(NamedTuple):
+    """What is in a sealed segment. ``about`` is None in those of earlier versions."""
+
+    table: Table | None
+    about: About | None
+    damaged: str | None
+
+
+def read_sealed(path: Path) -> Sealed:
+    """All rows, if the file is as it was written."""
+    with path.open("rb") as file:
+        at = _place_of_digest(file)
+        if at is not None:
+            file.seek(at)
+            if file.read(len(_ZEROS)) != _digest(file, at):
+                return Sealed(None, None, "its bytes have changed since it was sealed (SHA-256)")
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+            known: dict[bytes, bytes] = parquet.metadata.metadata or {}
+        about = None
+        if (text := known.get(_ABOUT.encode())) is not None:
+            about = msgspec.json.decode(text, type=About)
+            if at is None:
+                return Sealed(None, about, "its bytes have changed since it was sealed (SHA-256)")
+        table = pq.read_table(
+            path, schema=SCHEMA, partitioning=None, page_checksum_verification=True
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return Sealed(None, None, f"it is not readable: {error}")
+    return Sealed(table, about, None)
+
+
+def _place_of_digest(file: BinaryIO) -> int | None:
+    """Where the digits of the file's digest are."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    end = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if len(end) < 8 or length > size:
+        return None
+    begin = max(0, size - 8 - length)
+    file.seek(begin)
+    found = list(_FOUND.finditer(file.read(length)))
+    return begin + found[-1].start(1) if found else None
+
+
+def _digest(file: BinaryIO, at: int) -> bytes:
+    """The digits of a file's digest, of which some are at ``at``."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    left = at
+    while left:
+        piece = file.read(min(left, _STEP))
+        if not piece:
+            break
+        digest.update(piece)
+        left -= len(piece)
+    digest.update(_ZEROS)
+    file.seek(at + len(_ZEROS))
+    while piece := file.read(_STEP):
+        digest.update(piece)
+    return digest.hexdigest().encode()
