@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import (
-    AsyncRevokeError,
     ConfigError,
     ConsumerClosedError,
+    FatalError,
     HandlerExitError,
     IllegalStateError,
     PartitionLostError,
@@ -22,6 +22,7 @@ from asyncrevoke.runtime.event_loop import check_event_loop
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
 from asyncrevoke.runtime.probe import probe
 from asyncrevoke.runtime.rebalance_listener import RebalanceListener
+from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 from asyncrevoke.runtime.signals import drain_on_signals
 from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
 
@@ -115,6 +116,12 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """Its handlers and what they need, for those that run them on records of another source."""
         return self._hosting
 
+    @property
+    def closes_by(self) -> float | None:
+        """When closing must have ended, by the event loop's clock: ``close_timeout`` seconds after
+        what has begun it. None while nothing has."""
+        return None if self._session is None else self._session.deadline.end
+
     def observe(self, observer: Observer) -> None:
         """Let metrics, traces or a page look on; without any, they cost nothing.
 
@@ -196,10 +203,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             self._session.core.leave_at_close(leave)
         try:
             await self._session.aclose()
-        finally:
-            # Looked at in any case: what handlers failed with may be what closing fails with.
+        except Exception as closing:
+            # What a handler failed with came first; a FatalError is told of by both.
             failure = self._handlers_failure()
-        if failure is not None:
+            if failure is None or isinstance(failure, FatalError):
+                raise
+            self._session.log.exception("closing failed, after another error", exc_info=closing)
+            raise failure from None
+        if (failure := self._handlers_failure()) is not None:
             raise failure
 
     async def __aenter__(self) -> Self:
@@ -219,14 +230,16 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         session = self._entered_once()
         try:
             await session.aclose(graceful=False)
-        except AsyncRevokeError as closing:
+        except Exception as closing:
             session.log.exception("closing failed, after another error", exc_info=closing)
 
     def stop(self) -> None:
-        """End the loop or the handlers: the next step counts the previous batch, then ends.
+        """End the loop or the handlers.
 
-        Synchronous, and may be called from anywhere, another thread included. Partitions stay
-        ours until the consumer is left.
+        A loop's next step counts the previous batch, then ends; partitions stay ours until the
+        consumer is left. With handlers, records that have not started are given up, those that run
+        have ``close_timeout`` from now, and then the group is left. Synchronous, and may be called
+        from anywhere, another thread included.
         """
         self._entered_once().stop()
 
@@ -413,16 +426,19 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     async def run(self) -> None:
         """Enter, handle records until SIGINT or SIGTERM or :meth:`stop`, drain, and leave.
 
-        A second signal ends the process at once. Raises what a handler failed with. If cancelled,
-        handlers are cancelled too, and what has not ended does not count.
+        From the signal, the stop or the first failure on, all of it takes ``close_timeout`` at
+        most: what has not started is given up at once, and handlers that still run 5 s before the
+        end (or at its half) are cancelled. If the event loop itself is blocked then, the signal
+        ends the process. A second signal ends it at once. Raises what a handler failed with, or
+        else what closing failed with. If cancelled, handlers are cancelled too, and what has not
+        ended does not count.
         """
         if self._hosting.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
         check_event_loop()
-        with drain_on_signals(self._signalled):
+        with drain_on_signals(self._signalled, self._config.close_timeout):
             async with self:
-                if self._handlers is not None:
-                    await asyncio.wait((self._handlers,))
+                await self._entered_once().handlers_ended()
 
     @asynccontextmanager
     async def lifespan(
@@ -435,15 +451,14 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         del app
         async with self:
-            handlers = self._handlers
-            if handlers is None or on_failure == "report":
+            if self._handlers is None or on_failure == "report":
                 yield
                 return
-            handlers.add_done_callback(_terminate_if_failed)
+            watching = asyncio.create_task(self._terminate_if_failed(self._entered_once()))
             try:
                 yield
             finally:  # the server is shutting down: a signal now might end it half way
-                handlers.remove_done_callback(_terminate_if_failed)
+                watching.cancel()
 
     def task_group(
         self,
@@ -497,6 +512,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             dead_letters=None if dead_letter is None else letters,
             observers=session.observers,
             witness=session.witness,
+            deadline=ShutdownDeadline(session.now, config.close_timeout),
         )
         session.watch(group)
         return group
@@ -511,11 +527,21 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             )
         return self._hosting.registering()
 
+    async def _terminate_if_failed(self, session: Session) -> None:
+        await session.handlers_ended()
+        if self._handlers_failure() is not None:
+            signal.raise_signal(signal.SIGTERM)
+
     def _handlers_failure(self) -> BaseException | None:
         handlers = self._handlers
-        if handlers is None or not handlers.done() or handlers.cancelled():
+        if handlers is None:
             return None
-        failure = handlers.exception()
+        if not handlers.done():
+            failure = self._hosting.failure
+        elif handlers.cancelled():
+            return None
+        else:
+            failure = handlers.exception()
         return failure.reason if isinstance(failure, HandlerExitError) else failure
 
     def _signalled(self, number: signal.Signals) -> None:
@@ -560,8 +586,3 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:
             raise ConfigError(f"{call}() is about a consumer group: give the consumer a group_id")
-
-
-def _terminate_if_failed(handlers: asyncio.Task[None]) -> None:
-    if not handlers.cancelled() and handlers.exception() is not None:
-        signal.raise_signal(signal.SIGTERM)

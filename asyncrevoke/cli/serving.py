@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.cli.health_server import HealthPortError
 from asyncrevoke.cli.log_output import LogOutput
+from asyncrevoke.cli.process_end import end_process_within
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -51,11 +52,25 @@ def serve(
     output: LogOutput,
     around: Callable[[Consumer], AbstractAsyncContextManager[object]],
 ) -> None:
-    """Await ``consumer.run()`` inside what ``around`` returns. Raises ServingError."""
+    """Await ``consumer.run()`` inside what ``around`` returns. Raises ServingError.
+
+    When the consumer has closed, the process ends shortly after its close_timeout, whatever else
+    of the application still runs.
+    """
 
     async def main() -> None:
         async with around(consumer):
-            await consumer.run()
+            code = FAILED
+            try:
+                await consumer.run()
+                code = 0
+            except SystemExit as ended:
+                code = ended.code if isinstance(ended.code, int) else FAILED
+                raise
+            finally:
+                if (closes_by := consumer.closes_by) is not None:
+                    left = closes_by - asyncio.get_running_loop().time()
+                    end_process_within(left, code)
 
     try:
         asyncio.run(main())

@@ -186,10 +186,19 @@ class Backlog:
         self.waiting.notify()
 
     def drain_all(self) -> None:
-        """Drain every partition, those of later records too."""
+        """The consumer stops: nothing more of any partition starts, those of later records too.
+
+        What has started runs to its end. Records below a started one are not done either.
+        """
         self._stopping = True
         for partition in self.partitions():
             self.drain(partition)
+            self._abandon_all(self._lanes.drop_unstarted(partition, self._has_started))
+
+    def _has_started(self, item: Item) -> bool:
+        """Of what is queued: whether a call was made for it already."""
+        trial = self.trials.get(item)
+        return trial is not None and trial.calls > 0
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition that anything was ever put of."""

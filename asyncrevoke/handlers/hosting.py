@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, cast
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.decoding import Decoder
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 
 class Hosting:
@@ -37,6 +40,12 @@ class Hosting:
         self._decoder = _check_decoder(decoder)
         self._worker_resources = _check_worker_resources(worker_resources)
         self.router: Router | None = None
+        self._runner: HandlerRunner | None = None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has stopped the handlers first, also while others of them still run."""
+        return None if self._runner is None else self._runner.failure
 
     def registering(self) -> Router:
         """The router, made now if there is none; ConfigError if handlers cannot work here."""
@@ -93,7 +102,8 @@ class Hosting:
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on what a session brings, until it stops or one of them stops it.
 
-        Raises what has stopped them. If cancelled, handlers are cancelled too.
+        Raises what has stopped them, also if it is cancelled then. If cancelled, handlers are
+        cancelled too.
         """
         from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
@@ -102,8 +112,8 @@ class Hosting:
 
         dead_letters = session.letters or DeadLetterProducer(session.config, session.log)
         try:
-            async with self.opened(session.log) as (state, workers):
-                runner = HandlerRunner(
+            async with self.opened(session.log, session.deadline) as (state, workers):
+                runner = self._runner = HandlerRunner(
                     session,
                     router,
                     concurrency=self._config.concurrency,
@@ -118,9 +128,16 @@ class Hosting:
                     call_log=session.call_log,
                     observers=session.observers,
                     witness=session.witness,
+                    deadline=session.deadline,
                 )
                 session.watch(runner)
                 await runner.run()
+        except asyncio.CancelledError:
+            if self.failure is None:
+                raise
+            # The deadline has cut off the drain that followed it.
+            session.log.exception("handlers have stopped the consumer", exc_info=self.failure)
+            raise self.failure from None
         except Exception as error:
             session.log.exception("handlers have stopped the consumer", exc_info=error)
             raise
@@ -129,16 +146,18 @@ class Hosting:
             await dead_letters.aclose()
 
     @asynccontextmanager
-    async def opened(self, log: Log) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
+    async def opened(
+        self, log: Log, deadline: ShutdownDeadline | None = None
+    ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
         """What the handlers share, and what each call of them has for itself, until left."""
         async with (
             nullcontext() if self._resources is None else self._resources as state,
-            self._workers(state, log) as workers,
+            self._workers(state, log, deadline) as workers,
         ):
             yield state, workers
 
     def _workers(
-        self, state: object, log: Log
+        self, state: object, log: Log, deadline: ShutdownDeadline | None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
@@ -146,7 +165,7 @@ class Hosting:
             WorkerResources,
         )
 
-        return WorkerResources(self._worker_resources, state, log)
+        return WorkerResources(self._worker_resources, state, log, deadline)
 
 
 def _check_resources(resources: object) -> AbstractAsyncContextManager[object] | None:

@@ -377,6 +377,15 @@ class LaneQueue(Generic[T]):
         """Drop all that is queued of a partition; what has started is the caller's to cancel."""
         return self._drop(lambda entry: entry[0].partition == partition)
 
+    def drop_unstarted(
+        self, partition: TopicPartition, has_started: Callable[[T], bool]
+    ) -> list[T]:
+        """Drop all that is queued of a partition, of every ledger, but what ``has_started`` and is
+        queued to be taken once more."""
+        return self._drop(
+            lambda entry: entry[0].partition == partition and not has_started(entry[1])
+        )
+
     def clear(self) -> list[T]:
         """Drop all that is queued."""
         return self._drop(lambda _: True)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.runtime.witness import Witness
 
 
@@ -42,14 +43,15 @@ class HandlerRunner:
     taken ahead is the source's to bound, which ``max_in_flight`` is for and the handlers' own
     limits are told. A partition in ``to_be_revoked`` drains: with H the
     highest offset whose handler has started, what comes after H is dropped at once and the rest
-    runs to its end, without further attempts. Stopping drains every partition in the same
-    way. A lost partition's handlers are cancelled.
+    runs to its end, without further attempts. Stopping drops at once whatever has not started, of
+    every partition. A lost partition's handlers are cancelled.
 
     ``state`` is what handlers get as ``HandlerContext.state``. ``clock`` (the event loop) times
     retries, batches and handlers, and ``random`` (from 0 to 1) varies the waits of retries.
     ``dead_letters`` is needed if a handler has a dead letter topic or a retry topic, and
     ``wall_clock`` (seconds since the epoch) says until when records wait there. ``workers`` gives
-    each call its ``HandlerContext.worker_state``.
+    each call its ``HandlerContext.worker_state``. ``deadline`` bounds what it waits for once it is
+    cancelled.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class HandlerRunner:
         call_log: CallLog | None = None,
         observers: Observers | None = None,
         witness: Witness | None = None,
+        deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._source = source
         self._log = log
@@ -105,9 +108,14 @@ class HandlerRunner:
             witness=witness,
             order_by=order_by,
         )
-        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
+        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log, deadline)
         self._backlog.waiting.notify = self._workers.notify
         self._failure: BaseException | None = None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has stopped it first, if anything has failed."""
+        return self._failure
 
     async def run(self) -> None:
         """Handle records until the source stops, then drain, and return.

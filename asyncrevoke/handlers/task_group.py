@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.runtime.witness import Witness
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
+# Tasks that one log line names.
+_NAMED = 20
 _State: TypeAlias = Literal["new", "entered", "left"]
 
 
@@ -79,9 +82,9 @@ class TrackedTaskGroup:
 
     A task that fails goes the way of a handler that fails: it is called again as ``retry`` says,
     while its lane waits; then its record goes to the topic ``dead_letter``, or by ``on_error``.
-    ``"stop"`` (the default): tasks that have not started are dropped (those below a started one of
-    their partition still run), the iterator ends, what runs is waited for, and the error is raised
-    by the next ``submit`` or ``map``, or by leaving the group. ``"skip"`` logs it and counts the
+    ``"stop"`` (the default): tasks that have not started are dropped, the iterator ends, what runs
+    is waited for, for ``close_timeout`` at most, and the error is raised by the next ``submit`` or
+    ``map``, or by leaving the group. ``"skip"`` logs it and counts the
     record as done. ``"pause"`` stops its partition, whose records ``submit`` refuses from then on,
     until it is resumed. CancelledError that nobody here has caused is a failure; SystemExit and
     KeyboardInterrupt always stop.
@@ -111,7 +114,12 @@ class TrackedTaskGroup:
         random: Callable[[], float] = any_fraction,
         observers: Observers | None = None,
         witness: Witness | None = None,
+        deadline: ShutdownDeadline | None = None,
     ) -> None:
+        # Begins with the first failure.
+        self._deadline = deadline
+        # While the group is left: what bounds that after a failure.
+        self._limit: asyncio.Timeout | None = None
         clock = clock or asyncio.get_running_loop()
         self._log = log
         self._order_by = order_by
@@ -156,7 +164,7 @@ class TrackedTaskGroup:
             witness=witness,
             order_by=order_by,
         )
-        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log)
+        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log, deadline)
         self._backlog.waiting.notify = self._workers.notify
         self._state: _State = "new"
         self._failure: BaseException | None = None
@@ -188,7 +196,7 @@ class TrackedTaskGroup:
         with self._source.parked():
             try:
                 if (error is None or error is self._failure) and not self._work.has_crashed:
-                    await self._workers.drained()
+                    await self._drained()
             finally:
                 await self._end()
         if self._failure is None or error is self._failure:
@@ -196,6 +204,34 @@ class TrackedTaskGroup:
         if error is None:
             raise self._failure
         self._log.error("a task failed, and another error left its group", exc_info=self._failure)
+
+    async def _drained(self) -> None:
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._limit = limit
+                try:
+                    self._limit_after_failure()
+                    await self._workers.drained()
+                finally:
+                    self._limit = None
+        except TimeoutError:
+            running = [item for _, item in self._workers.running()]
+            names = [self.name_of(item.topic_partition, item.offset) for item in running]
+            self._log.warning(
+                "close_timeout reached: running tasks are cancelled, their records come again",
+                running=len(running),
+                tasks=[
+                    f"{name} {item.topic}-{item.partition} offset {item.offset}"
+                    for name, item in zip(names, running, strict=True)
+                ][:_NAMED],
+            )
+
+    def _limit_after_failure(self) -> None:
+        if self._deadline is None or self._failure is None:
+            return
+        deadline = self._deadline.begin()
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(deadline.work)
 
     async def submit(
         self, function: Callable[[Record, *Ts], Awaitable[object]], record: Record, *args: *Ts
@@ -338,6 +374,7 @@ class TrackedTaskGroup:
             self._log.error("a further task failed while its group stops", exc_info=error)
             return
         self._failure = error
+        self._limit_after_failure()
         self._backlog.drain_all()
         self._source.stop()
 

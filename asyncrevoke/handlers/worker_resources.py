@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
     from asyncrevoke.handlers.log import Log
+    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 # Is called with what ``resources`` has given.
 OpenWorker: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
@@ -48,10 +50,18 @@ class WorkerResources:
     """Opens one for each call that runs at the same time as others, and keeps it for later calls.
 
     So there are never more than ``concurrency``, and no two calls have the same one at once. All
-    are closed when this is left; an error of that is raised, the others are logged.
+    are closed when this is left; an error of that is raised, the others are logged. What has not
+    closed at the end of ``deadline`` is cancelled.
     """
 
-    def __init__(self, open_one: OpenWorker, state: object, log: Log) -> None:
+    def __init__(
+        self,
+        open_one: OpenWorker,
+        state: object,
+        log: Log,
+        deadline: ShutdownDeadline | None = None,
+    ) -> None:
+        self._deadline = deadline
         self._open_one = open_one
         self._state = state
         self._log = log
@@ -74,22 +84,35 @@ class WorkerResources:
                 slot.leave.set_result(None)
         if not tasks:
             return
+        deadline = self._deadline
         try:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=None if deadline is None else deadline.until_end())
         except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=_GRACE)
+            await self._cancel(tasks)
             raise
+        await self._cancel([task for task in tasks if not task.done()])
         failures = [
             failure
             for task in tasks
-            if not task.cancelled() and (failure := task.exception()) is not None
+            if task.done() and not task.cancelled() and (failure := task.exception()) is not None
         ]
         for failure in failures if error is not None else failures[1:]:
             self._log.error("worker_resources could not be closed", exc_info=failure)
         if failures and error is None:
             raise failures[0]
+
+    async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        deadline = self._deadline
+        grace = _GRACE if deadline is None else deadline.until_commits_end(_GRACE)
+        _, left = await asyncio.wait(tasks, timeout=grace)
+        for task in left:
+            abandon(task)
+        if left:
+            self._log.error("worker_resources did not close when cancelled", abandoned=len(left))
 
     async def take(self) -> Slot:
         """One that no other call has; UnopenedError if it cannot be opened.

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
 from asyncrevoke.handlers.lanes import Entry, Keyed, LaneQueue
+from asyncrevoke.runtime.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 
 class Workable(Keyed, Protocol):
@@ -96,11 +98,19 @@ class Workers(Generic[T]):
     whose handler has left some changed is replaced.
     """
 
-    def __init__(self, lanes: LaneQueue[T], work: Work[T], concurrency: int, log: Log) -> None:
+    def __init__(
+        self,
+        lanes: LaneQueue[T],
+        work: Work[T],
+        concurrency: int,
+        log: Log,
+        deadline: ShutdownDeadline | None = None,
+    ) -> None:
         self._lanes = lanes
         self._work = work
         self._concurrency = concurrency
         self._log = log
+        self._deadline = deadline
         self._workers: dict[_Worker[T], None] = {}
         self._parked: list[_Worker[T]] = []
         # Set while a callback is due that says that the loop has gone round.
@@ -149,8 +159,9 @@ class Workers(Generic[T]):
     async def close(self) -> list[T]:
         """Cancel what runs, wait for its end, and end the workers.
 
-        Returns what has still not ended 5 s later: it is left behind, and its end is not told.
-        If cancelled, the workers are cancelled all the same and the waiting ends.
+        Returns what has still not ended 5 s later, or when the shutdown's deadline for it is over:
+        it is left behind, nobody waits for it, and its end is not told. If cancelled, the workers
+        are cancelled all the same and the waiting ends.
         """
         self._closing = True
         self._settle()
@@ -159,11 +170,14 @@ class Workers(Generic[T]):
             task.cancel()
         if not tasks:
             return []
-        _, left = await asyncio.wait(tasks, timeout=_GRACE)
+        deadline = self._deadline
+        grace = _GRACE if deadline is None else deadline.until_commits_end(_GRACE)
+        _, left = await asyncio.wait(tasks, timeout=grace)
         items: list[T] = []
         for task in left:
             worker = tasks[task]
             worker.left_behind = True
+            abandon(task)
             if worker.entry is not None:
                 items.append(worker.entry[1])
         return items

@@ -31,17 +31,23 @@ from asyncrevoke.core.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
+from asyncrevoke.runtime.abandoned_tasks import abandon
 from asyncrevoke.runtime.decode_threads import DecodeThreads
 from asyncrevoke.runtime.loop_lag import LoopLag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
     from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Witness
+
+
+# Seconds that tasks which were cancelled have to end, and connections to close, at the least.
+_CANCELLED = 0.25
+_CLOSING = 0.4
 
 
 class Core(Protocol):
@@ -230,14 +236,20 @@ class Driver:
         if self._calls is not None:
             await asyncio.wait((self._calls,), timeout=max(0.0, until - self.now()))
 
-    async def aclose(self) -> None:
+    async def aclose(self, until: float = 0.0) -> None:
         """End all timers and requests and close the connections. Idempotent.
 
-        If cancelled, closing goes on without being waited for.
+        Takes no longer than until ``until``, or half a second: then connections are closed without
+        waiting for their goodbyes. If cancelled, closing goes on without being waited for.
         """
         self._stop()
-        if self._root is not None:
-            await asyncio.wait((self._root,))
+        root = self._root
+        if root is None:
+            return
+        await asyncio.wait((root,), timeout=max(_CLOSING, until - self.now()))
+        if not root.done():
+            root.cancel()
+            await asyncio.wait((root,), timeout=_CLOSING - _CANCELLED)
 
     # --- effects -------------------------------------------------------------------------------
 
@@ -343,7 +355,9 @@ class Driver:
 
     def _start_calls(self) -> None:
         if self._calls is None:
-            self._calls = self._loop.create_task(self._call_listener())
+            self._calls = self._loop.create_task(
+                self._call_listener(), name="asyncrevoke rebalance listener"
+            )
             self._adopt(self._calls)
 
     async def _call_listener(self) -> None:
@@ -377,12 +391,23 @@ class Driver:
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
-            self._decode_threads.stop()
-            if self._stand_in is not None:
-                await self._stand_in.aclose()
-            await self._requests.close()
+            try:
+                if tasks:
+                    self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
+                self._decode_threads.stop()
+                if self._stand_in is not None:
+                    await self._stand_in.aclose()
+            finally:
+                await self._requests.close()
+
+    def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """These catch their cancellation: only what a listener or a token provider runs does."""
+        for task in tasks:
+            self._log.error(
+                "cancelled callback did not exit; abandoned",
+                callback=task.get_name(),
+            )
+            abandon(task)
 
     def _stop(self) -> None:
         if self._stand_in is not None:

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncrevoke.core.deadline import Deadline
+from asyncrevoke.runtime.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.model import RunningHandler
     from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
-# Of close_timeout, what is kept for the final commit and for leaving the group (seconds).
+# How long a close that is in a hurry may take for the final commit and for leaving the group (s).
 LAST_SECONDS = 5.0
+# What a listener has after the deadline to hear of partitions that are lost at it, and a journal
+# to write its last rows (seconds).
+_AFTER_DEADLINE = 0.25
+# Calls that one log line names.
+_NAMED = 20
+
+
+class RunsHandlers(Protocol):
+    """Who knows the calls of handlers."""
+
+    def running(self) -> Sequence[RunningHandler]:
+        """The calls that have not ended, the longest first."""
+        ...
 
 
 class Exit:
-    """Closes once, however many wait for it, within ``close_timeout`` seconds.
+    """Closes once, however many wait for it, within one deadline.
 
-    ``body`` is the task whose loop holds the last batch, as far as is known: if it is another one
-    than the one that closes, its next step is waited for, so that the batch counts. ``handlers``
-    is waited for too. Whoever is in a hurry ends both waits.
+    The ``deadline`` begins with what comes first: closing, or for a consumer with handlers a stop
+    or a failure. ``body`` is the task whose loop holds the last batch, as far as is known: if it is
+    another one than the one that closes, its next step is waited for, so that the batch counts.
+    ``handlers`` is waited for too. Whoever is in a hurry ends both waits.
     """
 
     def __init__(
@@ -31,19 +50,24 @@ class Exit:
         driver: Driver,
         listener: ListenerCalls,
         log: EventLog,
-        close_timeout: float,
+        deadline: ShutdownDeadline,
+        runs: RunsHandlers,
     ) -> None:
         self._core = core
         self._driver = driver
         self._listener = listener
         self._log = log
-        self._close_timeout = close_timeout
+        self._deadline = deadline
+        self._runs = runs
         self._loop = asyncio.get_running_loop()
         self.body: asyncio.Task[object] | None = None
         self.handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._asked = False
         self._left: asyncio.Future[None] = self._loop.create_future()
         self._hurry: asyncio.Future[None] = self._loop.create_future()
+        # Resolved when all has ended, in whatever way.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         # Called when nothing more can happen.
         self.at_end: Callable[[], Awaitable[None]] | None = None
         # Unless it is a callback of the listener that waits for us to close.
@@ -51,8 +75,15 @@ class Exit:
 
     @property
     def begun(self) -> bool:
-        """Whether closing has begun."""
+        """Whether nothing new is started any more."""
         return self._closing is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the consumer can be used no more: handlers that still run may use it."""
+        if self._closing is None:
+            return False
+        return self._asked or self.handlers is None or self.handlers.done()
 
     def loop_left(self) -> None:
         """The loop has ended: its last batch counts, or never will."""
@@ -64,18 +95,28 @@ class Exit:
 
     def _begun(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
         if self._closing is None:
-            self._closing = self._loop.create_task(self._close(caller), name="asyncrevoke close")
+            deadline = self._deadline.begin()
+            closing = self._close(caller, deadline)
+            self._closing = self._loop.create_task(closing, name="asyncrevoke close")
         elif caller is not None and caller is self.body:
             self.loop_left()
         return self._closing
 
+    async def handlers_ended(self) -> None:
+        """Return when the handlers have ended, or when the consumer has closed without them."""
+        if self.handlers is not None:
+            ends = self.handlers, self.ended
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
     async def aclose(self, *, graceful: bool) -> None:
-        """Close, and raise what went wrong with the final commit or with leaving.
+        """Close, and raise what went wrong with the final commit or with leaving, or what a
+        listener has raised meanwhile: all is closed then.
 
         ``graceful`` waits for tracked work, and from another task for the loop's next step. If
         cancelled, nothing more is waited for but the final commit and leaving, at most 5 s; if
         cancelled again, those go on alone.
         """
+        self._asked = True
         closing = self._begun(asyncio.current_task())
         if not graceful:
             _resolve(self._hurry)
@@ -90,29 +131,38 @@ class Exit:
                 await asyncio.wait((closing,), timeout=LAST_SECONDS)
             raise
 
-    async def _close(self, caller: asyncio.Task[object] | None) -> None:
-        end = self._driver.now() + self._close_timeout
-        drained = end - min(LAST_SECONDS, self._close_timeout / 2)
+    async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
+        failure: Exception | None = None
         try:
-            if self._driver.error is None:
-                self._core.stop(self._driver.now())
-                self._driver.flush()
-                self._driver.wake.set()
-                await self._let_the_loop_end(caller, drained)
-            await self._let_handlers_end(drained)
-            if self._driver.error is None:
-                await self._leave(drained, end)
+            try:
+                if self._driver.error is None:
+                    self._core.stop(self._driver.now())
+                    self._driver.flush()
+                    self._driver.wake.set()
+                    await self._let_the_loop_end(caller, deadline.work)
+                await self._let_handlers_end(deadline.work)
+                deadline = await self._leave(deadline)
+            except Exception as error:  # noqa: BLE001 - raised when all is closed
+                failure = error
         finally:
-            await self._driver.aclose()
-            _resolve(self._left)
-            if (error := self._listener.take_error()) is not None:
-                self._log.error("a rebalance listener failed", exc_info=error)
-            if self.at_end is not None:
-                await self.at_end()
+            try:
+                await self._driver.aclose(deadline.end)
+                self._abandon_handlers()
+                await self._end_journal(deadline.end)
+            except Exception as error:  # noqa: BLE001 - likewise
+                failure = failure or error
+            finally:
+                _resolve(self._left)
+                _resolve(self.ended)
+        heard = self._listener.take_last_error()
+        if failure is not None and heard is not None:
+            self._log.error("a rebalance listener failed", exc_info=heard)
+        if (failure := failure or heard) is not None:
+            raise failure
 
     async def _let_the_loop_end(self, caller: asyncio.Task[object] | None, until: float) -> None:
         body = self.body
-        if body is None or body is caller or body.done():
+        if self.handlers is not None or body is None or body is caller or body.done():
             return
         # Somebody's loop still works on its batch: that counts if it asks for the next in time.
         self._log.info(
@@ -127,32 +177,81 @@ class Exit:
             return
         await self._wait(handlers, self._hurry, until=until)
         if not handlers.done():
+            if not self._hurry.done():
+                self._name_cancelled()
             # Its handlers are cancelled; leaving does not wait for those that take their time.
             handlers.cancel()
 
-    async def _leave(self, drained: float, end: float) -> None:
-        driver = self._driver
-        if not self._hurry.done():
-            ended = driver.ticket(self._core.close(driver.now(), graceful=True))
-            await self._wait(ended, self._hurry, until=drained)
-            if ended.done():
-                await self._last_calls(ended, end)
-                return
-        end = min(end, driver.now() + LAST_SECONDS)
-        ended = driver.ticket(self._core.close(driver.now(), graceful=False))
-        await self._wait(ended, until=end)
-        await self._last_calls(ended, end)
+    def _name_cancelled(self) -> None:
+        running = self._runs.running()
+        named = [
+            f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
+            for call in running[:_NAMED]
+        ]
+        self._log.warning(
+            "close_timeout reached: running handlers are cancelled, their records come again",
+            running=len(running),
+            handlers=named,
+        )
 
-    async def _last_calls(self, ended: asyncio.Future[object], until: float) -> None:
-        if self.handlers is not None:
-            await self._wait(self.handlers, until=until)
-        if self._wait_for_listener:
-            await self._driver.listener_called(until)
+    async def _leave(self, deadline: Deadline) -> Deadline:
+        """Leave the group. Returns the deadline that holds: an earlier one if there is hurry."""
+        driver = self._driver
+        ended: asyncio.Future[object] | None = None
+        if driver.error is None:
+            if not self._hurry.done():
+                ended = driver.ticket(
+                    self._core.close(driver.now(), graceful=True, deadline=deadline)
+                )
+                await self._wait(ended, self._hurry, until=deadline.work)
+            if ended is None or not ended.done():
+                if self._hurry.done():
+                    left = max(0.0, deadline.end - driver.now())
+                    deadline = Deadline.after(driver.now(), min(LAST_SECONDS, left))
+                ended = driver.ticket(
+                    self._core.close(driver.now(), graceful=False, deadline=deadline)
+                )
+                await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
+        await self._last_calls(deadline.end)
+        if ended is None:
+            return deadline
         if not ended.done():
             self._log.warning("closed before the group was left")
             ended.cancel()
         elif not ended.cancelled():
             ended.result()
+        return deadline
+
+    async def _last_calls(self, until: float) -> None:
+        if self.handlers is not None:
+            await self._wait(self.handlers, until=until)
+            if not self.handlers.done():
+                # Once more: what closes resources was not cancelled yet.
+                self.handlers.cancel()
+                await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
+        if self._wait_for_listener:
+            await self._driver.listener_called(until + _AFTER_DEADLINE)
+
+    def _abandon_handlers(self) -> None:
+        handlers = self.handlers
+        if handlers is not None and not handlers.done():
+            self._log.error("resources of handlers did not close when cancelled; abandoned")
+            abandon(handlers)
+
+    async def _end_journal(self, until: float) -> None:
+        if self.at_end is None:
+            return
+        ending = asyncio.ensure_future(self.at_end())
+        left = max(_AFTER_DEADLINE, until - self._driver.now())
+        await asyncio.wait((ending,), timeout=left)
+        if ending.done():
+            ending.result()
+            return
+        self._log.warning(
+            "the journal's last segment was not sealed within close_timeout: its log is complete"
+        )
+        ending.cancel()
+        await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
 
     async def _wait(self, *these: asyncio.Future[Any], until: float) -> None:
         timeout = max(0.0, until - self._driver.now())

@@ -49,6 +49,11 @@ class ListenerCalls:
         error, self._error = self._error, None
         return error
 
+    def take_last_error(self) -> Exception | None:
+        """The first exception since the last call; what is still owed is not called any more."""
+        error, self._error = self._error, None
+        return error
+
     async def run(self) -> None:
         """Make all calls that are owed. If cancelled, the current call is cancelled as well."""
         while self._owed:
@@ -66,6 +71,8 @@ class ListenerCalls:
             except Exception as error:  # noqa: BLE001 - raised by the next step
                 self._error = self._error or error
             self._owed.popleft()
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                return  # the callback has caught it
 
     async def _call(self, name: str, argument: object) -> None:
         callback = getattr(self._listener, name, None)

@@ -16,6 +16,7 @@ from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.record_owners import RecordOwners
 from asyncrevoke.runtime.running_calls import RunningCalls
+from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -62,15 +63,16 @@ class Session:
         self.core = core
         self.log = log
         self._config = config
-        # For other clients of ours, such as the producer of dead letters.
-        self.config = config
+        self.config = config  # for other clients of ours, such as the producer of dead letters
         self._driver = driver
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._stepping = False
         self._turn_since = 0.0
-        self._exit = Exit(core, driver, listener, log, config.close_timeout)
+        # One for all that waits once the consumer stops.
+        self.deadline = ShutdownDeadline(driver.now, config.close_timeout)
+        self._exit = Exit(core, driver, listener, log, self.deadline, self)
         self._reader: RecordIterator | None = None
         self._owners = RecordOwners()
         self._delayed = DelayedRevokes()
@@ -307,11 +309,18 @@ class Session:
                 self._driver.soon(self.core.plan_owed)
 
     def stop(self) -> None:
-        """The next step counts the previous batch, then the iterator ends. From any thread."""
+        """The next step counts the previous batch, then the iterator ends. From any thread.
+
+        Handlers that run end within ``close_timeout`` from now, and the consumer closes then.
+        """
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.stop)
             return
-        if not self._exit.begun and self._driver.error is None:
+        if self._exit.begun:
+            return
+        if self._exit.handlers is not None:
+            self._exit.begin()
+        if self._driver.error is None:
             self.call(lambda: self.core.stop(self.now()))
             self._driver.wake.set()
 
@@ -460,8 +469,12 @@ class Session:
 
     @property
     def closing(self) -> bool:
-        """Whether closing has begun."""
-        return self._exit.begun
+        """Whether the consumer can be used no more."""
+        return self._exit.closing
+
+    async def handlers_ended(self) -> None:
+        """Return when the handlers have ended, or when the consumer has closed without them."""
+        await self._exit.handlers_ended()
 
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for this task, which stops when :meth:`poll` does."""

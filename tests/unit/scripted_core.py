@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.core.deadline import Deadline
     from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.model import BlockingRecord
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)
@@ -72,6 +74,7 @@ class ScriptedCore:
         self.ended = False
         self.closed = False
         self.held: list[Record] = []
+        self.deadline: Deadline | None = None  # of the last close
         self.positions: dict[TopicPartition, int] = {}
         self.tracking = "by batch"
         self.reader: RecordReader | None = None
@@ -141,8 +144,9 @@ class ScriptedCore:
         self.ended = self.ended or self._polling
         self.effects.append(WakePoller())
 
-    def close(self, now: float, *, graceful: bool = True) -> int:
+    def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
         self.calls.append(("close", graceful))
+        self.deadline = deadline
         self.ended = True
         self.effects.append(WakePoller())
         ticket = self._ticket()
@@ -152,6 +156,9 @@ class ScriptedCore:
     def close_at_once(self, ticket: int, _graceful: bool) -> None:
         self.closed = True
         self.effects.append(Complete(ticket))
+
+    def blocking(self, now: float) -> list[BlockingRecord]:
+        return []
 
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))

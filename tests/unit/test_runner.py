@@ -666,6 +666,6 @@ async def _any_schedule(data: st.DataObject) -> None:
     assert len(set(map(id, work.started))) == len(work.started), "a record handled twice"
     for each in delivered:
         fate = run.source.fate(each)
-        assert fate in (Fate.DONE, Fate.DROPPED, Fate.LOST), fate
-        assert fate is not Fate.DROPPED or each not in work.started
+        assert fate in (Fate.DONE, Fate.DROPPED, Fate.ABANDONED, Fate.LOST), fate
+        assert fate not in (Fate.DROPPED, Fate.ABANDONED) or each not in work.started
         assert fate is not Fate.DONE or each in work.started

@@ -70,3 +70,93 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> Non
         read_until(process, "draining")
         process.send_signal(number)
         assert process.wait(10) == -number
+
+
+STUCK = """
+import asyncio, signal, sys, time
+sys.path[:0] = [{root!r}, {tests!r}]
+from unit.scripted_core import ORDERS, ScriptedConsumer, result, until
+from asyncrevoke.consumer import RebalanceListener
+from asyncrevoke.core.effects import Notify, NotifyKind
+
+async def ignoring_cancellation():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+class Stuck(RebalanceListener):
+    async def on_partitions_revoked(self, revoked):
+        await ignoring_cancellation()
+
+listener = Stuck() if {what!r} == "listener" else None
+consumer = ScriptedConsumer(group_id="billing", close_timeout={close_timeout}, listener=listener)
+
+@consumer.handler("orders")
+async def handle(value: bytes) -> None:
+    print("started", flush=True)
+    if {what!r} == "handler":
+        await ignoring_cancellation()
+    elif {what!r} == "loop":
+        while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            time.sleep(0.01)
+        print("signalled", flush=True)
+        time.sleep(3600)
+
+def revoke(ticket, graceful):
+    consumer.core.effects.append(Notify(NotifyKind.REVOKED, frozenset([ORDERS])))
+    consumer.core.close_at_once(ticket, graceful)
+
+async def main() -> None:
+    running = asyncio.create_task(consumer.run())
+    await until(lambda: hasattr(consumer, "session"))
+    consumer.core.on_close = revoke
+    consumer.deliver(result(1))
+    await running
+    print("closed", flush=True)
+
+asyncio.run(main())
+print("returned", flush=True)
+"""
+
+
+def start_stuck(what: str, close_timeout: float) -> subprocess.Popen[str]:
+    code = STUCK.format(
+        root=str(ROOT), tests=str(ROOT / "tests"), what=what, close_timeout=close_timeout
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("what", ["handler", "listener"])
+def test_asyncio_run_returns_though_a_callback_ignores_its_cancellation(what: str) -> None:
+    with start_stuck(what, 1.0) as process:
+        try:
+            read_until(process, "started")
+            process.send_signal(signal.SIGTERM)
+            read_until(process, "returned")
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+def test_a_signal_ends_a_process_whose_event_loop_is_blocked_after_close_timeout() -> None:
+    with start_stuck("loop", 1.0) as process:
+        try:
+            read_until(process, "started")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(15) == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def test_a_second_signal_ends_a_process_whose_event_loop_is_blocked_at_once() -> None:
+    with start_stuck("loop", 3600.0) as process:
+        try:
+            read_until(process, "started")
+            process.send_signal(signal.SIGTERM)
+            read_until(process, "signalled")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(15) == -signal.SIGTERM
+        finally:
+            process.kill()
