@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node
+from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Reset
 from asyncrevoke.core.known_topic import NO_ID, KnownTopic
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import (
@@ -37,8 +37,8 @@ _SLOW = 10.0
 _LONGEST_TOPIC_BACKOFF = 2.0
 # Several parts notice a moved leader at the same time, and again before the cluster has settled.
 _SPACING = 0.1
-# One that does not even accept connections must not keep us from trying the next one.
-_PATIENCE = 10.0
+# While a broker that leads a partition does not answer: its leader may move at any moment.
+_LOOK_AGAIN = 1.0
 
 
 class Cluster:
@@ -244,7 +244,7 @@ class Cluster:
             MetadataRequest(topics=None if wanted is None else tuple(sorted(wanted))),
             node,
             Channel.METADATA,
-            min(self._config.request_timeout, _PATIENCE),
+            self._config.request_timeout,
             lambda later, reply: self._answered(later, node, wanted, reply),
         )
 
@@ -296,6 +296,8 @@ class Cluster:
         self._heard_of = wanted
         self.note_success(node)
         self._log.over(now, "cluster", "a broker answers", node=f"{node.host}:{node.port}")
+        failed = list(self._failed.values())
+        led: frozenset[int] = self._leading() if failed else frozenset()
         self._learn_brokers(answer.brokers)
         self.cluster_id = answer.cluster_id
         named = {topic.name: topic for topic in answer.topics}
@@ -328,6 +330,8 @@ class Cluster:
                 self._log.waiting(
                     now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
                 )
+        if failed:
+            self._drop_deposed(failed, led)
         self._earliest = now + _SPACING
         self._plan_next(now, unresolved, refused)
         if changed:
@@ -346,7 +350,24 @@ class Cluster:
         else:
             self._unresolved = 0
             age = self._config.metadata_max_age
+            if not self._leading().isdisjoint(self._failed):
+                age = min(age, _LOOK_AGAIN)
             self._schedule(now, now + age, spread=age / 20)
+
+    def _leading(self) -> frozenset[int]:
+        """The ids of the brokers that lead a partition."""
+        return frozenset(
+            leader.node_id for topic in self._topics.values() for leader in topic.leaders.values()
+        )
+
+    def _drop_deposed(self, failed: Iterable[Node], led: frozenset[int]) -> None:
+        """Whoever was asked about a partition by a broker that does not answer, and leads none any
+        more, is to ask its new leader: drop the connections that it waits for."""
+        leading = self._leading()
+        for node in failed:
+            if node.node_id in led and node.node_id not in leading:
+                for channel in Channel:
+                    self._outbox.put(Reset(node, channel))
 
     def _learn_brokers(self, brokers: Sequence[BrokerMetadata]) -> None:
         self._nodes = {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.effects import Node
     from asyncrevoke.core.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import TopicPartition
@@ -104,16 +105,19 @@ class CommitDoubts:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            lambda later, reply: self._answered(later, asked, reply),
+            lambda later, reply: self._answered(later, node, asked, reply),
         )
 
-    def _answered(self, now: float, asked: list[PartitionInstance], reply: Reply) -> None:
+    def _answered(
+        self, now: float, node: Node, asked: list[PartitionInstance], reply: Reply
+    ) -> None:
         self.asking = False
         held: dict[TopicPartition, FetchedOffset] = {}
         if isinstance(reply, OffsetFetchResponse) and reply.error is ErrorCode.none:
             held = {o.partition: o for o in reply.offsets if o.error is ErrorCode.none}
         elif isinstance(reply, Failed):
-            self._coordinator.unknown(now, f"offset fetch: {reply.detail or reply.kind.value}")
+            why = f"offset fetch: {reply.detail or reply.kind.value}"
+            self._coordinator.unknown(now, why, node)
         certain: list[PartitionInstance] = []
         rewound: list[PartitionInstance] = []
         for instance in asked:

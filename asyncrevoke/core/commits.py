@@ -327,7 +327,7 @@ class Commits:
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in flight.entries:
                         self._doubts.add(instance)
-                self._coordinator.unknown(now, f"commit: {detail or kind.value}")
+                self._coordinator.unknown(now, f"commit: {detail or kind.value}", flight.node)
                 self._again(now)
             case _:
                 self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
@@ -445,7 +445,8 @@ class Commits:
             else:
                 self._again(now)
         elif Verdict.COORDINATOR in verdicts or Verdict.AMBIGUOUS in verdicts:
-            self._coordinator.unknown(now, "commit answered by a broker that does not coordinate")
+            why = "commit answered by a broker that does not coordinate"
+            self._coordinator.unknown(now, why, flight.node)
             self._again(now)
         elif Verdict.REBALANCE in verdicts:
             self._again(now)

@@ -18,6 +18,7 @@ from asyncrevoke.core.coordinator import Coordinator
 from asyncrevoke.core.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.fetching import Fetching
 from asyncrevoke.core.leaving import Leaving
+from asyncrevoke.core.link import patience_of
 from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
@@ -29,6 +30,7 @@ from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.silent_brokers import SilentBrokers
 from asyncrevoke.core.standing import Standing, standings
 from asyncrevoke.core.subscribing import Subscribing
 from asyncrevoke.core.suspicion import Suspicion
@@ -76,11 +78,12 @@ class ConsumerCore:
         member_id: str = "",
     ) -> None:
         self._config = config
-        self._outbox = outbox = Outbox()
+        self._outbox = outbox = Outbox(patience_of(config))
         self._assignment = Assignment(outbox)
         self._revocation = Revocation(outbox, config, self._assignment)
         self._cluster = Cluster(outbox, config, bootstrap)
         self._coordinator = Coordinator(outbox, config, self._cluster)
+        self._silent_brokers = SilentBrokers(outbox, self._cluster, self._coordinator)
         maps = CompletionMaps(outbox, config)
         requested = RequestedOffsets(outbox)
         self._commits = Commits(
@@ -238,6 +241,7 @@ class ConsumerCore:
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Take in one event, and return all effects since the last take."""
+        self._silent_brokers.see(now, event)
         self._outbox.route(now, event)
         self._after(now)
         return self._outbox.take()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node
+from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Reset
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
 _WARN_AFTER = 5.0
-# One broker that accepts connections and never answers must not keep us from asking the next one.
-_PATIENCE = 10.0
+# One that was found and has answered nothing for so long is looked for again meanwhile: the others
+# name a coordinator that does not answer until the cluster has noticed it.
+_LOOK_AGAIN = 1.0
+_CHECK_TIMER = "coordinator-check"
+_GROUP_CHANNELS = (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
 # The others name a coordinator that is gone until they have noticed it: what fails so soon after
 # it was found is no news, and is not looked for again at once.
 _SETTLED_AFTER = 0.25
@@ -40,6 +43,10 @@ class Coordinator:
     ``node`` is None while it is not known. What must wait for it registers with
     :meth:`call_when_known`; one waiter per key. ``term`` grows when it is found, or says that it is
     loading: what was agreed on in one term and not written, the next one does not know.
+
+    One that is named and answers nothing stays the coordinator, and is looked for again meanwhile.
+    When another one is named, the connections to the former one that group requests go by are
+    dropped: what is in flight there fails, and goes to the new one.
     """
 
     def __init__(self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster) -> None:
@@ -55,6 +62,9 @@ class Coordinator:
         self._since: float | None = None
         self._warned_at: float | None = None
         self._found_at = float("-inf")
+        self._former: Node | None = None
+        # Whether it has answered nothing since it was found.
+        self._doubtful = False
 
     def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
         """Call ``then(now)`` at once if the coordinator is known, else when it is found."""
@@ -64,10 +74,13 @@ class Coordinator:
         self._waiting[key] = then
         self._search(now)
 
-    def unknown(self, now: float, why: str) -> None:
-        """Somebody learnt that the coordinator is not where we thought; look for it again."""
+    def unknown(self, now: float, why: str, asked: Node | None) -> None:
+        """Somebody learnt by ``asked`` that the coordinator is not where we thought; look for it
+        again. What a former one answers, or does not, says nothing of the present one."""
         if self.node is not None:
-            self.node = None
+            if asked != self.node:
+                return
+            self._former, self.node = self.node, None
             if now - self._found_at < _SETTLED_AFTER:
                 self._outbox.emit("debug", "coordinator still unknown", reason=why)
                 self._retry(now, why)
@@ -76,6 +89,17 @@ class Coordinator:
             self._backoff = _FIRST_BACKOFF
             self._since = self._warned_at = None
         self._search(now)
+
+    def doubt(self, now: float, node: Node) -> None:
+        """A broker does not answer: if it is the coordinator, look whether others name another."""
+        if node == self.node:
+            self._doubtful = True
+            self._check(now)
+
+    def heard_from(self, node: Node) -> None:
+        """A broker has answered a request."""
+        if node == self.node:
+            self._doubtful = False
 
     def loads(self) -> None:
         """It answered that it is loading: it has become the coordinator, perhaps once more."""
@@ -93,9 +117,17 @@ class Coordinator:
             FindCoordinatorRequest(group_id=group_id),
             target,
             Channel.METADATA,
-            min(self._config.request_timeout, _PATIENCE),
+            self._config.request_timeout,
             lambda later, reply: self._answered(later, target, reply),
         )
+
+    def _check(self, now: float) -> None:
+        """Look for one that has answered nothing since it was found."""
+        if self.node is not None and self._doubtful and self._outbox.awaits(self.node):
+            self._search(now)
+
+    def _check_later(self, now: float) -> None:
+        self._outbox.set_timer(_CHECK_TIMER, now + _LOOK_AGAIN, self._check, spread=_LOOK_AGAIN / 4)
 
     def _answered(self, now: float, asked: Node, reply: Reply) -> None:
         self._searching = False
@@ -123,7 +155,17 @@ class Coordinator:
                 self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
 
     def _found(self, now: float, node: Node) -> None:
+        if node == self.node:
+            if self._doubtful:
+                self._check_later(now)
+            return
+        former, self._former = self.node or self._former, None
+        if former is not None and former != node:
+            for channel in _GROUP_CHANNELS:
+                self._outbox.put(Reset(former, channel))
         self.node = node
+        self._doubtful = True
+        self._check_later(now)
         self.term += 1
         self._found_at = now
         self._outbox.emit("debug", "coordinator found", node=node.node_id)
@@ -133,6 +175,9 @@ class Coordinator:
             self.call_when_known(key, then, now)
 
     def _retry(self, now: float, why: str) -> None:
+        if self.node is not None:
+            self._check_later(now)
+            return
         self._outbox.set_timer(
             "coordinator", now + self._backoff, self._search, spread=self._backoff
         )

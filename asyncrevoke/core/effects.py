@@ -42,13 +42,17 @@ class Channel(enum.Enum):
 
 class Send(NamedTuple):
     """Send ``message`` to ``node`` over its ``channel`` (connecting if need be), and answer with
-    ``Replied`` or ``Failed`` for this ``request_id``, after ``timeout`` seconds at the latest."""
+    ``Replied`` or ``Failed`` for this ``request_id``, after ``timeout`` seconds at the latest, or
+    as soon as nothing was received on the connection for twice ``patience`` seconds; after once as
+    many with :class:`Silent`. On a link whose round trips are longer than half of any of these,
+    that bound is two round trips (:mod:`.link`)."""
 
     request_id: int
     message: Request
     node: Node
     channel: Channel
     timeout: float
+    patience: float = float("inf")
 
 
 class Reset(NamedTuple):
@@ -57,6 +61,26 @@ class Reset(NamedTuple):
 
     node: Node
     channel: Channel
+
+
+class Probe(NamedTuple):
+    """Find out whether ``node`` answers on a connection of its own, and answer with ``Probed``.
+    ``patience``: as that of a ``Send``."""
+
+    node: Node
+    patience: float
+
+
+class DropSilent(NamedTuple):
+    """Drop the connections to ``node`` on which something was asked before ``asked_before`` and
+    nothing was received since ``heard_before`` (the core's clock), with what is outstanding on
+    them, which is answered with ``Failed(..., DISCONNECTED)``; and all, also those to other
+    brokers, on which nothing was received since then and nothing is outstanding. The next ``Send``
+    opens another."""
+
+    node: Node
+    heard_before: float
+    asked_before: float
 
 
 class SetTimer(NamedTuple):
@@ -144,7 +168,18 @@ class Complete(NamedTuple):
 
 
 Effect: TypeAlias = (
-    Send | Reset | SetTimer | CancelTimer | Standby | Decode | WakePoller | Notify | Emit | Complete
+    Send
+    | Reset
+    | Probe
+    | DropSilent
+    | SetTimer
+    | CancelTimer
+    | Standby
+    | Decode
+    | WakePoller
+    | Notify
+    | Emit
+    | Complete
 )
 
 
@@ -157,6 +192,7 @@ class FailureKind(enum.Enum):
     UNREACHABLE = "unreachable"  # no connection: the request was never sent
     DISCONNECTED = "disconnected"  # the connection broke: it may or may not have been processed
     TIMEOUT = "timeout"  # no answer in time, the connection was dropped: likewise ambiguous
+    SILENT = "silent"  # nothing at all was received, the connection was dropped: likewise ambiguous
     MALFORMED = "malformed"  # the answer could not be decoded, the connection was dropped
     AUTHENTICATION = "authentication"  # the broker refused our credentials
     UNSUPPORTED = "unsupported"  # the broker offers no version of this request that we speak
@@ -199,4 +235,21 @@ class Decoded(NamedTuple):
     records: list[Record] | CorruptBatch
 
 
-Event: TypeAlias = Replied | Failed | StoodIn | TimerFired | Decoded
+class Silent(NamedTuple):
+    """Something is asked on a connection to ``node``, and nothing was received on it since
+    ``since``, for the patience. It stays open for as long again: an answer may be late."""
+
+    node: Node
+    since: float
+
+
+class Probed(NamedTuple):
+    """Whether a broker has answered on a connection that was opened at ``begun_at`` for a
+    ``Probe``."""
+
+    node: Node
+    begun_at: float
+    answered: bool
+
+
+Event: TypeAlias = Replied | Failed | StoodIn | TimerFired | Decoded | Silent | Probed

@@ -209,7 +209,8 @@ class Lookups:
             return
         if not isinstance(reply, OffsetFetchResponse):
             if isinstance(reply, Failed):
-                self._coordinator.unknown(now, f"offset fetch: {reply.detail or reply.kind.value}")
+                why = f"offset fetch: {reply.detail or reply.kind.value}"
+                self._coordinator.unknown(now, why, node)
             self._failed(now, lookup, node, reply)
             return
         found = {offset.partition: offset for offset in reply.offsets}
@@ -233,7 +234,7 @@ class Lookups:
             self._end(lookup, result)
             return
         if not _MOVED.isdisjoint(errors):
-            self._coordinator.unknown(now, "offset fetch answered by another broker")
+            self._coordinator.unknown(now, "offset fetch answered by another broker", node)
         error, partitions = _worst(errors)
         self._judge(now, lookup, error, partitions)
 

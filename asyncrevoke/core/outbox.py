@@ -15,9 +15,11 @@ from asyncrevoke.core.effects import (
     Event,
     Failed,
     Node,
+    Probed,
     Replied,
     Send,
     SetTimer,
+    Silent,
     Standby,
     StoodIn,
     TimerFired,
@@ -39,11 +41,16 @@ class Outbox:
 
     A request whose answer no longer matters is forgotten with :meth:`forget`; its late answer is
     then dropped here. Deterministic: the same calls give the same effects.
+
+    ``patience``: seconds that a connection may be silent while something is asked on it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = float("inf")) -> None:
+        self._patience = patience
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
+        # Which broker each request went to that is not answered.
+        self._asked: dict[int, Node] = {}
         self._decodes: dict[int, OnDecoded] = {}
         self._timers: dict[str, OnTimer] = {}
         self._on_stood_in: OnStoodIn | None = None
@@ -58,8 +65,30 @@ class Outbox:
         """Ask for ``message`` to be sent; ``then(now, reply)`` gets the response or the failure."""
         self._next_request += 1
         self._replies[self._next_request] = then
-        self._effects.append(Send(self._next_request, message, node, channel, timeout))
+        self._asked[self._next_request] = node
+        self._effects.append(
+            Send(self._next_request, message, node, channel, timeout, self._patience)
+        )
         return self._next_request
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a connection may be silent while something is asked on it."""
+        return self._patience
+
+    def set_patience(self, seconds: float) -> None:
+        """What is sent from now on has this patience: the group has told its session."""
+        self._patience = seconds
+
+    def awaits(self, node: Node) -> bool:
+        """Whether a request to this broker is not answered."""
+        return node in self._asked.values()
+
+    def asked_by(self, event: Event) -> Node | None:
+        """The broker that was asked what this event, not routed yet, answers."""
+        if isinstance(event, (Replied, Failed)):
+            return self._asked.get(event.request_id)
+        return None
 
     def forget(self, request_id: int) -> None:
         """Ignore the answer to this request, if it is still outstanding."""
@@ -146,9 +175,11 @@ class Outbox:
         """Give an event to whoever asked for it; an answer that nobody awaits is dropped."""
         match event:
             case Replied(request_id, message):
+                self._asked.pop(request_id, None)
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
                     on_reply(now, message)
             case Failed(request_id):
+                self._asked.pop(request_id, None)
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
                     on_reply(now, event)
             case StoodIn(standby_id, sent_at, reply):
@@ -157,6 +188,8 @@ class Outbox:
             case Decoded(request_id, records):
                 if (on_decoded := self._decodes.pop(request_id, None)) is not None:
                     on_decoded(now, records)
+            case Silent() | Probed():
+                pass  # nobody has asked for it: SilentBrokers sees it
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)

@@ -270,7 +270,7 @@ class Positions:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            lambda later, reply: self._committed(later, asked, reply),
+            lambda later, reply: self._committed(later, node, asked, reply),
         )
 
     def _list_offsets(self, node: Node, queries: list[OffsetQuery], asked: _Searches) -> None:
@@ -300,7 +300,7 @@ class Positions:
 
     # --- committed offsets -------------------------------------------------------------------
 
-    def _committed(self, now: float, asked: _Searches, reply: Reply) -> None:
+    def _committed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
         self._fetching_offsets = False
         current = self._still(asked)
         match reply:
@@ -308,16 +308,16 @@ class Positions:
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     found = offsets.get(instance.partition)
-                    self._judge_committed(now, instance, search, found)
+                    self._judge_committed(now, node, instance, search, found)
             case OffsetFetchResponse(error=error):
-                self._group_refused(now, current, error)
+                self._group_refused(now, node, current, error)
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
                 self._give_up(now, current, AuthenticationError(detail or "refused"))
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
                 self._give_up(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
-                self._coordinator.unknown(now, f"offset fetch: {why}")
+                self._coordinator.unknown(now, f"offset fetch: {why}", node)
                 for instance, search in current.items():
                     self._again(now, instance, search, why)
             case _:
@@ -325,7 +325,7 @@ class Positions:
                     self._again(now, instance, search, f"unexpected {type(reply).__name__}")
         self._run(now)
 
-    def _group_refused(self, now: float, current: _Searches, error: ErrorCode) -> None:
+    def _group_refused(self, now: float, node: Node, current: _Searches, error: ErrorCode) -> None:
         if error is ErrorCode.group_authorization_failed:
             problem = GroupAuthorizationError(
                 f"not authorized to read the offsets of group {self._config.group_id!r}: "
@@ -334,13 +334,14 @@ class Positions:
             self._give_up(now, current, problem)
             return
         if error in _MOVED:
-            self._coordinator.unknown(now, f"offset fetch: {error.name}")
+            self._coordinator.unknown(now, f"offset fetch: {error.name}", node)
         for instance, search in current.items():
             self._refused(now, instance, search, error)
 
     def _judge_committed(
         self,
         now: float,
+        node: Node,
         instance: PartitionInstance,
         search: PositionSearch,
         found: FetchedOffset | None,
@@ -356,7 +357,7 @@ class Positions:
             self._again(now, instance, search, f"{found.offset} is no offset")
         else:
             if found.error in _MOVED:
-                self._coordinator.unknown(now, f"offset fetch: {found.error.name}")
+                self._coordinator.unknown(now, f"offset fetch: {found.error.name}", node)
             self._refused(now, instance, search, found.error)
 
     # --- reset -------------------------------------------------------------------------------

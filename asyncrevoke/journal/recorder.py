@@ -7,6 +7,8 @@ import json
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.encoding import encode_last, pack, rows_of
@@ -14,12 +16,12 @@ from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, 
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
+from asyncrevoke.runtime.requests import ForwardedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from asyncrevoke.core.effects import Channel as CoreChannel
-    from asyncrevoke.core.effects import Emit, Node, Notify, Send
+    from asyncrevoke.core.effects import Emit, Notify, Send
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.entries import Entry, Queue
     from asyncrevoke.journal.schema import Content
@@ -470,27 +472,21 @@ class _Seen:
         self.count = 0
 
 
-class _Requests:
+class _Requests(ForwardedRequests):
     """Requests, of which commits wait for the journal."""
 
     def __init__(self, requests: Requests, recorder: Recorder) -> None:
-        self._requests = requests
+        super().__init__(requests)
         self._recorder = recorder
 
-    def reset(self, node: Node, channel: CoreChannel) -> None:
-        """Drop one connection."""
-        self._requests.reset(node, channel)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._requests.close()
-
+    @override
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
         """Send one request at once; no commit, which waits."""
         if isinstance(send.message, OffsetCommitRequest):
             return False
         return self._requests.begin(send, then)
 
+    @override
     async def request(self, send: Send) -> Replied | Failed:
         """Send one request; a commit when what it covers is on disk."""
         message = send.message

@@ -7,31 +7,31 @@ here, and nothing waits between attempts: a failure goes to the core, which sets
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, FailureKind, Replied
+from asyncrevoke.core.effects import Failed, FailureKind, Probed, Replied
+from asyncrevoke.core.link import Openings
 from asyncrevoke.runtime.connection import Connection, RequestFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Channel, Node, Send
+    from asyncrevoke.core.effects import Channel, DropSilent, Node, Probe, Send, Silent
     from asyncrevoke.protocol.messages import Response
 
 __all__ = ["Channels"]
-
-_LONGEST_CONNECT: Final = 30.0
 
 
 class _Slot:
     """The connection of one channel to one broker, or the attempt to open it."""
 
-    __slots__ = ("connection", "node", "opening", "waiting")
+    __slots__ = ("begun_at", "connection", "node", "opening", "waiting")
 
-    def __init__(self, node: Node, opening: asyncio.Task[Connection]) -> None:
+    def __init__(self, node: Node, opening: asyncio.Task[Connection], begun_at: float) -> None:
         self.node = node
         self.opening = opening
+        self.begun_at = begun_at
         # What was opened, when the first request goes over it.
         self.connection: Connection | None = None
         # Requests that wait for it, whose turn comes before that of later ones.
@@ -45,6 +45,18 @@ class _Slot:
             return False
         return self.opening.result().connected
 
+    def is_silent(self, drop: DropSilent) -> bool:
+        """Whether it is one of those that are to be dropped."""
+        # A broker has another id as a bootstrap address.
+        is_same = self.node[1:] == drop.node[1:]
+        if not (self.opening.done() and self.usable):
+            return is_same and self.begun_at < drop.heard_before
+        opened = self.opening.result()
+        if opened.heard_at >= drop.heard_before or self.waiting:
+            return False
+        asked_at = opened.asked_at
+        return asked_at is None or (is_same and asked_at < drop.asked_before)
+
     def abort(self) -> None:
         if not self.opening.done():
             self.opening.cancel()
@@ -55,14 +67,17 @@ class _Slot:
 class Channels:
     """Carries out ``Send``.
 
-    ``config`` gives the security options, ``client_id``, ``request_timeout`` (which bounds the
-    time to connect, as do 30 seconds) and ``fetch_max_bytes``. Needs a running event loop only
-    when used.
+    ``config`` gives the security options, ``client_id``, ``fetch_max_bytes`` and
+    ``request_timeout``, which bounds the time to connect: that begins with the patience of the
+    request that asks for the connection (:mod:`asyncrevoke.core.link`). Needs a running event loop
+    only when used.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
         self._slots: dict[tuple[int, Channel], _Slot] = {}
+        self._openings: dict[Node, Openings] = {}
+        self._silences: asyncio.Queue[Silent] = asyncio.Queue()
         self._closed = False
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
@@ -80,7 +95,7 @@ class Channels:
             else:
                 then(Replied(request_id, answer))
 
-        connection.begin(send.message, done, within=send.timeout)
+        connection.begin(send.message, done, within=send.timeout, patience=send.patience)
         return True
 
     async def request(self, send: Send) -> Replied | Failed:
@@ -94,7 +109,9 @@ class Channels:
         deadline = loop.time() + send.timeout
         try:
             connection = await self._connection(send)
-            response = await connection.request(send.message, within=deadline - loop.time())
+            # However long opening took, there is time for an answer.
+            within = max(deadline - loop.time(), min(send.timeout, send.patience))
+            response = await connection.request(send.message, within=within, patience=send.patience)
         except RequestFailed as failure:
             return Failed(send.request_id, failure.kind, failure.detail)
         return Replied(send.request_id, response)
@@ -104,6 +121,28 @@ class Channels:
         slot = self._slots.pop((node.node_id, channel), None)
         if slot is not None:
             slot.abort()
+
+    async def silence(self) -> Silent:
+        """See :meth:`Requests.silence`."""
+        return await self._silences.get()
+
+    async def probe(self, probe: Probe) -> Probed:
+        """See :meth:`Requests.probe`. If cancelled, the socket is closed."""
+        begun_at = asyncio.get_running_loop().time()
+        within = self._opening_limit(probe.node, probe.patience)
+        try:
+            connection = await self._open(probe.node, within, probe.patience)
+        except RequestFailed:
+            return Probed(probe.node, begun_at, answered=False)
+        connection.abort()
+        return Probed(probe.node, begun_at, answered=True)
+
+    def drop_silent(self, drop: DropSilent) -> None:
+        """See :class:`DropSilent`."""
+        for key, slot in list(self._slots.items()):
+            if slot.is_silent(drop):
+                del self._slots[key]
+                slot.abort()
 
     async def close(self) -> None:
         """Drop every connection; requests in flight fail. Takes about a second at most.
@@ -130,12 +169,13 @@ class Channels:
         """The open connection for this request; one attempt serves all who wait for it."""
         if self._closed:
             raise RequestFailed(FailureKind.UNREACHABLE, "this consumer is closed")
-        slot = self._slot(send.node, send.channel)
+        slot = self._slot(send)
         if not slot.opening.done():
             slot.waiting += 1
             try:
                 # Unlike ``await``, this neither passes our cancellation on nor the attempt's.
-                await asyncio.wait([slot.opening], timeout=send.timeout)
+                limit = self._opening_limit(send.node, min(send.patience, send.timeout))
+                await asyncio.wait([slot.opening], timeout=max(send.timeout, limit))
             finally:
                 slot.waiting -= 1
         if not slot.opening.done():
@@ -148,24 +188,40 @@ class Channels:
         slot.connection = slot.opening.result()
         return slot.connection
 
-    def _slot(self, node: Node, channel: Channel) -> _Slot:
-        key = (node.node_id, channel)
+    def _slot(self, send: Send) -> _Slot:
+        node = send.node
+        key = (node.node_id, send.channel)
         slot = self._slots.get(key)
         if slot is not None:
             if slot.node == node and slot.usable:
                 return slot
             slot.abort()  # a broker that has moved, or a connection that has ended
-        slot = _Slot(node, asyncio.create_task(self._open(node), name=f"connect {node.host}"))
+        opening = asyncio.create_task(
+            self._open(node, self._opening_limit(node, send.patience), send.patience),
+            name=f"connect {node.host}",
+        )
+        slot = _Slot(node, opening, asyncio.get_running_loop().time())
         slot.opening.add_done_callback(_retrieve)
         self._slots[key] = slot
         return slot
 
-    async def _open(self, node: Node) -> Connection:
-        return await Connection.open(
-            node,
-            self._config,
-            within=min(self._config.request_timeout, _LONGEST_CONNECT),
-        )
+    def _opening_limit(self, node: Node, patience: float) -> float:
+        openings = self._openings.setdefault(node, Openings())
+        return openings.limit(patience, self._config.request_timeout)
+
+    async def _open(self, node: Node, within: float, patience: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
+        try:
+            connection = await Connection.open(
+                node, self._config, within=within, patience=patience, silences=self._silences
+            )
+        except RequestFailed:
+            if loop.time() - begun_at >= within:
+                self._openings[node].timed_out()
+            raise
+        self._openings[node].opened(loop.time() - begun_at)
+        return connection
 
 
 def _retrieve(opening: asyncio.Task[Connection]) -> None:

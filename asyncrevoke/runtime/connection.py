@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import struct
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
-from aiokafka import errors as kafka_errors
-from aiokafka.abc import AbstractTokenProvider
-from aiokafka.conn import AIOKafkaConnection
-
-from asyncrevoke.config.security import security_options
-from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.core.effects import FailureKind, Silent
+from asyncrevoke.core.link import Link, may_hold
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
-from asyncrevoke.runtime.bearer import answer_challenges
-from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
 from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
+from asyncrevoke.runtime.keepalive import keep_alive
+from asyncrevoke.runtime.raw_connection import raw_connection, versions_of
+from asyncrevoke.runtime.refusal import RequestFailed, name_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Node
     from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.runtime.raw_connection import RawConnection
 
     # What gets a response, or why there is none.
     Done: TypeAlias = "Callable[[Response | RequestFailed], object]"
@@ -50,82 +47,50 @@ _FRAME_MARGIN: Final = _MIB
 _SMALLEST_FRAME_LIMIT: Final = 16 * _MIB
 # Brokers close idle connections after 10 minutes; being first avoids sending into a closed one.
 _IDLE_SECONDS: Final = 540
-# aiokafka has one timeout per request, ours is for all that opening takes.
-_NEVER_MS: Final = 2**31 - 1
 _NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
-
-
-class RequestFailed(Exception):  # noqa: N818 - as the core calls it
-    """A request without a response; the message is a sentence for a log line."""
-
-    def __init__(self, kind: FailureKind, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
-
-
-class _NoTokenError(Exception):
-    """The application's token provider failed."""
-
-
-class _RawConnection(Protocol):
-    """What we use of aiokafka's connection."""
-
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
-    def send(self, request: object) -> object: ...
-    def connected(self) -> bool: ...
-    def close(self) -> asyncio.Future[None] | None: ...
-
-
-class _Told(Exception):  # noqa: N818 - it is no error
-    """Which versions of each request the broker offers."""
-
-    def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
-        super().__init__(versions)
-        self.versions = versions
-
-
-class _Question:
-    """To be sent, a request is told the versions first; this one goes no further."""
-
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> object:
-        raise _Told(versions)
+_READ_FIRST: Final = 0.01
 
 
 class _Pending:
     """A request without its response. ``done`` is None when nobody wants that any more."""
 
-    __slots__ = ("correlation", "deadline", "done", "message", "version", "within")
+    __slots__ = (
+        "alone",
+        "correlation",
+        "deadline",
+        "done",
+        "held",
+        "message",
+        "patience",
+        "sent_at",
+        "version",
+        "within",
+    )
 
     def __init__(
-        self, correlation: int, version: int, message: Request, within: float, deadline: float
+        self, correlation: int, version: int, message: Request, within: float, patience: float
     ) -> None:
         self.correlation = correlation
         self.version = version
         self.message = message
         self.within = within
-        self.deadline = deadline
+        self.patience = patience
+        # Seconds that the broker may hold it before it answers.
+        self.held = may_hold(message)
+        self.sent_at = 0.0
+        self.deadline = _NEVER
+        # Whether no other one stood before it.
+        self.alone = False
         self.done: Done | None = None
 
+    def silent_at(self, since: float, link: Link) -> float:
+        """When the connection counts as silent if nothing is received after ``since``."""
+        return since + self.held + link.patience(self.patience)
 
-class _TokenProvider:
-    """Tells failures of the application's provider from a refusal by the broker."""
-
-    def __init__(self, inner: AbstractTokenProvider) -> None:
-        self._inner = inner
-
-    async def token(self) -> str:
-        try:
-            return cast("str", await self._inner.token())
-        except Exception as error:
-            raise _NoTokenError(f"the token provider failed: {error!r}") from error
-
-    def extensions(self) -> dict[str, str]:
-        return cast("dict[str, str]", self._inner.extensions())
-
-
-AbstractTokenProvider.register(_TokenProvider)  # aiokafka asks for an instance
+    def dead_at(self, since: float, link: Link) -> float:
+        """When it is taken for dead."""
+        return since + self.held + 2 * link.patience(self.patience)
 
 
 class Connection:
@@ -134,13 +99,20 @@ class Connection:
     def __init__(
         self,
         node: Node,
-        raw: _RawConnection,
+        raw: RawConnection,
         writer: asyncio.StreamWriter,
         versions: Mapping[int, tuple[int, int]],
         client_id: str,
         limit: int,
+        *,
+        opening: float = 0.0,
+        silences: asyncio.Queue[Silent] | None = None,
     ) -> None:
         self.node = node
+        self._silences = silences
+        # Since when it was silent when that was told last.
+        self._silent_since = -_NEVER
+        self._link = Link(opening)
         # Which makes itself felt in a hint: what never answers may not be what it should be.
         self._answered = False
         self._raw = raw
@@ -155,35 +127,78 @@ class Connection:
         # One timer for all, which looks whether anything is overdue, or all of it idle.
         self._looks_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
-        self._used_at = self._loop.time()
+        # When something was received last, as far as it has been looked at.
+        self._heard_at = self._used_at = self._loop.time()
+        self._arrivals = 0
+        # A request seems to be overdue: whether that is so, the next look tells.
+        self._overdue = False
         self._look_at(self._used_at + _IDLE_SECONDS)
         transport = writer.transport
-        frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
-        transport.set_protocol(frames)
+        self._frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
+        transport.set_protocol(self._frames)
 
     @classmethod
-    async def open(cls, node: Node, config: ConsumerConfig, *, within: float) -> Connection:
+    async def open(
+        cls,
+        node: Node,
+        config: ConsumerConfig,
+        *,
+        within: float,
+        patience: float = _NEVER,
+        silences: asyncio.Queue[Silent] | None = None,
+    ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
+
+        Later the kernel breaks it when the broker's has acknowledged nothing for twice ``patience``
+        seconds. Into ``silences`` goes each silence of it.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
         """
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
         try:
-            raw = _raw_connection(node, config)
+            raw = raw_connection(node, config)
             async with asyncio.timeout(within):
                 _, writer = await raw.connect()
-            versions = _versions(raw)
+            versions = versions_of(raw)
         except Exception as error:  # whatever SASL libraries raise is a refusal, too
-            raise _refusal(error, node, config, within) from error
+            raise refusal(error, node, config, within) from error
         limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
-        return cls(node, raw, writer, versions, config.client_id, limit)
+        opening = loop.time() - begun_at
+        if (sock := writer.get_extra_info("socket")) is not None:
+            keep_alive(sock, 2 * Link(opening).patience(patience))
+        return cls(
+            node,
+            raw,
+            writer,
+            versions,
+            config.client_id,
+            limit,
+            opening=opening,
+            silences=silences,
+        )
 
     @property
     def connected(self) -> bool:
         """False as soon as either side has closed it."""
         return self._open
 
-    async def request(self, message: Request, *, within: float) -> Response:
+    @property
+    def heard_at(self) -> float:
+        """When something was received last, by the event loop's clock; when it was opened, if
+        nothing has been."""
+        self._hear()
+        return self._heard_at
+
+    @property
+    def asked_at(self) -> float | None:
+        """When the request was sent that is to be answered first; None if nothing is asked."""
+        return self._pending[0].sent_at if self._pending else None
+
+    async def request(
+        self, message: Request, *, within: float, patience: float = _NEVER
+    ) -> Response:
         """Send ``message`` and wait for its response; see :meth:`begin`.
 
         If cancelled, the connection is closed unless others wait on it, since the next request
@@ -199,7 +214,7 @@ class Connection:
             else:
                 future.set_result(answer)
 
-        pending = self._send(message, within, done)
+        pending = self._send(message, within, patience, done)
         try:
             return await future
         except asyncio.CancelledError:
@@ -208,22 +223,26 @@ class Connection:
                 self.abort()
             raise
 
-    def begin(self, message: Request, done: Done, *, within: float) -> None:
+    def begin(
+        self, message: Request, done: Done, *, within: float, patience: float = _NEVER
+    ) -> None:
         """Send ``message``; ``done(answer)`` gets its response or why there is none, at the latest
-        after ``within`` seconds, and never before this returns.
+        after ``within`` seconds (or two round trips of this connection, if they are longer), and
+        never before this returns. If nothing at all is received for twice ``patience`` seconds, and
+        those that the broker may hold the request, it fails with SILENT.
 
         Responses come in the order of the requests. After a timeout, or an answer that cannot be
         decoded, the connection is closed, and other requests on it fail with DISCONNECTED.
         """
         try:
-            self._send(message, within, done)
+            self._send(message, within, patience, done)
         except RequestFailed as failure:
             self._loop.call_soon(done, failure)
 
-    def _send(self, message: Request, within: float, done: Done) -> _Pending:
+    def _send(self, message: Request, within: float, patience: float, done: Done) -> _Pending:
         if not self._open:
             raise RequestFailed(
-                FailureKind.UNREACHABLE, f"the connection to {_name(self.node)} was closed before"
+                FailureKind.UNREACHABLE, f"the connection to {name_of(self.node)} was closed before"
             )
         message_type = type(message)
         correlation = self._correlation = (self._correlation + 1) % 2**31
@@ -234,20 +253,23 @@ class Connection:
             header = codec.encode_header(message_type, version, correlation, self._client_id)
             body = codec.encode_request(message, version)
         except (UnsupportedVersion, ValueError) as error:
-            detail = f"{_name(self.node)}: {error}"
+            detail = f"{name_of(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
         now = self._used_at = self._loop.time()
-        deadline = now + within
-        pending = _Pending(correlation, version, message, within, deadline)
+        pending = _Pending(correlation, version, message, within, patience)
         pending.done = done
+        pending.sent_at = now
+        pending.deadline = now + self._link.patience(within)
+        pending.alone = not self._pending
         try:
             self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
         except (OSError, RuntimeError) as error:  # uvloop raises the latter
             self.abort()
             raise self._broken(error, message) from error
         self._pending.append(pending)
-        if deadline < self._looks_at:
-            self._look_at(deadline)
+        look_at = min(pending.deadline, pending.silent_at(now, self._link))
+        if look_at < self._looks_at:
+            self._look_at(look_at)
         return pending
 
     # --- answers ---------------------------------------------------------------------------------
@@ -264,7 +286,7 @@ class Connection:
             if correlation != pending.correlation:
                 self._fail_first(
                     FailureKind.MALFORMED,
-                    f"{_name(self.node)} answered {_what(message)} out of order: request"
+                    f"{name_of(self.node)} answered {_what(message)} out of order: request"
                     f" {pending.correlation} by {correlation}",
                 )
                 return False
@@ -274,11 +296,14 @@ class Connection:
                 answer = codec.decode_response(type(message), pending.version, frame, message)
         except MalformedResponse as error:
             self._fail_first(
-                FailureKind.MALFORMED, f"{_name(self.node)} answered {_what(message)}: {error}"
+                FailureKind.MALFORMED, f"{name_of(self.node)} answered {_what(message)}: {error}"
             )
             return False
         del self._pending[0]
         self._answered = True
+        self._hear()
+        if pending.alone and not pending.held:
+            self._link.answered(self._heard_at - pending.sent_at)
         if answer is None:
             return True
         if answer.unknown_errors:
@@ -286,7 +311,7 @@ class Connection:
             _log.warning(
                 "%s answered %s with error codes that this client does not know: %s; they are "
                 "taken for unknown server errors",
-                _name(self.node),
+                name_of(self.node),
                 _what(message),
                 codes,
             )
@@ -305,9 +330,13 @@ class Connection:
         """No answers come any more."""
         if not self._open:
             return
-        if isinstance(error, FrameTooLargeError) and self._pending:
+        if isinstance(error, TimeoutError) and self._pending:
+            self._fail_first(
+                FailureKind.SILENT, f"{name_of(self.node)} acknowledges nothing: {error}"
+            )
+        elif isinstance(error, FrameTooLargeError) and self._pending:
             what = _what(self._pending[0].message)
-            detail = f"{_name(self.node)} answered {what}: {error}"
+            detail = f"{name_of(self.node)} answered {what}: {error}"
             self._fail_first(FailureKind.MALFORMED, detail)
         else:
             self._abort(error or EOFError())
@@ -320,26 +349,72 @@ class Connection:
         self._looks_at = at
         self._timer = self._loop.call_at(at, self._look)
 
+    def _hear(self) -> None:
+        """Something may have been received, if only a part of an answer."""
+        if self._frames.arrivals != self._arrivals:
+            self._arrivals = self._frames.arrivals
+            self._heard_at = self._loop.time()
+
     def _look(self) -> None:
         """Requests come more often than timers should be set: only when this one goes off it is
         seen whether it was still needed."""
+        self._hear()
         now = self._loop.time()
-        for pending in self._pending:
-            if pending.deadline <= now:
-                self._pending.remove(pending)
-                self._pending.appendleft(pending)
-                self._fail_first(
-                    FailureKind.TIMEOUT,
-                    f"{_name(self.node)} did not answer {_what(pending.message)} within"
-                    f" {round(pending.within, 1):g} s",
-                )
-                return
-        if self._pending:
-            self._look_at(min(pending.deadline for pending in self._pending))
+        looks_at = self._next_look()
+        overdue, self._overdue = self._overdue, looks_at <= now
+        if self._overdue:
+            if overdue:
+                self._give_up(now)
+            else:
+                # If the event loop was blocked, an answer may be there and not be read yet.
+                self._look_at(now + _READ_FIRST)
+        elif self._pending:
+            self._look_at(looks_at)
         elif now - self._used_at >= _IDLE_SECONDS:
             self.abort()
         else:
             self._look_at(self._used_at + _IDLE_SECONDS)
+
+    def _next_look(self) -> float:
+        """When something is overdue, or it is silent, or dead."""
+        if not self._pending:
+            return _NEVER
+        head = self._pending[0]
+        since = max(head.sent_at, self._heard_at)
+        if self._silences is None or since == self._silent_since:
+            silence = head.dead_at(since, self._link)
+        else:
+            silence = head.silent_at(since, self._link)
+        return min(silence, *(pending.deadline for pending in self._pending))
+
+    def _give_up(self, now: float) -> None:
+        head = self._pending[0]
+        what = _what(head.message)
+        since = max(head.sent_at, self._heard_at)
+        if head.dead_at(since, self._link) <= now:
+            seconds = round(now - since, 1)
+            detail = f"{name_of(self.node)} sent nothing for {seconds:g} s, asked for {what}"
+            self._fail_first(FailureKind.SILENT, detail)
+            return
+        if (
+            self._silences is not None
+            and since != self._silent_since
+            and head.silent_at(since, self._link) <= now
+        ):
+            self._silent_since = since
+            self._silences.put_nowait(Silent(self.node, since))
+            self._overdue = False
+            self._look_at(max(now, self._next_look()))
+            return
+        pending = min(self._pending, key=lambda pending: pending.deadline)
+        self._pending.remove(pending)
+        self._pending.appendleft(pending)
+        silent = self._heard_at < pending.sent_at and not pending.held and pending.patience < _NEVER
+        self._fail_first(
+            FailureKind.SILENT if silent else FailureKind.TIMEOUT,
+            f"{name_of(self.node)} did not answer {_what(pending.message)} within"
+            f" {round(pending.within, 1):g} s",
+        )
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -370,9 +445,11 @@ class Connection:
             self._writer.transport.abort()
 
     def _broken(self, cause: Exception | None, message: Request) -> RequestFailed:
-        detail = f"the connection to {_name(self.node)} broke before it answered {_what(message)}"
+        detail = f"the connection to {name_of(self.node)} broke before it answered {_what(message)}"
         if isinstance(cause, EOFError):
-            detail = f"{_name(self.node)} closed the connection before it answered {_what(message)}"
+            detail = (
+                f"{name_of(self.node)} closed the connection before it answered {_what(message)}"
+            )
         elif cause is not None:
             detail += f": {cause!r}"
         if not self._answered:
@@ -380,109 +457,5 @@ class Connection:
         return RequestFailed(FailureKind.DISCONNECTED, detail)
 
 
-def _versions(raw: _RawConnection) -> Mapping[int, tuple[int, int]]:
-    try:
-        raw.send(_Question())
-    except _Told as told:
-        return told.versions
-    raise AssertionError("aiokafka sent what it should not have prepared")
-
-
-def _raw_connection(node: Node, config: ConsumerConfig) -> _RawConnection:
-    keep_credentials_out_of_logs()
-    security = security_options(config)
-    if config.sasl_oauth_token_provider is not None:
-        security["sasl_oauth_token_provider"] = _TokenProvider(config.sasl_oauth_token_provider)
-    connection = AIOKafkaConnection(
-        node.host,
-        node.port,
-        client_id=config.client_id,
-        request_timeout_ms=_NEVER_MS,
-        **security,
-    )
-    answer_challenges(connection)
-    return cast("_RawConnection", connection)
-
-
-def _name(node: Node) -> str:
-    address = f"{node.host}:{node.port}"
-    return address if node.node_id < 0 else f"broker {node.node_id} at {address}"
-
-
 def _what(message: Request) -> str:
     return type(message).__name__.removesuffix("Request")
-
-
-_REFUSED: Final = (
-    kafka_errors.SaslAuthenticationFailed,
-    kafka_errors.IllegalSaslStateError,
-    kafka_errors.AuthenticationFailedError,
-    kafka_errors.AuthenticationMethodNotSupported,
-)
-_CREDENTIALS: Final = {
-    "GSSAPI": "the Kerberos ticket and sasl_kerberos_service_name",
-    "OAUTHBEARER": "sasl_oauth_token_provider",
-}
-_NAME_AND_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"  # noqa: S105 - options
-# TLS failures that trying again cannot mend.
-_TLS_REFUSALS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
-
-
-def _refusal(error: Exception, node: Node, config: ConsumerConfig, within: float) -> RequestFailed:
-    where = _name(node)
-    tls = _tls_error(error)
-    if tls is not None and _is_final(tls):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"no TLS with {where}: {tls.reason or tls}; check security_protocol and ssl_context",
-        )
-    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"{where} has not enabled sasl_mechanism {config.sasl_mechanism}",
-        )
-    if isinstance(error, _REFUSED):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"{where} refused to authenticate with {config.sasl_mechanism}: {error}; check"
-            f" {_CREDENTIALS.get(config.sasl_mechanism, _NAME_AND_PASSWORD)}",
-        )
-    if isinstance(error, _NoTokenError):
-        return RequestFailed(FailureKind.UNREACHABLE, f"{where}: {error}")
-    if isinstance(error, TimeoutError):
-        return RequestFailed(
-            FailureKind.UNREACHABLE, f"no connection to {where} within {round(within, 1):g} s"
-        )
-    if isinstance(error, kafka_errors.KafkaError):
-        cause = error.__cause__
-        why = "it closed the connection" if isinstance(cause, EOFError) else repr(cause or error)
-        return RequestFailed(
-            FailureKind.UNREACHABLE,
-            f"{where} does not answer as a Kafka broker: {why}; if that goes on, check"
-            " security_protocol and the port",
-        )
-    if isinstance(error, OSError):
-        detail = f"no connection to {where}: {str(error) or repr(error)}"
-        if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
-            detail += "; if that goes on, check security_protocol and the port"
-        return RequestFailed(FailureKind.UNREACHABLE, detail)
-    if config.security_protocol.startswith("SASL_"):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"cannot authenticate at {where} with {config.sasl_mechanism}:"
-            f" {type(error).__name__}: {error}",
-        )
-    return RequestFailed(FailureKind.UNREACHABLE, f"no connection to {where}: {error!r}")
-
-
-def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__
-    return error
-
-
-def _is_final(error: ssl.SSLError) -> bool:
-    reason = error.reason or ""
-    return isinstance(error, ssl.SSLCertVerificationError) or any(
-        final in reason for final in _TLS_REFUSALS
-    )

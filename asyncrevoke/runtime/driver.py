@@ -17,11 +17,13 @@ from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
     Decode,
+    DropSilent,
     Effect,
     Emit,
     Event,
     Notify,
     NotifyKind,
+    Probe,
     Reset,
     Send,
     SetTimer,
@@ -154,6 +156,7 @@ class Driver:
         self._root.add_done_callback(self._ended)
         self._root.add_done_callback(lambda _root: self.on_end())
         self._lag.start()
+        self._adopt(self._loop.create_task(self._hear_silence()))
         try:
             self._core.start(self.now())
         except Exception as error:  # noqa: BLE001 - raised by the next step
@@ -269,8 +272,8 @@ class Driver:
             match effect:
                 case Send():
                     self._start_request(effect)
-                case Reset(node, channel):
-                    self._requests.reset(node, channel)
+                case Reset() | DropSilent() | Probe():
+                    self._reconnect(effect)
                 case SetTimer():
                     self._set_timer(effect)
                 case CancelTimer(key):
@@ -289,6 +292,14 @@ class Driver:
                     self._adopt(self._loop.create_task(self._decode(effect)))
         if notifications:
             self._notify(notifications)
+
+    def _reconnect(self, effect: Reset | DropSilent | Probe) -> None:
+        if isinstance(effect, Reset):
+            self._requests.reset(effect.node, effect.channel)
+        elif isinstance(effect, Probe):
+            self._adopt(self._loop.create_task(self._probe(effect)))
+        else:
+            self._requests.drop_silent(effect)
 
     def _stand_by(self, effect: Standby) -> None:
         if self._stand_in is not None:
@@ -335,6 +346,13 @@ class Driver:
 
     async def _request(self, send: Send) -> None:
         self._feed(await self._requests.request(send))
+
+    async def _hear_silence(self) -> None:
+        while True:
+            self._feed(await self._requests.silence())
+
+    async def _probe(self, probe: Probe) -> None:
+        self._feed(await self._requests.probe(probe))
 
     async def _decode(self, decode: Decode) -> None:
         self._feed(await self._decode_threads.run(decode))

@@ -52,6 +52,8 @@ class Frames(asyncio.BufferedProtocol):
         self._frame = bytearray()
         self._missing = _NOTHING
         self._ended = False
+        # How often bytes have come.
+        self.arrivals = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as asyncio calls it
         """Where the next bytes go: those of a large frame to their place at once."""
@@ -61,6 +63,7 @@ class Frames(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand out the frames that are whole."""
+        self.arrivals += 1
         if self._ended:
             return
         if self._missing:

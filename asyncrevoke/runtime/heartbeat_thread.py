@@ -173,7 +173,14 @@ class HeartbeatThread:
                 return
             sent_at = _now()
             reply = await requests.request(
-                Send(0, message, standby.node, Channel.HEARTBEAT, standby.timeout)
+                Send(
+                    0,
+                    message,
+                    standby.node,
+                    Channel.HEARTBEAT,
+                    standby.timeout,
+                    patience=standby.timeout / 2,
+                )
             )
             failed = isinstance(reply, Failed)
             if not (failed and failing):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import msgspec
 from aiokafka.partitioner import DefaultPartitioner
 
-from asyncrevoke.core.effects import Failed, FailureKind, Replied
+from asyncrevoke.core.effects import Failed, FailureKind, Probed, Replied
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.config import GroupProtocol
-    from asyncrevoke.core.effects import Channel, Node, Send
+    from asyncrevoke.core.effects import Channel, DropSilent, Node, Probe, Send, Silent
     from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.runtime.letters import Letter
@@ -279,6 +279,19 @@ class Connections:
         found = None if broker is None else self._channels.pop((broker, channel), None)
         if found is not None:
             _break(found)
+
+    async def silence(self) -> Silent:
+        """Never: each request is answered, or fails in time."""
+        silent: asyncio.Future[Silent] = asyncio.get_running_loop().create_future()
+        return await silent
+
+    async def probe(self, probe: Probe) -> Probed:
+        """Whether the broker has this address."""
+        answered = self._cluster.resolve(probe.node) is not None and not self._cut
+        return Probed(probe.node, asyncio.get_running_loop().time(), answered)
+
+    def drop_silent(self, drop: DropSilent) -> None:
+        """Nothing to drop: no connection is silent here."""
 
     def cut(self) -> None:
         """From now on nothing reaches a broker, and nothing comes back."""

@@ -432,7 +432,7 @@ def never_acknowledges(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
     def elsewhere(self: EpochHeartbeat, now: float, why: str) -> None:
-        self._coordinator.unknown(now, why)
+        self._coordinator.unknown(now, why, self._asked)
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
     patch.setattr(EpochHeartbeat, "elsewhere", elsewhere)

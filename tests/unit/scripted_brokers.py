@@ -16,6 +16,7 @@ from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
     Decode,
+    DropSilent,
     Effect,
     Emit,
     Event,
@@ -23,6 +24,7 @@ from asyncrevoke.core.effects import (
     FailureKind,
     Node,
     Notify,
+    Probe,
     Replied,
     Reset,
     Send,
@@ -112,6 +114,8 @@ class ScriptedBrokers:
         self.woken = 0
         # What may be sent while the event loop is blocked.
         self.standby: Standby | None = None
+        self.dropped: list[DropSilent] = []
+        self.probes: list[Probe] = []
         self.notices: list[Notify] = []
         self.events: list[Emit] = []
         self.completed: dict[int, Complete] = {}
@@ -162,6 +166,10 @@ class ScriptedBrokers:
                         if send.node == node and send.channel is channel:
                             kind = FailureKind.DISCONNECTED
                             self._answers.append(Failed(send.request_id, kind, "reset"))
+                case DropSilent():
+                    self.dropped.append(effect)
+                case Probe():
+                    self.probes.append(effect)
                 case Notify():
                     self.notices.append(effect)
                 case Emit():

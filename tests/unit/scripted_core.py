@@ -11,6 +11,7 @@ from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.effects import (
     Channel,
     Complete,
+    DropSilent,
     Effect,
     Emit,
     Event,
@@ -19,8 +20,11 @@ from asyncrevoke.core.effects import (
     Node,
     Notify,
     NotifyKind,
+    Probe,
+    Probed,
     Replied,
     Send,
+    Silent,
     WakePoller,
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
@@ -255,10 +259,21 @@ class ScriptedRequests:
         self.on_request: Callable[[Send], object] = lambda _send: None
         self.cancelled = 0
         self.resets: list[tuple[Node, Channel]] = []
+        self.dropped: list[DropSilent] = []
+        self.silences: asyncio.Queue[Silent] = asyncio.Queue()
         self.closed = False
 
     def reset(self, node: Node, channel: Channel) -> None:
         self.resets.append((node, channel))
+
+    async def silence(self) -> Silent:
+        return await self.silences.get()
+
+    async def probe(self, probe: Probe) -> Probed:
+        return Probed(probe.node, 0.0, answered=not self.unreachable)
+
+    def drop_silent(self, drop: DropSilent) -> None:
+        self.dropped.append(drop)
 
     def begin(self, _send: Send, _then: object) -> bool:
         return False

@@ -9,6 +9,7 @@ from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.coordinator import Coordinator
 from asyncrevoke.core.effects import (
     CancelTimer,
+    Channel,
     Complete,
     Decode,
     Emit,
@@ -16,6 +17,7 @@ from asyncrevoke.core.effects import (
     FailureKind,
     Node,
     Replied,
+    Reset,
     Send,
     SetTimer,
     TimerFired,
@@ -95,6 +97,7 @@ class World:
         # Large batches are decoded at once, or when a test says so.
         self.decodes: list[Decode] | None = None
         self.errors: list[Exception] = []
+        self.resets: list[tuple[Node, Channel]] = []
         self.cluster.on_error = self.note_error
 
     def note_error(self, _now: float, error: Exception) -> None:
@@ -122,6 +125,8 @@ class World:
                     self.decodes.append(effect)
                 case Decode():
                     self.outbox.route(self.now, effect.run())
+                case Reset(node, channel):
+                    self.resets.append((node, channel))
                 case _:
                     raise AssertionError(effect)
 

@@ -69,7 +69,7 @@ def test_joining_asks_for_the_timeouts_of_the_options() -> None:
     assert (request.session_timeout, request.rebalance_timeout) == (12.0, 34.0)
 
 
-@pytest.mark.parametrize(("rebalance_timeout", "parked"), [(50.0, 37.5), (300.0, 65.0)])
+@pytest.mark.parametrize(("rebalance_timeout", "parked"), [(50.0, 37.5), (300.0, 45.0)])
 def test_a_parked_join_is_sent_again_before_the_group_may_go_on_without_us(
     rebalance_timeout: float, parked: float
 ) -> None:

@@ -52,7 +52,7 @@ class KnownCoordinator:
     def call_when_known(self, _key: str, then: Callable[[float], None], now: float) -> None:
         then(now)
 
-    def unknown(self, _now: float, why: str) -> None:
+    def unknown(self, _now: float, why: str, _asked: Node | None) -> None:
         self.searches.append(why)
 
 

@@ -17,7 +17,7 @@ from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.connection import _raw_connection
+from asyncrevoke.runtime.raw_connection import raw_connection
 
 HEARTBEAT = messages.HeartbeatRequest(
     group_id="g", generation=1, member_id="m", group_instance_id=None
@@ -583,7 +583,7 @@ async def test_aiokafka_tells_a_request_the_versions_before_it_sends_anything(
             raise ToldError(versions)
 
     setup = await start(well)
-    raw = _raw_connection(setup.node, ConsumerConfig())
+    raw = raw_connection(setup.node, ConsumerConfig())
     async with asyncio.timeout(10):
         reader, writer = await raw.connect()
     with pytest.raises(ToldError) as asked:

@@ -467,7 +467,8 @@ class ClassicMembership:
                 self.fail(now, self._refusal(error))
             case error:
                 if error in _MOVED:
-                    self._coordinator.unknown(now, f"SyncGroup: {error.name}")
+                    why = f"SyncGroup: {error.name}"
+                    self._coordinator.unknown(now, why, self._exchange.asked)
                 elif error is ErrorCode.coordinator_load_in_progress:
                     self._coordinator.loads()
                 self._unsynced(now, error.name, error)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from asyncrevoke.core.effects import Channel, Failed
+from asyncrevoke.core.link import patience_of
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _TIMER = "heartbeat"
 # Members learn only by their heartbeats that partitions are free or wanted back.
 _EAGER_INTERVAL = 0.5
 # The session timeout is the broker's secret; Kafka's is nine times the interval that it asks for.
-_PATIENT_INTERVALS = 3
-_FIRST_PATIENCE = 15.0
+# An interval is less than a third of any session that leaves room for more than two heartbeats.
+_LEAST_PATIENCE = 3.0
 _FULL_AFTER_SILENCE = 5.0
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
@@ -75,13 +76,14 @@ class EpochHeartbeat:
         self._standing_by: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
         self._running = False
         self._in_flight = False
+        # Who was asked last.
+        self._asked: Node | None = None
         self._again = False
         # Whether the answer to the one in flight is about a membership that has ended.
         self._void = False
         self._full = True
         self._full_until = float("-inf")
         self._interval = config.heartbeat_interval
-        self._patience = _FIRST_PATIENCE
         self._often_until = float("-inf")
         self._backoff = _FIRST_BACKOFF
         self._unconfirmed_since: float | None = None
@@ -136,7 +138,8 @@ class EpochHeartbeat:
         self._backoff = _FIRST_BACKOFF
         if interval > 0:
             self._interval = min(interval, self._config.heartbeat_interval)
-            self._patience = _PATIENT_INTERVALS * interval
+            longest = patience_of(self._config)
+            self._outbox.set_patience(min(max(interval, _LEAST_PATIENCE), longest))
         self._stand_by()
         self._schedule(now)
 
@@ -151,7 +154,7 @@ class EpochHeartbeat:
         """It was not answered, or not by the coordinator: full ones as soon as it is found."""
         self._full = True
         self._full_until = now + _FULL_AFTER_SILENCE
-        self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}")
+        self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
     def _schedule(self, now: float) -> None:
@@ -179,6 +182,7 @@ class EpochHeartbeat:
             self._unconfirmed_since = now
         request = self._compose(self._full)
         self._in_flight = True
+        self._asked = node
         self._outbox.send(
             request,
             node,
@@ -189,7 +193,8 @@ class EpochHeartbeat:
 
     @property
     def _timeout(self) -> float:
-        return min(self._config.request_timeout, self._patience)
+        # A connection that is silent for so long is dead, whatever was asked on it.
+        return min(self._config.request_timeout, 2 * self._outbox.patience)
 
     # --- while the event loop is blocked ---------------------------------------------------------
 
@@ -247,7 +252,8 @@ class EpochHeartbeat:
         self._void = False
         if isinstance(reply, Failed):
             self._full_until = now + _FULL_AFTER_SILENCE
-            self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {reply.detail}")
+            why = f"ConsumerGroupHeartbeat: {reply.detail}"
+            self._coordinator.unknown(now, why, self._asked)
         if self._again:
             self._beat(now)
 

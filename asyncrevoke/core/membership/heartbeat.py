@@ -142,12 +142,13 @@ class Heartbeat:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            lambda later, reply: self._answered(later, stamp, now, reply),
+            lambda later, reply: self._answered(later, node, stamp, now, reply),
         )
 
     @property
     def _timeout(self) -> float:
-        return min(self._config.request_timeout, self._config.session_timeout / 3)
+        # A connection that is silent for so long is dead, whatever was asked on it.
+        return min(self._config.request_timeout, self._config.session_timeout * 2 / 3)
 
     def _stand_by(self) -> None:
         node = self._coordinator.node
@@ -174,20 +175,22 @@ class Heartbeat:
             self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
             self.soon(now)
 
-    def _answered(self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply) -> None:
+    def _answered(
+        self, now: float, asked: Node, sent: GroupMetadata, sent_at: float, reply: Reply
+    ) -> None:
         self._in_flight = False
         if self._running:
             self._schedule(now)
         if isinstance(reply, HeartbeatResponse):
             if reply.error in _MOVED:
-                self._unanswered(now, reply.error.name)
+                self._unanswered(now, asked, reply.error.name)
             else:
                 self._told(now, sent, sent_at, reply.error)
         elif isinstance(reply, Failed) and reply.kind in _FINAL:
             self.on_refused(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
-            self._unanswered(now, detail)
+            self._unanswered(now, asked, detail)
 
     def _told(self, now: float, sent: GroupMetadata, sent_at: float, answer: ErrorCode) -> None:
         match answer:
@@ -207,9 +210,9 @@ class Heartbeat:
                     self._coordinator.loads()
                 self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
-    def _unanswered(self, now: float, why: str) -> None:
+    def _unanswered(self, now: float, asked: Node, why: str) -> None:
         self._suspect(now)
-        self._coordinator.unknown(now, f"Heartbeat: {why}")
+        self._coordinator.unknown(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
 
     def _suspect(self, now: float) -> None:

@@ -29,7 +29,6 @@ _LONGEST_BACKOFF = 1.0
 # A JoinGroup may be parked for the rebalance timeout, and is answered after it; but one that takes
 # so long is sent again all the same, because the coordinator may have forgotten it, or answered it
 # on a dead connection: then whoever has not joined by the rebalance timeout is put out.
-_LONGEST_PARKED = 65.0
 _SHARE_OF_REBALANCE = 0.75
 _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
@@ -54,6 +53,8 @@ class JoinExchange:
         # That of the coordinator which was asked last.
         self._term = 0
         self._retried = False
+        # Requests in a row that had no answer in time.
+        self._unanswered = 0
         # Whether the coordinator knows us by a generation.
         self._known = False
         self._backoff = _FIRST_BACKOFF
@@ -69,6 +70,11 @@ class JoinExchange:
     def outstanding(self) -> bool:
         """Whether a request is on its way or parked at the coordinator."""
         return self._outstanding is not None
+
+    @property
+    def asked(self) -> Node | None:
+        """The broker that was asked last."""
+        return self._sent_to
 
     @property
     def has_moved(self) -> bool:
@@ -106,7 +112,7 @@ class JoinExchange:
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """The coordinator has moved: the same JoinGroup as soon as it is found."""
-        self._coordinator.unknown(now, f"JoinGroup: {why}")
+        self._coordinator.unknown(now, f"JoinGroup: {why}", self._sent_to)
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_later(self, now: float, why: str) -> None:
@@ -155,10 +161,13 @@ class JoinExchange:
 
     @property
     def _timeout(self) -> float:
+        session = self._config.session_timeout
+        longest = self._config.rebalance_timeout * _SHARE_OF_REBALANCE
         if not self._known:
-            # No heartbeat would tell that a first JoinGroup has been forgotten.
-            return self._config.session_timeout / 2
-        return min(self._config.rebalance_timeout * _SHARE_OF_REBALANCE, _LONGEST_PARKED)
+            # No heartbeat would tell that a first JoinGroup has been forgotten. Twice as long after
+            # each that had no answer: that may have been on its way for longer.
+            return min(session / 2 * 2.0 ** min(self._unanswered, 16), max(longest, session / 2))
+        return min(longest, session)
 
     def _send_join(self, _now: float) -> None:
         node = self._coordinator.node
@@ -173,8 +182,10 @@ class JoinExchange:
         self._outstanding = None
         self._outbox.cancel_timer(_DOUBT_TIMER)
         if isinstance(reply, JoinGroupResponse):
+            self._unanswered = 0
             self.on_joined(now, reply)
             return
+        self._unanswered += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
         detail = self._failure(now, reply)
         if detail is None or not self.on_unanswered(now):
             return
@@ -183,10 +194,11 @@ class JoinExchange:
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
         else:
-            self._coordinator.unknown(now, f"JoinGroup: {detail}")
+            self._coordinator.unknown(now, f"JoinGroup: {detail}", self._sent_to)
             self.join_later(now, detail)
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
+        self._sent_to = node
         self._outstanding = self._outbox.send(
             request,
             node,
@@ -205,7 +217,7 @@ class JoinExchange:
             return
         detail = self._failure(now, reply)
         if detail is not None:
-            self._coordinator.unknown(now, f"SyncGroup: {detail}")
+            self._coordinator.unknown(now, f"SyncGroup: {detail}", self._sent_to)
             self.on_synced(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:

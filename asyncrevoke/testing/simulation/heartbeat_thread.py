@@ -97,7 +97,10 @@ class HeartbeatThread:
         self._requests += 1
         self.heartbeats += 1
         self._in_flight = standby, message, self._member.now
-        send = Send(self._requests, message, standby.node, Channel.HEARTBEAT, standby.timeout)
+        timeout = standby.timeout
+        send = Send(
+            self._requests, message, standby.node, Channel.HEARTBEAT, timeout, patience=timeout / 2
+        )
         self._network.send(self, send)
 
     def receive(self, event: Event) -> None:

@@ -16,10 +16,12 @@ from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
     Decode,
+    DropSilent,
     Effect,
     Emit,
     Event,
     Notify,
+    Probe,
     Reset,
     Send,
     SetTimer,
@@ -151,9 +153,8 @@ class Member:
                 self.later(DECODING, partial(self._decode, effect))
             elif kind is WakePoller:
                 self._wake_soon()
-            elif kind is Reset:
-                assert isinstance(effect, Reset)
-                self._network.reset(self.client, effect.node, effect.channel)
+            elif isinstance(effect, (Reset, DropSilent, Probe)):
+                self._reconnect(effect)
             elif kind is SetTimer:
                 assert isinstance(effect, SetTimer)
                 self._set_timer(effect)
@@ -169,6 +170,14 @@ class Member:
             else:
                 assert isinstance(effect, (Notify, Emit, Standby))
         observer.settled(self)
+
+    def _reconnect(self, effect: Reset | DropSilent | Probe) -> None:
+        if isinstance(effect, Reset):
+            self._network.reset(self.client, effect.node, effect.channel)
+        elif isinstance(effect, Probe):
+            self._network.probe(self, effect)
+        else:
+            self._network.drop_silent(self.client, effect)
 
     def _decode(self, decode: Decode) -> None:
         self.receive(decode.run())

@@ -9,18 +9,24 @@ new connection. A request is answered exactly once, by a response or by a failur
 from __future__ import annotations
 
 import enum
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.core.effects import (
     Channel,
+    DropSilent,
     Event,
     Failed,
     FailureKind,
     Node,
+    Probe,
+    Probed,
     Replied,
     Send,
+    Silent,
 )
+from asyncrevoke.core.link import Link, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,18 +88,27 @@ _Key: TypeAlias = tuple[int, int, Channel, bool]
 class _Connection:
     __slots__ = (
         "alive",
+        "black_hole",
         "busy",
         "ghost_delay",
+        "heard_at",
         "key",
         "last_answer",
         "last_arrival",
+        "link",
         "outstanding",
+        "told_since",
         "waiting",
     )
 
-    def __init__(self, key: _Key) -> None:
+    def __init__(self, key: _Key, opened_at: float, opening: float) -> None:
         self.key = key
         self.alive = True
+        # Nothing arrives at either side, and neither is told.
+        self.black_hole = False
+        self.heard_at = opened_at
+        self.told_since = -1.0
+        self.link = Link(opening)
         # How much later than its bytes a broker reads what a dead connection still holds.
         self.ghost_delay = 0.0
         self.busy = False
@@ -105,6 +120,7 @@ class _Connection:
 
 class _Pending:
     __slots__ = (
+        "alone",
         "answered",
         "arrived",
         "broker",
@@ -135,6 +151,17 @@ class _Pending:
         self.answered = False
         self.arrived = False
         self.ghost = False
+        self.alone = len(connection.outstanding) == 0
+
+    @property
+    def silent_since(self) -> float:
+        """Since when its connection is silent."""
+        return max(self.connection.heard_at, self.sent_at)
+
+    def silent_at(self, times: int = 1) -> float:
+        """When its connection has been silent for so many times the patience."""
+        patience = self.connection.link.patience(self.send.patience)
+        return self.silent_since + may_hold(self.send.message) + times * patience
 
 
 class Network:
@@ -151,6 +178,8 @@ class Network:
         self._service = service
         self._connections: dict[_Key, _Connection] = {}
         self._cuts: dict[tuple[int, int | None], float] = {}
+        # Until when packets of a client take how many seconds more.
+        self._delays: dict[int, tuple[float, float]] = {}
         # A request is processed after the client had given up on its connection: when it was sent.
         self.processing_ghost = False
         self.ghost_sent_at = 0.0
@@ -167,13 +196,18 @@ class Network:
             return
         key = (endpoint.client, broker, send.channel, endpoint.beside)
         connection = self._connections.get(key)
-        latency = self._latency()
+        latency = self._latency(endpoint.client)
+        opening = 0.0
         if connection is None:
-            connection = self._connections[key] = _Connection(key)
-            latency += _CONNECT
+            opening = _CONNECT + 2 * self._delay(endpoint.client)
+            connection = self._connections[key] = _Connection(key, clock.now + opening, opening)
+            latency += opening
         pending = _Pending(endpoint, send, broker, connection, clock.now)
         connection.outstanding[send.request_id] = pending
-        pending.timeout = clock.after(send.timeout, lambda: self._timed_out(pending))
+        timeout = opening + connection.link.patience(send.timeout)
+        pending.timeout = clock.after(timeout, lambda: self._timed_out(pending))
+        if math.isfinite(pending.silent_at()):
+            clock.at(pending.silent_at(), lambda: self._is_silent(pending))
         pending.fate = self.fate(endpoint.client, send.message)
         arrival = max(clock.now + latency, connection.last_arrival)
         connection.last_arrival = arrival
@@ -188,6 +222,64 @@ class Network:
         if not pending.answered:
             self._fail(pending, FailureKind.TIMEOUT)
             self.disconnect(pending.connection)
+
+    def _is_silent(self, pending: _Pending) -> None:
+        """Nothing may have been received since it was sent. Who was asked before it is answered
+        before it."""
+        connection = pending.connection
+        if pending.answered or not connection.alive:
+            return
+        if next(iter(connection.outstanding.values())) is not pending:
+            self._clock.after(0.1, lambda: self._is_silent(pending))
+        elif (at := pending.silent_at()) > self._clock.now:
+            self._clock.at(at, lambda: self._is_silent(pending))
+        elif pending.silent_at(2) <= self._clock.now:
+            self._fail(pending, FailureKind.SILENT)
+            self.disconnect(connection)
+        else:
+            if connection.told_since != pending.silent_since and not pending.endpoint.beside:
+                connection.told_since = pending.silent_since
+                pending.endpoint.receive(Silent(pending.send.node, pending.silent_since))
+            self._clock.at(pending.silent_at(2), lambda: self._is_silent(pending))
+
+    def probe(self, endpoint: Endpoint, probe: Probe) -> None:
+        """Carry out a ``Probe``."""
+        begun_at = self._clock.now
+        broker = self._service.resolve(probe.node)
+        reachable = (
+            broker is not None
+            and self._service.is_up(broker)
+            and self._service.stalled_until(broker) <= begun_at
+            and self._cut_until(endpoint.client, broker) <= begun_at
+        )
+        after = _CONNECT + 2 * self._delay(endpoint.client) if reachable else probe.patience
+        probed = Probed(probe.node, begun_at, reachable)
+        self._clock.after(after, lambda: endpoint.receive(probed))
+
+    def drop_silent(self, client: int, drop: DropSilent) -> None:
+        """A client drops its connections on which nothing is received."""
+        broker = self._service.resolve(drop.node)
+        for (owner, other, _, beside), connection in tuple(self._connections.items()):
+            if owner != client or beside or connection.heard_at >= drop.heard_before:
+                continue
+            asked = next(iter(connection.outstanding.values()), None)
+            if asked is None or (other == broker and asked.sent_at < drop.asked_before):
+                self.disconnect(connection)
+
+    def black_hole(self, client: int, broker: int | None) -> None:
+        """From now on nothing passes on the connections that a client has to a broker (None: any),
+        and nobody is told. It may open others."""
+        for (owner, other, *_), connection in self._connections.items():
+            if owner == client and broker in (None, other):
+                connection.black_hole = True
+
+    def delay(self, client: int, seconds: float, until: float) -> None:
+        """Let each packet of a client take so many seconds more, each way, before ``until``."""
+        self._delays[client] = until, seconds
+
+    def _delay(self, client: int) -> float:
+        until, seconds = self._delays.get(client, (0.0, 0.0))
+        return seconds if self._clock.now < until else 0.0
 
     def _fail(self, pending: _Pending, kind: FailureKind) -> None:
         pending.answered = True
@@ -243,15 +335,16 @@ class Network:
 
     # --- the broker's side -----------------------------------------------------------------------
 
-    def _latency(self) -> float:
+    def _latency(self, client: int) -> float:
         draw = self._rng.random()
+        delay = self._delay(client) if self._delays else 0.0
         if self.slow and draw < self.slow:
-            return self._rng.random() * 0.05
-        return 0.0005 + draw * 0.002
+            return delay + self._rng.random() * 0.05
+        return delay + 0.0005 + draw * 0.002
 
     def _arrive(self, pending: _Pending) -> None:
         connection = pending.connection
-        if not connection.alive and not pending.ghost:
+        if connection.black_hole or (not connection.alive and not pending.ghost):
             return
         broker, client = pending.broker, pending.endpoint.client
         blocked = max(self._cut_until(client, broker), self._service.stalled_until(broker))
@@ -301,7 +394,8 @@ class Network:
         if pending.fate is Fate.LOST_AFTER:
             self._clock.after(0.0, lambda: self.disconnect(connection))
             return
-        at = max(self._clock.now + self._latency(), connection.last_answer)
+        latency = self._latency(pending.endpoint.client)
+        at = max(self._clock.now + latency, connection.last_answer)
         connection.last_answer = at
         self._clock.at(at, lambda: self._deliver(pending, response))
         # Not at once: the broker may be in the midst of answering several.
@@ -313,7 +407,7 @@ class Network:
             self._process(connection.waiting.popleft())
 
     def _deliver(self, pending: _Pending, response: Response) -> None:
-        if pending.answered:
+        if pending.answered or pending.connection.black_hole:
             return
         client, broker = pending.endpoint.client, pending.broker
         blocked = self._cut_until(client, broker)
@@ -323,7 +417,12 @@ class Network:
         pending.answered = True
         if pending.timeout is not None:
             pending.timeout.cancel()
-        pending.connection.outstanding.pop(pending.send.request_id, None)
+        connection = pending.connection
+        connection.outstanding.pop(pending.send.request_id, None)
+        if pending.alone and not may_hold(pending.send.message):
+            since = max(pending.sent_at, connection.heard_at)
+            connection.link.answered(self._clock.now - since)
+        connection.heard_at = self._clock.now
         pending.endpoint.receive(Replied(pending.send.request_id, response))
 
     def outstanding(self, client: int) -> list[str]:

@@ -1,0 +1,32 @@
+"""What the kernel is told of a connection, so that it finds a dead peer while nothing is sent."""
+
+from __future__ import annotations
+
+import math
+import socket
+from typing import Final
+
+__all__ = ["keep_alive"]
+
+_PROBES: Final = 3
+_LONGEST: Final = 3600.0
+
+
+def keep_alive(sock: socket.socket, patience: float) -> None:
+    """Let the kernel break this connection when the peer's kernel has acknowledged nothing for
+    about ``patience`` seconds: neither what was sent nor probes, which are sent while it is quiet.
+
+    A system that has not one of the options goes without it.
+    """
+    patience = min(patience, _LONGEST)
+    between = max(1, math.floor(patience / _PROBES))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", between),
+        ("TCP_KEEPINTVL", between),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", max(1, math.ceil(patience * 1000))),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
