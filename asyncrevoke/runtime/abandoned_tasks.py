@@ -13,7 +13,7 @@ def abandon(task: asyncio.Task[None]) -> None:
     task is taken off asyncio's list of tasks, by the function that is documented for that. If it
     ends later, its result or error is dropped.
     """
-    asyncio._unregister_task(task)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    asyncio._unregister_task(task)  # noqa: SLF001
     # Whoever abandons it has said so in the log.
     setattr(task, "_log_destroy_pending", False)  # noqa: B010 - no type knows it
     task.add_done_callback(_drop_error)
