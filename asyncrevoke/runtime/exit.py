@@ -230,7 +230,7 @@ class Exit:
                 self.handlers.cancel()
                 await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
         if self._wait_for_listener:
-            await self._driver.listener_called(until + _AFTER_DEADLINE)
+            await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
 
     def _abandon_handlers(self) -> None:
         handlers = self.handlers

@@ -176,3 +176,52 @@ def test_a_health_port_in_use_is_told_in_one_sentence(
         f"error: --health-port {port}: another process listens on this port of 127.0.0.1; "
         "choose another one\n"
     )
+
+
+ENDLESS = """
+import asyncio, threading, time
+from contextlib import asynccontextmanager
+from asyncrevoke import Consumer
+
+@asynccontextmanager
+async def resources():
+    {thread}
+    print("opened", flush=True)
+    yield
+
+consumer = Consumer(
+    bootstrap_servers="localhost:1", group_id="billing", close_timeout=1, resources=resources()
+)
+
+@consumer.handler("orders")
+async def bill(order: bytes) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(
+    "thread",
+    [
+        "threading.Thread(target=time.sleep, args=(3600,), name='endless').start()",
+        "asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)",
+    ],
+    ids=["a thread of its own", "asyncio's executor"],
+)
+def test_a_thread_that_never_ends_does_not_keep_the_process(tmp_path: Path, thread: str) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS.format(thread=thread))
+    with subprocess.Popen(
+        [sys.executable, "-m", "asyncrevoke", "run", "endless:consumer"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "opened\n"
+            process.terminate()
+            _, log = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 0, log
+    assert "did not exit within close_timeout" in log
