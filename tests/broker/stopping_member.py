@@ -6,9 +6,13 @@ close_timeout. Prints each offset whose handler begins, and "closed" when run() 
 
 import asyncio
 import sys
+import time
+from collections.abc import Callable
 
 from asyncrevoke import Consumer, Record, TopicPartition
 from asyncrevoke.consumer import RebalanceListener
+from asyncrevoke.journal import Journal, writer
+from asyncrevoke.journal.segments import Segment
 
 
 async def ignoring_cancellation() -> None:
@@ -18,6 +22,12 @@ async def ignoring_cancellation() -> None:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
             continue
+
+
+def never_sealed(segment: Segment, _stop: Callable[[], bool]) -> Segment:
+    """Seal for ever, in a thread, without looking at whether it is to stop."""
+    time.sleep(3600)
+    return segment
 
 
 class Stuck(RebalanceListener):
@@ -30,6 +40,8 @@ class Stuck(RebalanceListener):
 
 async def main(servers: str, topic: str, protocol: str, stuck: str, close_timeout: str) -> None:
     """Run until told to stop."""
+    if stuck == "journal":
+        setattr(writer, "seal", never_sealed)  # noqa: B010 - what it is takes no other
     consumer = Consumer(
         bootstrap_servers=servers,
         group_id=topic,
@@ -37,6 +49,7 @@ async def main(servers: str, topic: str, protocol: str, stuck: str, close_timeou
         close_timeout=float(close_timeout),
         commit_interval=0.2,
         listener=Stuck() if stuck == "listener" else None,
+        journal=Journal("journal") if stuck == "journal" else None,
     )
 
     @consumer.handler(topic)

@@ -15,6 +15,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
+from asyncrevoke.journal.segments import read, sessions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -32,6 +34,7 @@ class Member:
     """The program, its output in a file."""
 
     def __init__(self, folder: Path, broker: RunningBroker, topic: str) -> None:
+        self.folder = folder
         self._out = folder / "out"
         self._log = folder / "log"
         self._arguments = (broker.bootstrap_servers, topic)
@@ -42,6 +45,7 @@ class Member:
         with self._out.open("wb") as out, self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, PROGRAM, *self._arguments, protocol, stuck, str(close_timeout)],
+                cwd=self.folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=out,
                 stderr=log,
@@ -128,6 +132,23 @@ async def test_what_does_not_end_does_not_outlast_close_timeout(
     assert "left the group" in member.log, member.log
     assert "left the group without" not in member.log, member.log
     assert await committed(kafka_broker, kafka_topic) == (1 if stuck == "listener" else 0)
+
+
+@BOTH
+async def test_a_segment_that_is_being_sealed_does_not_keep_the_process(
+    kafka_broker: RunningBroker, kafka_topic: str, member: Member, protocol: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, b"key")
+    member.start(protocol, "journal")
+    await member.until(lambda: member.handled == [0])
+    assert await member.terminate() == 0, member.log
+    assert member.has_closed, member.log
+    assert await committed(kafka_broker, kafka_topic) == 1
+    (session,) = sessions(member.folder / "journal")
+    (segment,) = session.segments()
+    assert not segment.sealed
+    content = read(segment)
+    assert (content.torn, content.damaged) == (None, None)
 
 
 @BOTH

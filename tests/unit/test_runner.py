@@ -188,6 +188,25 @@ async def test_a_revoked_partition_runs_what_is_below_h_and_drops_the_rest_at_on
         assert run.source.dropped_after == [(ORDERS, 2)]
 
 
+async def test_stopping_drops_what_has_not_started_below_h_too() -> None:
+    work = HeldWork()
+    slow = [record(i, b"slow") for i in range(4)]
+    fast, late = record(4, b"fast"), record(5, b"late")
+    async with running(work, concurrency=2) as run:
+        run.source.feed(*slow, fast, late)
+        await until(lambda: len(work.running) == 2)
+        run.source.stop()
+        await turns()
+        assert [run.source.fate(each) for each in slow[1:]] == [Fate.ABANDONED] * 3
+        assert run.source.fate(late) is Fate.DROPPED
+        work.end()
+        work.end()
+        async with asyncio.timeout(5):
+            await run.task
+        assert work.started == [slow[0], fast]
+        assert run.source.commit_point([*slow, fast]) == 1
+
+
 async def test_a_revoke_that_is_listed_again_drops_nothing_more() -> None:
     work = HeldWork()
     first, second = record(0), record(1)
