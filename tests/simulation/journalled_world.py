@@ -49,7 +49,7 @@ class Scribe(Judge):
         super().__init__(books)
         self._journal = Journal(folder, content=content)
         self._recorders: dict[int, Recorder] = {}
-        self._shapes: dict[int, Shape] = {}
+        self._tracked: dict[int, bool] = {}
         # Of the member that is about to come.
         self.next_shape = Shape.LOOP
         self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
@@ -69,7 +69,7 @@ class Scribe(Judge):
         recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.books.clock.now)
         recorder.opened(member.core, _must_not_fail)
         self._recorders[member.client] = recorder
-        self._shapes[member.client] = self.next_shape
+        self._tracked[member.client] = self.next_shape.tracked
 
     def decode(
         self, client: int, fetched: FetchedPartition, read_committed: bool
@@ -99,7 +99,7 @@ class Scribe(Judge):
 
     def asked(self, member: Member) -> None:
         """A step begins."""
-        if not self._shapes[member.client].tracked:
+        if not self._tracked[member.client]:
             self._recorders[member.client].asked(counts=True)
         super().asked(member)
 
@@ -110,9 +110,22 @@ class Scribe(Judge):
 
     def done(self, member: Member, record: Record) -> None:
         """The application has worked on a record."""
-        if self._shapes[member.client].tracked:
+        if self._tracked[member.client]:
             self._recorders[member.client].completed(record)
         super().done(member, record)
+
+    def changed_style(self, member: Member, tracked: bool) -> None:
+        """From the next step on it takes records in another way; ``tracked``: in a task group."""
+        if tracked:
+            # What it has worked on counts with that step.
+            self._recorders[member.client].asked(counts=True)
+        self._tracked[member.client] = tracked
+        super().changed_style(member, tracked)
+
+    def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
+        """It has sought back to what it was given, and has not worked on."""
+        self._recorders[member.client].asked(counts=False)
+        super().sought(member, partition, offset)
 
     def left_uncounted(self, member: Member) -> None:
         """It left the loop with work that does not count."""

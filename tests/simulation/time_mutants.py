@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from simulation.mutants import Mutant, slow_tasks_and_a_crowd
 
+from asyncrevoke.core.delivery import Delivery
+from asyncrevoke.core.outbox import Outbox
 from asyncrevoke.core.poller import Poller
-from asyncrevoke.testing.simulation.application import Shape
+from asyncrevoke.testing.simulation.application import Pace, Shape
+from asyncrevoke.testing.simulation.schedule import (
+    Disturbance,
+    Incident,
+    Kind,
+    MemberPlan,
+    Schedule,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
+
+    from asyncrevoke.core.fetch_source import FetchSource
 
 
 def waiting_poll_wakes_itself(patch: pytest.MonkeyPatch) -> None:
@@ -31,7 +45,77 @@ def tick_is_set_again_at_its_own_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Poller, "_tick", tick)
 
 
+def woken_poll_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A poll that waits does not hear of what was fetched for one partition of three."""
+    offer = Delivery.offer
+
+    def forgetful(self: Delivery, source: FetchSource) -> None:
+        if source.instance.partition.partition % 3:
+            offer(self, source)
+
+    patch.setattr(Delivery, "offer", forgetful)
+
+
+def look_ups_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    """What is asked of brokers that do not answer is asked again, without a time-out."""
+    set_timer = Outbox.set_timer
+
+    def endless(
+        self: Outbox, key: str, at: float, then: Callable[[float], None], *, spread: float = 0.0
+    ) -> None:
+        if not key.startswith("lookup"):
+            set_timer(self, key, at, then, spread=spread)
+
+    patch.setattr(Outbox, "set_timer", endless)
+
+
+def unsubscribing_has_no_end(patch: pytest.MonkeyPatch) -> None:
+    """A group whose coordinator does not answer is never left."""
+    set_timer = Outbox.set_timer
+
+    def endless(
+        self: Outbox, key: str, at: float, then: Callable[[float], None], *, spread: float = 0.0
+    ) -> None:
+        if key not in ("leave-commit", "close"):
+            set_timer(self, key, at, then, spread=spread)
+
+    patch.setattr(Outbox, "set_timer", endless)
+
+
+def calls_while_a_broker_is_silent(kind: Kind) -> Callable[[Schedule], Schedule]:
+    """Members ask for something again and again while they are cut off from a broker."""
+
+    def tweak(schedule: Schedule) -> Schedule:
+        members = tuple(MemberPlan(0.1 * number, Shape.LOOP, Pace()) for number in range(2))
+        cuts = tuple(Incident(3.0, Kind.CUT_COORDINATOR, number, 30.0) for number in range(2))
+        calls = tuple(Incident(3.1 + 0.2 * n, kind, n, 1.0) for n in range(6))
+        return dataclasses.replace(
+            schedule, brokers=3, members=members, incidents=(*cuts, *calls), duration=25.0
+        )
+
+    return tweak
+
+
 MUTANTS = [
+    Mutant(
+        "what was fetched of some partitions is not delivered",
+        woken_poll_is_forgotten,
+        ("stall",),
+    ),
+    Mutant(
+        "look-ups have no end",
+        look_ups_have_no_end,
+        ("time bound",),
+        disturbance=Disturbance.FAULTS,
+        tweak=calls_while_a_broker_is_silent(Kind.ASK),
+    ),
+    Mutant(
+        "unsubscribing has no end",
+        unsubscribing_has_no_end,
+        ("time bound",),
+        disturbance=Disturbance.FAULTS,
+        tweak=calls_while_a_broker_is_silent(Kind.UNSUBSCRIBE),
+    ),
     Mutant(
         "a waiting poll wakes itself",
         waiting_poll_wakes_itself,

@@ -1,11 +1,14 @@
 """Applications: how users drive a consumer, in each of the shapes that the library offers.
 
 * ``LOOP``: works through each batch, then asks for the next (``commit_mode="processed"``).
+* ``RECORDS``: like it, record by record, as ``records()`` gives them.
 * ``TASKS``: a handler per record, some slow; on a revoke what was not started is dropped.
 * ``GROUP``: like it, but everything that was delivered is finished (a task group).
 * ``ACK``: tasks of the user, who delays revokes by hand (``commit_mode="ack"``,
   ``auto_delay=False``).
 * ``MANUAL``: commits each batch before asking for the next (``commit_mode="manual"``).
+
+A consumer may change between the first two and ``GROUP`` at any time.
 """
 
 from __future__ import annotations
@@ -17,20 +20,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import FatalError, PartitionLostError, PartitionsError
+from asyncrevoke.model import PollResult, TopicPartition
+from asyncrevoke.testing.simulation.paused_partitions import PausedPartitions
+from asyncrevoke.testing.simulation.single_records import SingleRecords
+from asyncrevoke.testing.simulation.tickets import Tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from random import Random
 
     from asyncrevoke.core.effects import Complete
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import Record
     from asyncrevoke.testing.simulation.clock import Alarm
     from asyncrevoke.testing.simulation.member import Member
+    from asyncrevoke.testing.simulation.witness import Witness
 
 
 class Shape(enum.Enum):
     """How an application uses its consumer."""
 
     LOOP = "loop"
+    RECORDS = "records"
     TASKS = "tasks"
     GROUP = "group"
     ACK = "ack"
@@ -44,11 +54,15 @@ class Shape(enum.Enum):
 
 OPTIONS: Mapping[Shape, Mapping[str, object]] = {
     Shape.LOOP: {},
+    Shape.RECORDS: {},
     Shape.TASKS: {},
     Shape.GROUP: {},
     Shape.ACK: {"commit_mode": "ack", "auto_delay": False},
     Shape.MANUAL: {"commit_mode": "manual"},
 }
+
+
+_STYLES = (Shape.LOOP, Shape.RECORDS, Shape.GROUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +74,10 @@ class Pace:
     slow: float = 1.0
     slow_share: float = 0.03
 
-
-class Witness:
-    """Sees what the application experiences; the oracles are one."""
-
-    def asked(self, member: Member) -> None:
-        """A step begins: the last batch counts."""
-
-    def polled_in_vain(self, member: Member) -> None:
-        """A poll has returned nothing: the step goes on."""
-
-    def returned(self, member: Member, result: PollResult) -> None:
-        """The step has returned this."""
-
-    def subscribed(self, member: Member) -> None:
-        """It has subscribed to other topics."""
-
-    def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
-        """``delay_revoke(wanted)`` has returned ``ours``."""
-
-    def dropped(self, member: Member, partition: TopicPartition, offset: int) -> None:
-        """Records after ``offset`` were given up before they were started."""
-
-    def done(self, member: Member, record: Record) -> None:
-        """The application has worked on a record, whatever the library then makes of it."""
-
-    def failed(self, member: Member, error: Exception) -> None:
-        """A step, or a request of the application, has raised this."""
-
-    def closing(self, member: Member) -> None:
-        """The application is about to close its consumer."""
-
-    def left_uncounted(self, member: Member) -> None:
-        """The application left the loop with work that does not count: it will come again."""
-
-    def closed(self, member: Member) -> None:
-        """The consumer has closed."""
+    def draw(self, rng: Random) -> float:
+        """How long the next work takes."""
+        longest = self.slow if rng.random() < self.slow_share else self.usual
+        return 0.001 + rng.random() * longest
 
 
 class Application:
@@ -124,9 +106,14 @@ class Application:
         self._waiting: dict[TopicPartition, deque[Record]] = {}
         self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
-        self._tickets: dict[int, Callable[[Complete], None]] = {}
+        self.tickets = Tickets(member, witness)
+        self.paused = PausedPartitions(member, witness)
+        self._wanted = shape
+        # For how long to unsubscribe before the next step, if at all.
+        self._unsubscribes_for: float | None = None
+        # Who takes the records of the step that is under way one by one.
+        self._reader: SingleRecords | None = None
         member.wake = self._woken
-        member.completed = self._completed
         if shape.tracked:
             member.core.track(True, settle=shape is Shape.GROUP)
 
@@ -142,11 +129,16 @@ class Application:
         self._next_step = None
         if self.closing or self.parked:
             return
+        if self._unsubscribes_for is not None and not (self.ending or self.shape.tracked):
+            self._unsubscribe(self._unsubscribes_for)
+            return
+        self._adopt_style()
         if self._returned:
             self._returned = False
             self._uncounted = False
             self._witness.asked(self.member)
         self.parked = True
+        self._reader = SingleRecords() if self.shape is Shape.RECORDS else None
         self._poll()
 
     def _woken(self) -> None:
@@ -156,7 +148,7 @@ class Application:
     def _poll(self, *, expired: bool = False) -> None:
         core = self.member.core
         try:
-            result = core.poll(self.member.now, expired=expired)
+            result = core.poll(self.member.now, expired=expired, reader=self._reader)
         except PartitionsError as error:
             self._witness.failed(self.member, error)
             self.member.take_effects()
@@ -172,6 +164,9 @@ class Application:
         if result is not None:
             self.parked = False
             self._returned = True
+            if self._reader is not None:
+                # Records count as returned when they are taken.
+                result = PollResult({}, result.to_be_revoked, result.lost)
             self._witness.returned(self.member, result)
             self._work(result)
         elif core.ended and not self.closing:
@@ -207,17 +202,30 @@ class Application:
             self._abandon(partition)
         if self.shape.tracked:
             self._start_tasks(result)
+        elif self._reader is not None:
+            self._take_next()
         elif result.records:
             self._batch = list(result.records)
-            seconds = sum(self._duration() / 4 for _ in self._batch[:8])
+            seconds = sum(self.pace.draw(self._rng) / 4 for _ in self._batch[:8])
             self._body = self.member.later(seconds, self._body_ended)
         else:
             self._next(0.001)
 
-    def _duration(self) -> float:
-        draw = self._rng.random()
-        longest = self.pace.slow if draw < self.pace.slow_share else self.pace.usual
-        return 0.001 + self._rng.random() * longest
+    def _take_next(self) -> None:
+        """Take a record without a step, or make one: for it, or because the style has changed."""
+        self._next_step = None
+        if self.closing:
+            return
+        goes_on = self._wanted is self.shape and self._unsubscribes_for is None
+        record = self._reader.take() if self._reader is not None and goes_on else None
+        if record is None:
+            self._next(0.001)
+            return
+        self._uncounted = False
+        self._witness.asked(self.member)
+        self._witness.returned(self.member, PollResult({record.topic_partition: [record]}))
+        self._batch = [record]
+        self._body = self.member.later(self.pace.draw(self._rng) / 4, self._body_ended)
 
     def _next(self, seconds: float) -> None:
         away = self.paused_until - self.member.now
@@ -232,7 +240,10 @@ class Application:
         self._batch = []
         self._uncounted = True
         if self.shape is Shape.MANUAL:
-            self._commit(self._manual_committed)
+            self.tickets.commit(self._manual_committed)
+        elif self._reader is not None:
+            away = self.paused_until - self.member.now
+            self._next_step = self.member.later(max(away, 0.0), self._take_next)
         else:
             self._next(0.0)
 
@@ -284,7 +295,7 @@ class Application:
             record = waiting.popleft()
             self._busy[partition] = self._busy.get(partition, 0) + 1
             key = (partition, record.offset)
-            alarm = self.member.later(self._duration(), partial(self._task_ended, record))
+            alarm = self.member.later(self.pace.draw(self._rng), partial(self._task_ended, record))
             self._running[key] = (record, alarm)
 
     def _task_ended(self, record: Record) -> None:
@@ -321,16 +332,11 @@ class Application:
         """Flush what counts."""
         # In manual mode this would commit the batch that is being worked on.
         if not self.closing and self.shape is not Shape.MANUAL:
-            self._commit(lambda complete: self._flushed(complete.error))
+            self.tickets.commit(lambda complete: self._flushed(complete.error))
 
     def _flushed(self, error: Exception | None) -> None:
         if error is not None and not isinstance(error, PartitionsError):
             self._witness.failed(self.member, error)
-
-    def _commit(self, then: Callable[[Complete], None]) -> None:
-        ticket = self.member.core.commit(self.member.now)
-        self._tickets[ticket] = then
-        self.member.take_effects()
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Subscribe to other topics."""
@@ -339,10 +345,64 @@ class Application:
             self._witness.subscribed(self.member)
             self.member.take_effects()
 
-    def _completed(self, complete: Complete) -> None:
-        then = self._tickets.pop(complete.ticket, None)
-        if then is not None:
-            then(complete)
+    def change_style(self, choice: int) -> None:
+        """Take batches, single records, or batches in a task group, from the next step on."""
+        if self.shape in _STYLES:
+            self._wanted = _STYLES[choice % len(_STYLES)]
+
+    def _adopt_style(self) -> None:
+        if self._wanted is self.shape or self._running or any(self._waiting.values()):
+            return  # a task group is left when its tasks have ended
+        self.shape = self._wanted
+        self._witness.changed_style(self.member, self.shape.tracked)
+        self.member.core.track(self.shape.tracked, settle=self.shape is Shape.GROUP)
+
+    def unsubscribe_for(self, seconds: float) -> None:
+        """Unsubscribe before the next step, and subscribe again later."""
+        self._unsubscribes_for = seconds
+
+    def _unsubscribe(self, seconds: float) -> None:
+        core = self.member.core
+        if self._uncounted:
+            self._witness.left_uncounted(self.member)
+        self._witness.unsubscribing(self.member)
+        topics = core.subscription()
+        core.boundary(self.member.now, inside=True)
+        self.tickets.unsubscribe(partial(self._unsubscribed, topics, seconds))
+
+    def _unsubscribed(self, topics: frozenset[str], seconds: float, complete: Complete) -> None:
+        self._witness.unsubscribed(self.member)
+        self._flushed(complete.error)
+        if not self.closing:
+            self.member.core.boundary(self.member.now, inside=False)
+            self.member.take_effects()
+            self._next_step = self.member.later(seconds, partial(self._subscribe_again, topics))
+
+    def _subscribe_again(self, topics: frozenset[str]) -> None:
+        self._unsubscribes_for = None
+        if not self.ending:
+            self.subscribe(tuple(sorted(topics)))
+        self.ask()
+
+    def read_again(self) -> None:
+        """Leave what is in hand unfinished, and seek back to it."""
+        core, first = self.member.core, dict[TopicPartition, int]()
+        for record in self._batch:
+            first.setdefault(record.topic_partition, record.offset)
+        if (
+            self._body is None
+            or self.closing
+            or not all(core.owns(record) for record in self._batch)
+            or any(core.is_revoking(partition) for partition in first)
+        ):
+            return
+        self._body.cancel()
+        self._body, self._batch = None, []
+        for partition, offset in first.items():
+            self._witness.sought(self.member, partition, offset)
+            core.seek(self.member.now, partition, offset)
+        self._next(0.0)
+        self.member.take_effects()
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -372,8 +432,7 @@ class Application:
             self._next_step.cancel()
         if self.shape in (Shape.TASKS, Shape.GROUP):
             if self.shape is Shape.TASKS:
-                # Closing stops the runner's loop; the loop around a task group was just left,
-                # and could be taken up again.
+                # Closing stops the runner's loop; the one around a task group could go on.
                 self.member.core.stop(self.member.now)
                 for partition in sorted(self._waiting):
                     self._drop(partition)
@@ -406,9 +465,7 @@ class Application:
     def _close_consumer(self) -> None:
         self.closing = self.ending = True
         self._witness.closing(self.member)
-        ticket = self.member.core.close(self.member.now)
-        self._tickets[ticket] = self._closed
-        self.member.take_effects()
+        self.tickets.close(self._closed)
 
     def _closed(self, _complete: Complete) -> None:
         self._witness.closed(self.member)
@@ -427,14 +484,16 @@ class Application:
             or bool(self._waiting.get(partition))
         )
 
+    def polls(self, partition: TopicPartition) -> bool:
+        """Whether it waits for records, and has none of this partition."""
+        return self.parked and not (self._busy.get(partition) or self._waiting.get(partition))
+
     def facts(self) -> Mapping[str, object]:
         """For a failure report."""
         return {
             "shape": self.shape.value,
             "parked": self.parked,
             "closing": self.closing,
-            "running": sorted(
-                f"{tp.topic}-{tp.partition}@{offset}" for tp, offset in self._running
-            ),
+            "running": sorted(f"{tp[0]}-{tp[1]}@{offset}" for tp, offset in self._running),
             "in body": len(self._batch),
         }

@@ -11,6 +11,7 @@ from asyncrevoke.testing.simulation.faults import Faults
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.oracles import Violation
 from asyncrevoke.testing.simulation.schedule import Disturbance
+from asyncrevoke.testing.simulation.stall_oracle import LOOK_EVERY
 from asyncrevoke.testing.simulation.world import CLOSE_TIMEOUT
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Course:
             self._faults.lose_requests(schedule.loss)
         world.producing_until = schedule.duration
         world.produce()
+        self._look()
         clock.run_until(schedule.duration)
         self._faults.end()
         self._come_to_rest()
@@ -48,6 +50,11 @@ class Course:
     def _befall(self, incident: Incident) -> None:
         self._world.books.note(-1, incident)
         self._faults.befall(incident)
+
+    def _look(self) -> None:
+        self._world.judge.look()
+        if not self._world.closing:
+            self._world.clock.after(LOOK_EVERY, self._look)
 
     def _come_to_rest(self) -> None:
         world, schedule = self._world, self._world.schedule

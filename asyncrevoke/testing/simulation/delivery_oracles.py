@@ -121,6 +121,8 @@ class DeliveryOracles:
                 f"client {client} got records of {name(partition)}, which is being revoked "
                 f"since {holding.revoking_since}",
             )
+        if holding.paused:
+            raise Violation("pause", f"client {client} got {name(partition)}, which it has paused")
         if view.unreported[partition] and partition not in result.lost:
             raise Violation(
                 "I7",
@@ -218,6 +220,24 @@ class DeliveryOracles:
                 if given in progress.deliveries and given not in holding.covered:
                     progress.take_back(given, view.member.client)
             holding.next = offset + 1
+
+    def sought(self, view: View, partition: TopicPartition, offset: int) -> None:
+        """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
+        holding, log = view.held.get(partition), self._books.brokers.topics.log(partition)
+        if holding is None or holding.former or log is None:
+            return
+        progress = self._of(partition)
+        for given in range(offset, offset if holding.next is None else holding.next):
+            if given in progress.deliveries and given not in holding.covered:
+                progress.take_back(given, view.member.client)
+        if holding.covered:
+            # A seek leaves the map behind.
+            progress.repeats = "a seek went back over what a completion map covers", log.end
+            holding.covered = _NOTHING
+        if offset < log.start:
+            holding.may_jump_to = log.start
+        holding.next = offset
+        holding.ledger_id = None
 
     def deleted_before(self, partition: TopicPartition, offset: int) -> None:
         """Retention has deleted what nobody needs to have worked on now. Who was to read it next

@@ -339,7 +339,8 @@ class EpochGroup:
     def _tell(self, member: EpochMember, before: frozenset[TopicPartition]) -> None:
         now = member.assigned | member.pending
         for partition in before - now:
-            del self._owners[partition]
+            # One client may be two members, if it has unsubscribed and the group was not told.
+            self._owners.pop(partition, None)
         self._owners |= dict.fromkeys(now - before, member.client)
         self.events.owned(self._owners)
 

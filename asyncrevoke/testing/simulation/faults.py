@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
@@ -39,6 +40,11 @@ class Faults:
             Kind.CANCEL: self._cancel,
             Kind.EXPIRE: self._expire,
             Kind.AWAY: self._away,
+            Kind.STYLE: self._change_style,
+            Kind.UNSUBSCRIBE: self._unsubscribe,
+            Kind.ASK: self._ask,
+            Kind.REREAD: self._read_again,
+            Kind.PAUSE: self._pause,
             Kind.CRASH: self._crash,
             Kind.FREEZE: self._freeze,
             Kind.JUMP: self._jump,
@@ -157,6 +163,26 @@ class Faults:
 
     def _away(self, incident: Incident, application: Application) -> None:
         application.leave_loop(incident.amount)
+
+    def _change_style(self, incident: Incident, application: Application) -> None:
+        application.change_style(incident.target // len(self._world.live()))
+
+    def _unsubscribe(self, incident: Incident, application: Application) -> None:
+        application.unsubscribe_for(incident.amount)
+
+    def _ask(self, _incident: Incident, application: Application) -> None:
+        topics = self._world.topics()
+        application.member.later(0.0, lambda: application.tickets.look_up(topics))
+
+    # A blocked event loop neither seeks nor pauses before it runs again.
+
+    def _read_again(self, _incident: Incident, application: Application) -> None:
+        application.member.later(0.0, application.read_again)
+
+    def _pause(self, incident: Incident, application: Application) -> None:
+        application.member.later(
+            0.0, partial(application.paused.pause, incident.target, incident.amount)
+        )
 
     def _add_partitions(self, incident: Incident) -> None:
         brokers = self._world.brokers

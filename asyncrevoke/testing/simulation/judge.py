@@ -20,7 +20,6 @@ from asyncrevoke.core.effects import (
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.simulation.answers import Answers
-from asyncrevoke.testing.simulation.application import Witness
 from asyncrevoke.testing.simulation.busy_loop_oracle import BusyLoopOracle
 from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
 from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
@@ -30,7 +29,10 @@ from asyncrevoke.testing.simulation.notice_oracle import NoticeOracle
 from asyncrevoke.testing.simulation.oracles import Books, View, Violation
 from asyncrevoke.testing.simulation.ownership_oracle import OwnershipOracle
 from asyncrevoke.testing.simulation.request_oracle import RequestOracle
+from asyncrevoke.testing.simulation.stall_oracle import StallOracle
+from asyncrevoke.testing.simulation.ticket_oracle import TicketOracle
 from asyncrevoke.testing.simulation.verdicts import Verdicts
+from asyncrevoke.testing.simulation.witness import Witness
 
 if TYPE_CHECKING:
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
@@ -54,7 +56,8 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self._answers = Answers(books, self._verdicts, self._follow_ups, self.deliveries)
         self._requests = RequestOracle(books, self._follow_ups)
         self._busy_loops = BusyLoopOracle(books)
-        self._tickets: dict[int, set[int]] = {}
+        self._tickets = TicketOracle(books)
+        self._stalls = StallOracle(books)
         self.loads = 0
 
     def admit(self, member: Member) -> None:
@@ -98,13 +101,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 self.books.note(member.client, effect)
                 self._notices.notified(view, effect)
             case Complete():
-                tickets = self._tickets.setdefault(member.client, set())
-                if effect.ticket in tickets:
-                    raise Violation(
-                        "tickets",
-                        f"client {member.client}: ticket {effect.ticket} is answered twice",
-                    )
-                tickets.add(effect.ticket)
+                self._tickets.answered(member.client, effect.ticket)
             case Emit():
                 self.books.note(member.client, effect)
                 self._emitted(view, effect)
@@ -163,6 +160,20 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(member.client, ("drop_after", partition, offset))
         self.deliveries.dropped(self._view(member), partition, offset)
 
+    def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
+        """It has sought back to the first record that it was given and had not worked on."""
+        self.books.note(member.client, ("seek", partition, offset))
+        self.books.counts["seeks"] += 1
+        self.deliveries.sought(self._view(member), partition, offset)
+
+    def paused(self, member: Member, partition: TopicPartition, on: bool) -> None:
+        """It has paused a partition, or resumed it."""
+        self.books.note(member.client, ("pause" if on else "resume", partition))
+        self.books.counts["pauses"] += on
+        holding = self._view(member).held.get(partition)
+        if holding is not None:
+            holding.paused = on
+
     def done(self, member: Member, record: Record) -> None:
         """The application has worked on a record."""
         self.deliveries.done(self._view(member), record)
@@ -197,9 +208,45 @@ class Judge(Observer, Witness, CoordinatorEvents):
             if partition.topic not in wanted and holding.dropped_since is None:
                 holding.dropped_since = self.books.clock.now
 
+    def requested(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
+        """It waits for the answer to a call, for ``bound`` seconds at most."""
+        self.books.note(member.client, (call, ticket))
+        self.books.counts["requests of applications"] += 1
+        self._tickets.asked(member, ticket, call, bound)
+
+    def look(self) -> None:
+        """Time has gone on."""
+        self._stalls.look()
+
+    def changed_style(self, member: Member, tracked: bool) -> None:
+        """From the next step on it takes records in another way; ``tracked``: in a task group."""
+        self.books.note(
+            member.client,
+            "takes records in a task group" if tracked else "takes batches or single records",
+        )
+        self.books.counts["changes of style"] += 1
+
+    def unsubscribing(self, member: Member) -> None:
+        """It unsubscribes: what it has is given back, and nothing follows for now."""
+        self.books.note(member.client, "unsubscribe")
+        self.books.counts["unsubscribed"] += 1
+        self._leaves(member)
+
+    def unsubscribed(self, member: Member) -> None:
+        """It has unsubscribed."""
+        self.books.note(member.client, "unsubscribed")
+        self._has_left(member, "unsubscribe")
+        view = self._view(member)
+        view.closing = False
+        view.unsubscribed_at = self.books.clock.now
+        view.granted_before = view.granted = frozenset()
+
     def closing(self, member: Member) -> None:
         """The application is about to close its consumer."""
         self.books.note(member.client, "close")
+        self._leaves(member)
+
+    def _leaves(self, member: Member) -> None:
         view = self._view(member)
         view.closing = True
         for holding in view.held.values():
@@ -213,16 +260,19 @@ class Judge(Observer, Witness, CoordinatorEvents):
 
     def closed(self, member: Member) -> None:
         """The consumer has closed."""
-        view = self._view(member)
         self.books.note(member.client, "closed")
+        self._has_left(member, "close")
+
+    def _has_left(self, member: Member, what: str) -> None:
+        view = self._view(member)
         took = self.books.clock.now - view.closing_since
         if took > member.config.close_timeout + 0.5 + self.books.client_frozen.get(
             member.client, 0.0
         ):
-            raise Violation("close", f"client {member.client} took {took:.3f} s to close")
+            raise Violation(what, f"client {member.client} took {took:.3f} s to {what}")
         if view.held:
             raise Violation(
-                "close", f"client {member.client} has closed and still has {sorted(view.held)}"
+                what, f"client {member.client} did {what}, and still has {sorted(view.held)}"
             )
 
     # --- the coordinator -------------------------------------------------------------------------
@@ -289,7 +339,11 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def unfinished(self, live: list[int]) -> list[str]:
         """Why the world is not at rest; empty once all is done and committed, and the group is
         stable."""
-        return [*self._unsettled(live), *self.deliveries.missing().values()]
+        return [
+            *self._unsettled(live),
+            *self.deliveries.missing().values(),
+            *self._tickets.unanswered(),
+        ]
 
     def lacks_readers_alone(self, live: list[int], unread: frozenset[TopicPartition]) -> bool:
         """Whether the world would be at rest, were it not for ``unread`` partitions."""

@@ -9,6 +9,7 @@ coordinator: each excuse is written down with its cause when it happens.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -74,6 +75,7 @@ class Holding:
     # The coordinator took it for free when it converted the group, and may have given it away.
     overlooked: bool = False
     covered: frozenset[int] = frozenset()
+    paused: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -98,8 +100,11 @@ class View:
     unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
     unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
     works_on: Callable[[TopicPartition], bool] = lambda _partition: False
+    # Whether it waits in a poll, and nothing of the partition is in its hands.
+    polls: Callable[[TopicPartition], bool] = lambda _partition: False
     closing: bool = False
     closing_since: float = 0.0
+    unsubscribed_at: float = -math.inf
     # The ids of topics, as it was told last.
     topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
     # When it was told that a topic is gone, or another one has its name.

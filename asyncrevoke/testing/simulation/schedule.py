@@ -70,6 +70,11 @@ class Kind(enum.Enum):
     CANCEL = "a waiting step is cancelled, and taken up again later"
     EXPIRE = "the timeout of a waiting step is over"
     AWAY = "a member stays away from its iterator for a while"
+    STYLE = "a member changes between batches, single records and a task group"
+    UNSUBSCRIBE = "a member unsubscribes, and subscribes again later"
+    ASK = "a member asks for partitions, and where they begin"
+    REREAD = "a member seeks back to what it is working on"
+    PAUSE = "a member pauses a partition for a while"
     PARTITIONS = "partitions are added"
     RETENTION = "the oldest records of a partition are deleted"
     RECREATE = "a topic is deleted, and created again"
@@ -111,10 +116,14 @@ FAULTS = (
     (Kind.STALL, 2),
     (Kind.LATE_COMMITS, 2),
 )
+_STYLES = (Kind.STYLE, Kind.STYLE, Kind.PAUSE, Kind.REREAD, Kind.REREAD, Kind.UNSUBSCRIBE, Kind.ASK)
+_CALM_STYLES = (Kind.STYLE, Kind.PAUSE, Kind.ASK)
 _MOVES = (Kind.MOVE, Kind.MOVE_AMID, Kind.MOVE_AMID, Kind.RESTART)
 _LONGEST: Mapping[Kind, float] = {
     Kind.CANCEL: 1.0,
     Kind.AWAY: 2.0,
+    Kind.UNSUBSCRIBE: 2.0,
+    Kind.PAUSE: 3.0,
     Kind.RECREATE: 3.0,
     Kind.FREEZE: 9.0,
     Kind.JUMP: 9.0,
@@ -247,7 +256,7 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    drawn = _with_moves(_with_new_topics(drawn))
+    drawn = _with_styles(_with_moves(_with_new_topics(drawn)))
     return _calm(drawn) if disturbance in INEXCUSABLE else drawn
 
 
@@ -308,6 +317,29 @@ def _with_moves(schedule: Schedule) -> Schedule:
         schedule,
         brokers=3 if schedule.disturbance is Disturbance.MOVES else schedule.brokers,
         incidents=_in_order((*schedule.incidents, *drawn)),
+    )
+
+
+def _with_styles(schedule: Schedule) -> Schedule:
+    """Some loops take single records; and now and then loops change their style, seek and pause."""
+    rng = Random(f"styles {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    members = tuple(
+        dataclasses.replace(member, shape=Shape.RECORDS)
+        if member.shape is Shape.LOOP and rng.random() < 0.5
+        else member
+        for member in schedule.members
+    )
+    kinds = _CALM_STYLES if schedule.disturbance in INEXCUSABLE else _STYLES
+    if schedule.mode is GroupMode.CONVERTED:
+        # A JoinGroup that is processed after a LeaveGroup makes a new member there, and the
+        # simulated group knows members by their clients.
+        kinds = tuple(kind for kind in kinds if kind is not Kind.UNSUBSCRIBE)
+    drawn = [
+        _incident(rng, rng.choice(kinds), 0.5, schedule.duration - 1.5)
+        for _ in range(rng.choice((0, 0, 0, 2, 4)))
+    ]
+    return dataclasses.replace(
+        schedule, members=members, incidents=_in_order((*schedule.incidents, *drawn))
     )
 
 

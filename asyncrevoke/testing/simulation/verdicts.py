@@ -157,7 +157,11 @@ class Verdicts:
             )
         unknowing = self._waits_for_sync(client, reason, config.rebalance_timeout)
         disturbed = books.disturbed(client, config.session_timeout + config.rebalance_timeout)
-        if (books.inexcusable or not disturbed) and not unknowing:
+        left = view.unsubscribed_at + config.session_timeout + config.rebalance_timeout
+        # Its LeaveGroup may have been lost, or processed before the JoinGroup that was under way,
+        # which makes a converted group take it for a new member: its former self is put out then.
+        former = books.clock.now <= left
+        if (books.inexcusable or not disturbed) and not unknowing and not former:
             raise Violation(
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",

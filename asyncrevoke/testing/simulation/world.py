@@ -157,6 +157,7 @@ class World:
         application.patient = self._is_calm
         self.applications[client] = application
         self.books.views[client].works_on = application.works_on
+        self.books.views[client].polls = application.polls
         core.subscribe(member.now, self.topics())
         core.start(member.now)
         member.take_effects()
