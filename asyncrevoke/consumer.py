@@ -278,9 +278,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
     def records(self) -> RecordIterator:
         """Single records; one is done when the next is asked for (``async for record in ...``).
 
-        Records of a partition that is lost meanwhile are left out. Cancelling a step loses none.
+        Records that were fetched and not handed out are not delivered: a seek, a pause, a stop, a
+        close, an unsubscribe, a revoke and a loss apply to them. Asking for one starts the time of
+        ``max_poll_interval`` anew. Cancelling a step loses none.
         A loop that is left early leaves no gap: the next one, over this or over whole batches,
-        begins with the record after the last one that was taken.
+        begins with the record after the last one that was taken, and counts that one.
         """
         return self._reading().records()
 

@@ -38,7 +38,6 @@ class Reader:
         records = self.consumer.records()
         for _ in range(count):
             self.take(await anext(records))
-            await asyncio.sleep(0.002)
 
     async def by_batch(self) -> None:
         for record in (await self.consumer.poll(0.1, max_records=5)).records:
@@ -69,7 +68,7 @@ class Reader:
 
 async def until(condition: Callable[[], object]) -> None:
     while not condition():  # noqa: ASYNC110 - the test's deadline bounds it
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
 
 
 class Trickle:
@@ -84,11 +83,11 @@ class Trickle:
     async def run(self) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self._bootstrap) as producer:
             while not self.ending:
-                for _ in range(40):
+                for _ in range(10):
                     await producer.send(self._topic, b"x", key=b"key-%d" % (self.sent % 40))
                     self.sent += 1
                 await producer.flush()
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import Consumer, Record, TopicPartition
+from asyncrevoke.journal import Journal
+from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.runtime.observer import Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
     from typing import Unpack
 
     from asyncrevoke.config import CommitMode, ConsumerOptions
@@ -310,3 +313,28 @@ async def test_observers_count_the_records_that_were_handed_out() -> None:
         await consumer.poll()
         await t.advance(2)
         assert counting.records == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcomes"),
+    [
+        ("processed", [(0, "ok"), (1, "ok"), (2, "given_up")]),
+        ("manual", [(0, "delivered"), (1, "delivered"), (2, "delivered")]),
+        ("ack", [(1, "ok"), (0, "given_up"), (2, "given_up")]),
+    ],
+)
+async def test_a_journal_has_the_records_that_were_handed_out(
+    mode: CommitMode, outcomes: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    consumer = Consumer("orders", group_id="g", commit_mode=mode, journal=Journal(tmp_path))
+    async with TestConsumer(consumer, partitions=1) as t:
+        for offset in range(6):
+            await t.publish("orders", f"{offset}", partition=0)
+        await t.advance(1)
+        records = consumer.records()
+        taken = [await anext(records) for _ in range(3)]
+        if mode == "ack":
+            consumer.ack(taken[1])
+    table = read_journal(tmp_path).table.sort_by("seq")
+    rows = [row for row in table.to_pylist() if row["kind"] == "ATTEMPT"]
+    assert [(row["offset"], row["outcome"]) for row in rows] == outcomes
