@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from asyncrevoke.core.effects import Complete
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.testing.simulation.clock import Alarm
     from asyncrevoke.testing.simulation.member import Member
 
@@ -81,6 +81,12 @@ class Witness:
 
     def dropped(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """Records after ``offset`` were given up before they were started."""
+
+    def committing(
+        self, member: Member, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """The application asks to commit what it has done; ``unfinished`` is the first record of a
+        partition that it has not done. None: it cannot know what counts."""
 
     def done(self, member: Member, record: Record) -> None:
         """The application has worked on a record, whatever the library then makes of it."""
@@ -239,6 +245,10 @@ class Application:
     def _manual_committed(self, complete: Complete) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
             self._witness.failed(self.member, complete.error)
+            if not self.closing:
+                # Nobody else commits what was refused.
+                self.member.later(0.5, lambda: self._commit(self._manual_committed))
+                return
         if not self.closing:
             self._next(0.0)
 
@@ -323,6 +333,12 @@ class Application:
         if not self.closing and self.shape is not Shape.MANUAL:
             self._commit(lambda complete: self._flushed(complete.error))
 
+    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit these (manual mode)."""
+        ticket = self.member.core.commit(self.member.now, offsets)
+        self._tickets[ticket] = lambda complete: self._flushed(complete.error)
+        self.member.take_effects()
+
     def _flushed(self, error: Exception | None) -> None:
         if error is not None and not isinstance(error, PartitionsError):
             self._witness.failed(self.member, error)
@@ -330,7 +346,18 @@ class Application:
     def _commit(self, then: Callable[[Complete], None]) -> None:
         ticket = self.member.core.commit(self.member.now)
         self._tickets[ticket] = then
+        self._witness.committing(self.member, ticket, self._unfinished())
         self.member.take_effects()
+
+    def _unfinished(self) -> dict[TopicPartition, int] | None:
+        if self.shape is Shape.LOOP and not self.parked:
+            return None
+        first: dict[TopicPartition, int] = {}
+        waiting = (record for records in self._waiting.values() for record in records)
+        for record in (*waiting, *(record for record, _ in self._running.values())):
+            partition = record.topic_partition
+            first[partition] = min(record.offset, first.get(partition, record.offset))
+        return first
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Subscribe to other topics."""

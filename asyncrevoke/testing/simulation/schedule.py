@@ -85,6 +85,7 @@ class Kind(enum.Enum):
     RESTART = "a broker is killed, and comes back"
     STALL = "a broker reads and answers nothing for a while"
     LATE_COMMITS = "connections break under commits for a while"
+    REFUSE_COMMITS = "a topic's commits are refused for a while"
 
 
 CHURN = (
@@ -125,6 +126,7 @@ _LONGEST: Mapping[Kind, float] = {
     Kind.RESTART: 4.0,
     Kind.STALL: 5.0,
     Kind.LATE_COMMITS: 3.0,
+    Kind.REFUSE_COMMITS: 8.0,
 }
 
 
@@ -247,7 +249,7 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    drawn = _with_moves(_with_new_topics(drawn))
+    drawn = _with_refusals(_with_moves(_with_new_topics(drawn)))
     return _calm(drawn) if disturbance in INEXCUSABLE else drawn
 
 
@@ -309,6 +311,18 @@ def _with_moves(schedule: Schedule) -> Schedule:
         brokers=3 if schedule.disturbance is Disturbance.MOVES else schedule.brokers,
         incidents=_in_order((*schedule.incidents, *drawn)),
     )
+
+
+def _with_refusals(schedule: Schedule) -> Schedule:
+    """Now and then a topic may not be committed for a while."""
+    rng = Random(f"refusals {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    if schedule.disturbance is not Disturbance.FAULTS or rng.random() >= 0.2:
+        return schedule
+    drawn = [
+        _incident(rng, Kind.REFUSE_COMMITS, 0.5, schedule.duration - 1)
+        for _ in range(rng.choice((1, 1, 2)))
+    ]
+    return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
 
 
 def _in_order(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
