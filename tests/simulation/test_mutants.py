@@ -1,6 +1,7 @@
 """The oracles see what they are for: each mutant is caught, and the core itself passes."""
 
 import pytest
+from simulation.commit_mutants import MUTANTS as OF_COMMITS
 from simulation.mutants import MUTANTS as OLDER
 from simulation.mutants import Mutant
 from simulation.time_mutants import MUTANTS as OF_TIME
@@ -10,7 +11,7 @@ from asyncrevoke.testing.simulation.runner import run
 
 # At most so many schedules may pass before a mutant is caught.
 SEEDS = range(40)
-MUTANTS = [*OLDER, *NEWER, *OF_TIME]
+MUTANTS = [*OLDER, *NEWER, *OF_TIME, *OF_COMMITS]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from asyncrevoke.core.effects import Complete
-    from asyncrevoke.model import Record
+    from asyncrevoke.model import OffsetAndMetadata, Record
     from asyncrevoke.testing.simulation.clock import Alarm
     from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.witness import Witness
@@ -109,6 +109,8 @@ class Application:
         self.tickets = Tickets(member, witness)
         self.paused = PausedPartitions(member, witness)
         self._wanted = shape
+        # Whether it has changed its style or sought back: then it does not follow what counts.
+        self._has_changed = False
         # For how long to unsubscribe before the next step, if at all.
         self._unsubscribes_for: float | None = None
         # Who takes the records of the step that is under way one by one.
@@ -240,7 +242,7 @@ class Application:
         self._batch = []
         self._uncounted = True
         if self.shape is Shape.MANUAL:
-            self.tickets.commit(self._manual_committed)
+            self.tickets.commit(self._manual_committed, self._first_unfinished())
         elif self._reader is not None:
             away = self.paused_until - self.member.now
             self._next_step = self.member.later(max(away, 0.0), self._take_next)
@@ -332,7 +334,26 @@ class Application:
         """Flush what counts."""
         # In manual mode this would commit the batch that is being worked on.
         if not self.closing and self.shape is not Shape.MANUAL:
-            self.tickets.commit(lambda complete: self._flushed(complete.error))
+            self.tickets.commit(
+                lambda complete: self._flushed(complete.error), self._first_unfinished()
+            )
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit these (manual mode)."""
+        self.tickets.commit_offsets(offsets, lambda complete: self._flushed(complete.error))
+
+    def _first_unfinished(self) -> dict[TopicPartition, int] | None:
+        """The first record of each partition that is not done, if there is one; None while the
+        application cannot know which records count."""
+        between_batches = self.shape is not Shape.LOOP or self.parked
+        if self._has_changed or self.shape is Shape.RECORDS or not between_batches:
+            return None
+        first: dict[TopicPartition, int] = {}
+        waiting = (record for records in self._waiting.values() for record in records)
+        for record in (*waiting, *(record for record, _ in self._running.values())):
+            partition = record.topic_partition
+            first[partition] = min(record.offset, first.get(partition, record.offset))
+        return first
 
     def _flushed(self, error: Exception | None) -> None:
         if error is not None and not isinstance(error, PartitionsError):
@@ -354,6 +375,7 @@ class Application:
         if self._wanted is self.shape or self._running or any(self._waiting.values()):
             return  # a task group is left when its tasks have ended
         self.shape = self._wanted
+        self._has_changed = True
         self._witness.changed_style(self.member, self.shape.tracked)
         self.member.core.track(self.shape.tracked, settle=self.shape is Shape.GROUP)
 
@@ -396,6 +418,7 @@ class Application:
             or any(core.is_revoking(partition) for partition in first)
         ):
             return
+        self._has_changed = True
         self._body.cancel()
         self._body, self._batch = None, []
         for partition, offset in first.items():

@@ -80,6 +80,8 @@ class Brokers:
         # that all connections to it broke.
         self._loaded_on = 0
         self.loads_again = self.was_away = False
+        # Topics that may not be committed, and until when.
+        self._refused: dict[str, float] = {}
         # Brokers learn of a new coordinator a little later than it.
         self._told: tuple[float, int] = (0.0, 0)
 
@@ -96,6 +98,14 @@ class Brokers:
         for number in range(self.topics.count_of(name)):
             self.group.offsets.pop(TopicPartition(name, number), None)
         self.topics.delete(name)
+
+    def refuse_commits(self, topic: str, until: float) -> None:
+        """From now on nobody may commit a topic."""
+        self._refused[topic] = max(self._refused.get(topic, 0.0), until)
+
+    def end_refusals(self) -> None:
+        """All topics may be committed again."""
+        self._refused.clear()
 
     # --- brokers come and go ---------------------------------------------------------------------
 
@@ -256,6 +266,10 @@ class Brokers:
 
     def _commit(self, client: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
         denied = self._denied((e.partition for e in message.entries), message.topic_ids)
+        for partition in (entry.partition for entry in message.entries):
+            if self._clock.now < self._refused.get(partition.topic, 0.0):
+                denied[partition] = ErrorCode.topic_authorization_failed
+                self.group.events.commit_refused(client, partition)
         if not denied:
             return self.group.offset_commit(client, message)
         left = tuple(entry for entry in message.entries if entry.partition not in denied)

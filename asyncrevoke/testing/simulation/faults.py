@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
-from asyncrevoke.testing.simulation.application import Application, Pace
+from asyncrevoke.testing.simulation.application import Application, Pace, Shape
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.network import Fate
-from asyncrevoke.testing.simulation.schedule import Kind, Protocol, draw_shape
+from asyncrevoke.testing.simulation.schedule import GroupMode, Kind, Protocol, draw_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +76,8 @@ class Faults:
                 self._disturb_brokers(incident.amount)
                 broker = incident.target % self._world.brokers.count
                 self._world.brokers.stall(broker, self._world.clock.now + incident.amount)
+            case Kind.REFUSE_COMMITS:
+                self._refuse_commits(incident)
             case Kind.LATE_COMMITS:
                 self._late_commits_until = self._world.clock.now + incident.amount
                 self._world.network.fate = self._fate
@@ -106,7 +109,8 @@ class Faults:
         books.lost_requests.setdefault(client, []).append(books.clock.now)
 
     def end(self) -> None:
-        """No request is lost any more."""
+        """No request is lost or refused any more."""
+        self._world.brokers.end_refusals()
         self._loss = 0.0
         self._world.network.fate = lambda _client, _message: None
 
@@ -152,8 +156,38 @@ class Faults:
             # Somebody has to read the rest, or the end could never be reached.
             member.later(2.0, lambda: application.subscribe(names))
 
+    def _refuse_commits(self, incident: Incident) -> None:
+        names = sorted(self._world.brokers.topics)
+        if names:
+            self._disturb_brokers(incident.amount)
+            until = self._world.clock.now + incident.amount
+            self._world.brokers.refuse_commits(names[incident.target % len(names)], until)
+
     def _commit(self, _incident: Incident, application: Application) -> None:
-        application.commit()
+        if application.shape is Shape.MANUAL:
+            self._commit_before_positions(application)
+        else:
+            application.commit()
+
+    def _commit_before_positions(self, application: Application) -> None:
+        """Commit what is committed already, as soon as there are partitions without a position."""
+        world = self._world
+        # Members of a group that is converted may have a partition in common for a while.
+        if application.closing or world.closing or world.schedule.mode is GroupMode.CONVERTED:
+            return
+        stored = world.brokers.group.offsets
+        placed = world.books.views[application.member.client].held
+        assigned = application.member.core.assignment()
+        offsets = {
+            partition: OffsetAndMetadata(stored[partition].offset)
+            for partition in sorted(assigned)
+            if partition not in placed and partition in stored
+        }
+        if offsets:
+            application.commit_offsets(offsets)
+            world.books.counts["commits before a position is known"] += len(offsets)
+        else:
+            world.clock.after(_LOOK_EVERY, lambda: self._commit_before_positions(application))
 
     def _cancel(self, incident: Incident, application: Application) -> None:
         application.cancel_step(incident.amount)

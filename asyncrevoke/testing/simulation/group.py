@@ -116,6 +116,9 @@ class CoordinatorEvents:
     ) -> None:
         """An offset was stored."""
 
+    def commit_refused(self, client: int, partition: TopicPartition) -> None:
+        """An offset was not stored, since the client may not commit the topic."""
+
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
         """Offsets were read."""
 

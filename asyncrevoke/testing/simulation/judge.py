@@ -21,6 +21,7 @@ from asyncrevoke.core.effects import (
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.simulation.answers import Answers
 from asyncrevoke.testing.simulation.busy_loop_oracle import BusyLoopOracle
+from asyncrevoke.testing.simulation.commit_oracle import CommitOracle
 from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
 from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
 from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupState
@@ -35,6 +36,8 @@ from asyncrevoke.testing.simulation.verdicts import Verdicts
 from asyncrevoke.testing.simulation.witness import Witness
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.messages import Request
 
@@ -52,7 +55,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self._verdicts = Verdicts(books)
         self._ownership = OwnershipOracle(books, self._verdicts, self.deliveries)
         self._follow_ups = FollowUpOracle(books, self._verdicts)
-        self._notices = NoticeOracle(books, self._verdicts, self._follow_ups, self.deliveries)
+        self._acknowledgements = CommitOracle(books)
+        self._notices = NoticeOracle(
+            books, self._verdicts, self._follow_ups, self.deliveries, self._acknowledgements
+        )
         self._answers = Answers(books, self._verdicts, self._follow_ups, self.deliveries)
         self._requests = RequestOracle(books, self._follow_ups)
         self._busy_loops = BusyLoopOracle(books)
@@ -102,6 +108,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 self._notices.notified(view, effect)
             case Complete():
                 self._tickets.answered(member.client, effect.ticket)
+                self._acknowledgements.answered(view, effect)
             case Emit():
                 self.books.note(member.client, effect)
                 self._emitted(view, effect)
@@ -149,6 +156,13 @@ class Judge(Observer, Witness, CoordinatorEvents):
         if result.to_be_revoked or result.lost:
             self.books.note(member.client, result)
         self.deliveries.returned(self._view(member), result)
+        self._acknowledgements.returned(self._view(member), result)
+
+    def committing(
+        self, member: Member, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """The application asks to commit what it has done."""
+        self._acknowledgements.requested(self._view(member), ticket, unfinished)
 
     def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke`` has answered."""
@@ -261,6 +275,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def closed(self, member: Member) -> None:
         """The consumer has closed."""
         self.books.note(member.client, "closed")
+        self._acknowledgements.closed(self._view(member))
         self._has_left(member, "close")
 
     def _has_left(self, member: Member, what: str) -> None:
@@ -283,7 +298,12 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """An offset was stored."""
         view = self.books.views[client]
         self._ownership.commit_accepted(view, partition)
+        self._acknowledgements.stored(client, partition, new.offset)
         self.deliveries.committed(view, partition, old, new)
+
+    def commit_refused(self, client: int, partition: TopicPartition) -> None:
+        """An offset was not stored."""
+        self._acknowledgements.refused(client, partition)
 
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
         """Offsets were read."""
@@ -313,6 +333,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def deleted(self, topic: str) -> None:
         """A topic is about to be deleted; another one of the name will have nothing of it."""
         self.deliveries.deleted(topic)
+        self._acknowledgements.deleted(topic)
         for view in self.books.views.values():
             view.deleted(topic)
         self._follow_ups.deleted(topic)

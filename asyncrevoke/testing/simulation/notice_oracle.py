@@ -11,6 +11,7 @@ from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violati
 
 if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.testing.simulation.commit_oracle import CommitOracle
     from asyncrevoke.testing.simulation.delivery_oracles import DeliveryOracles
     from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
     from asyncrevoke.testing.simulation.verdicts import Verdicts
@@ -27,10 +28,12 @@ class NoticeOracle:
         verdicts: Verdicts,
         follow_ups: FollowUpOracle,
         deliveries: DeliveryOracles,
+        commits: CommitOracle,
     ) -> None:
         self._books = books
         self._follow_ups = follow_ups
         self._deliveries = deliveries
+        self._commits = commits
         self._losses = LossOracle(books, verdicts)
         # Those of the call that is under way.
         self._kinds: list[NotifyKind] = []
@@ -68,7 +71,12 @@ class NoticeOracle:
                 "I12",
                 f"client {view.member.client}: {name(partition)} is revoked, and was not its",
             )
-        self._deliveries.released(view, partition, holding)
+        if self._commits.gave_up(view, partition):
+            self._books.excuse_partition(
+                view.member.client, partition, "its final commit was refused"
+            )
+        else:
+            self._deliveries.released(view, partition, holding)
         if not holding.former:
             self._follow_ups.released(view, partition)
 

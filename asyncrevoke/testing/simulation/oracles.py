@@ -169,7 +169,10 @@ class Books:
 
     def excuse_overdue(self, client: int, partition: TopicPartition) -> None:
         """The same, of one partition that it did not give back in time."""
-        cause = "a revoke was not finished before its deadline"
+        self.excuse_partition(client, partition, "a revoke was not finished before its deadline")
+
+    def excuse_partition(self, client: int, partition: TopicPartition, cause: str) -> None:
+        """The same, of one partition."""
         self._overdue.setdefault((client, partition), []).append((self.clock.now, cause))
 
     def why_repeated(self, client: int, partition: TopicPartition, given_at: float) -> str | None:

@@ -90,6 +90,7 @@ class Kind(enum.Enum):
     RESTART = "a broker is killed, and comes back"
     STALL = "a broker reads and answers nothing for a while"
     LATE_COMMITS = "connections break under commits for a while"
+    REFUSE_COMMITS = "a topic's commits are refused for a while"
 
 
 CHURN = (
@@ -134,6 +135,7 @@ _LONGEST: Mapping[Kind, float] = {
     Kind.RESTART: 4.0,
     Kind.STALL: 5.0,
     Kind.LATE_COMMITS: 3.0,
+    Kind.REFUSE_COMMITS: 8.0,
 }
 
 
@@ -256,7 +258,7 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    drawn = _with_styles(_with_moves(_with_new_topics(drawn)))
+    drawn = _with_styles(_with_refusals(_with_moves(_with_new_topics(drawn))))
     return _calm(drawn) if disturbance in INEXCUSABLE else drawn
 
 
@@ -329,7 +331,7 @@ def _with_styles(schedule: Schedule) -> Schedule:
         else member
         for member in schedule.members
     )
-    kinds = _CALM_STYLES if schedule.disturbance in INEXCUSABLE else _STYLES
+    kinds: tuple[Kind, ...] = _CALM_STYLES if schedule.disturbance in INEXCUSABLE else _STYLES
     if schedule.mode is GroupMode.CONVERTED:
         # A JoinGroup that is processed after a LeaveGroup makes a new member there, and the
         # simulated group knows members by their clients.
@@ -341,6 +343,18 @@ def _with_styles(schedule: Schedule) -> Schedule:
     return dataclasses.replace(
         schedule, members=members, incidents=_in_order((*schedule.incidents, *drawn))
     )
+
+
+def _with_refusals(schedule: Schedule) -> Schedule:
+    """Now and then a topic may not be committed for a while."""
+    rng = Random(f"refusals {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    if schedule.disturbance is not Disturbance.FAULTS or rng.random() >= 0.2:
+        return schedule
+    drawn = [
+        _incident(rng, Kind.REFUSE_COMMITS, 0.5, schedule.duration - 1)
+        for _ in range(rng.choice((1, 1, 2)))
+    ]
+    return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
 
 
 def _in_order(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:

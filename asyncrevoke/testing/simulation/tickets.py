@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from asyncrevoke.core.effects import Complete
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
     from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.witness import Witness
 
@@ -23,9 +24,23 @@ class Tickets:
         self._then: dict[int, Callable[[Complete], None]] = {}
         member.completed = self._completed
 
-    def commit(self, then: Callable[[Complete], None]) -> None:
-        """Commit what counts: for as long as no coordinator answers."""
-        self._expect(self._member.core.commit(self._member.now), "commit", None, then)
+    def commit(
+        self, then: Callable[[Complete], None], unfinished: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
+        :meth:`Witness.committing`."""
+        ticket = self._member.core.commit(self._member.now)
+        self._witness.committing(self._member, ticket, unfinished)
+        self._expect(ticket, "commit", None, then)
+
+    def commit_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        then: Callable[[Complete], None],
+    ) -> None:
+        """Commit these (manual mode)."""
+        ticket = self._member.core.commit(self._member.now, offsets)
+        self._expect(ticket, "commit", None, then)
 
     def unsubscribe(self, then: Callable[[Complete], None]) -> None:
         """Give everything back, and leave the group."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.testing.simulation.member import Member
 
@@ -32,6 +34,12 @@ class Witness:
 
     def requested(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""
+
+    def committing(
+        self, member: Member, ticket: int, unfinished: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """The application asks to commit what it has done; ``unfinished`` is the first record of a
+        partition that it has not done. None: it cannot know what counts."""
 
     def changed_style(self, member: Member, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""

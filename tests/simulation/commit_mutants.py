@@ -1,0 +1,115 @@
+"""Cores with one bug each in what they make of refused commits; see :mod:`.mutants`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from simulation.mutants import Mutant
+
+from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
+from asyncrevoke.core.commit_waiters import CommitWaiters
+from asyncrevoke.core.commits import Commits
+from asyncrevoke.core.refused_commits import RefusedCommits
+from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.testing.simulation.application import Pace, Shape
+from asyncrevoke.testing.simulation.schedule import (
+    Disturbance,
+    GroupMode,
+    Incident,
+    Kind,
+    MemberPlan,
+    Schedule,
+)
+
+if TYPE_CHECKING:
+    import pytest
+
+    from asyncrevoke.core.partition import PartitionInstance
+
+
+def refusals_amid_joins(schedule: Schedule) -> Schedule:
+    """Commits are refused while members join, and asked for all the time."""
+    members = tuple(MemberPlan(0.1 * n, Shape.ACK, Pace(0.05, 0.2, 0.1)) for n in range(2))
+    incidents = (
+        Incident(2.0, Kind.REFUSE_COMMITS, schedule.seed, 4.0),
+        *(Incident(1.5 + 0.2 * n, Kind.COMMIT, n) for n in range(30)),
+        Incident(3.0, Kind.JOIN, 0),
+        Incident(4.0, Kind.JOIN, 1),
+    )
+    return dataclasses.replace(
+        schedule,
+        members=members,
+        incidents=tuple(sorted(incidents, key=lambda incident: incident.at)),
+        topics=(4,),
+        duration=9.0,
+        produce_every=0.1,
+        static=False,
+        loss=0.0,
+    )
+
+
+def refused_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(VERDICTS, ErrorCode.topic_authorization_failed, Verdict.OK)
+
+
+def refused_is_never_tried_again(patch: pytest.MonkeyPatch) -> None:
+    def has_to_wait(self: RefusedCommits, _now: float, instance: PartitionInstance) -> bool:
+        return instance in self
+
+    patch.setattr(RefusedCommits, "has_to_wait", has_to_wait)
+    patch.setattr(RefusedCommits, "end_wait", has_to_wait)
+
+
+def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
+    def is_satisfied(_self: Commits, _instance: PartitionInstance, _number: int) -> bool:
+        return True
+
+    def refuse(
+        _self: CommitWaiters, _instance: PartitionInstance, _number: int, _error: Exception
+    ) -> None: ...
+
+    patch.setattr(Commits, "_satisfied", is_satisfied)
+    patch.setattr(CommitWaiters, "refuse", refuse)
+
+
+def nobody_hears_of_a_refusal(patch: pytest.MonkeyPatch) -> None:
+    def refuse(
+        self: CommitWaiters, instance: PartitionInstance, _number: int, _error: Exception
+    ) -> None:
+        self.ended(instance, acknowledged=True)
+
+    patch.setattr(CommitWaiters, "refuse", refuse)
+
+
+MUTANTS = [
+    Mutant(
+        "a refused commit counts as stored",
+        refused_counts_as_stored,
+        ("acknowledged",),
+        disturbance=Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+    Mutant(
+        "a refused commit is never tried again",
+        refused_is_never_tried_again,
+        ("I14", "acknowledged"),
+        disturbance=Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+    Mutant(
+        "any answer to an OffsetCommit ends commit()",
+        any_answer_satisfies_commit,
+        ("acknowledged",),
+        disturbance=Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+    Mutant(
+        "commit() succeeds when it is refused",
+        nobody_hears_of_a_refusal,
+        ("acknowledged",),
+        GroupMode.CONSUMER,
+        Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+]
