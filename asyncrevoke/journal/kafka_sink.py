@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.errors import ConfigError, JournalError
+from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 from asyncrevoke.journal.format.sealed import About, SealedFile
 from asyncrevoke.journal.schema import VERSION
 from asyncrevoke.journal.segments import SEALED, Content, read_blob
@@ -99,18 +100,23 @@ class KafkaSink:
             await producer.client.close()
 
 
-def pieces(header: bytes, frames: Iterable[bytes]) -> Iterator[bytes]:
+def pieces(header: SegmentHeader, frames: Iterable[Frame]) -> Iterator[bytes]:
     """Logs of these frames, each small enough for a record of the topic."""
-    some: list[bytes] = []
+    some: list[Frame] = []
     size = 0
     for frame in frames:
-        if some and size + len(frame) > _MOST_BYTES:
-            yield b"".join((header, *some))
+        if some and size + len(frame.data) > _MOST_BYTES:
+            yield _log(header, some)
             some, size = [], 0
         some.append(frame)
-        size += len(frame)
+        size += len(frame.data)
     if some:
-        yield b"".join((header, *some))
+        yield _log(header, some)
+
+
+def _log(header: SegmentHeader, frames: list[Frame]) -> bytes:
+    begin = header_frame(header, frames[0].first)
+    return b"".join([begin.data, *(frame.data for frame in frames)])
 
 
 class Collected(NamedTuple):

@@ -64,10 +64,9 @@ class LogFile:
         sync_folder(self._session.folder)
 
     @property
-    def header(self) -> bytes:
-        """What a log of this session begins with that goes on nowhere: that of a piece."""
-        name = self._session.folder.name
-        return header_frame(SegmentHeader(name, self._group, 0), self._row).data
+    def piece_header(self) -> SegmentHeader:
+        """What a log of this session begins with that is no segment, but a piece by itself."""
+        return SegmentHeader(self._session.folder.name, self._group, 0)
 
     def take(self, queue: Queue) -> None:
         """Write all that is in the queue; it is not on disk before :meth:`sync`."""

@@ -141,8 +141,12 @@ class _Chain:
         # Of the session; that of the folder, if no segment says it.
         self.name = name
         self.damaged: list[str] = []
+        # Segments that do not say what they follow, as those of version 1.
+        self.silent: list[str] = []
         self._last: Segment | None = None
         self._before: About | None = None
+        # Whether that has the digest that the next one was given: not if it is damaged.
+        self._is_known = True
         # The last segment that says of what session it is.
         self._known: About | None = None
 
@@ -156,12 +160,12 @@ class _Chain:
             self.damaged.append(f"segment {name}: {content.damaged}")
         about = content.about
         if about is not None:
-            self._follow(name, about, follows=segment.number == expected)
+            self._follow(name, about, follows=segment.number == expected and self._is_known)
             if about.segment != segment.number:
                 self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
-        elif self._known is not None and content.torn is None and content.damaged is None:
-            self.damaged.append(f"segment {name} does not say what it follows, as others do")
-        self._last, self._before = segment, about
+        elif content.torn is None and content.damaged is None:
+            self.silent.append(name)
+        self._last, self._before, self._is_known = segment, about, content.damaged is None
 
     def _follow(self, name: str, about: About, *, follows: bool) -> None:
         if self._known is None:
@@ -189,6 +193,8 @@ def _state(
     facts: dict[str, Any] = json.loads(begin["facts"][0].as_py()) if begin.num_rows else {}
     missing, repeated = _missing(table)
     damaged = [*chain.damaged, *repeated]
+    if facts.get("version", 1) != 1:
+        damaged += [f"segment {name} has no digest, as others do" for name in chain.silent]
     if ended and (told := end["facts"][0].as_py()) is not None:
         rows = json.loads(told).get("rows")
         if rows != table.num_rows and not missing:

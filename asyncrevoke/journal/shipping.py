@@ -40,7 +40,7 @@ class Shipping:
         """Return when they have arrived. Raises JournalError."""
         from asyncrevoke.journal.kafka_sink import pieces  # noqa: PLC0415 - loads aiokafka
 
-        blobs = list(pieces(log.header, [frame.data for frame in frames]))
+        blobs = list(pieces(log.piece_header, frames))
         self._do(self._sink.send(self._session.folder.name, blobs))
 
     def close(self) -> None:

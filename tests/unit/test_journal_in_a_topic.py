@@ -12,7 +12,7 @@ from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
 from asyncrevoke.journal.encoding import encode
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
-from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
+from asyncrevoke.journal.format.frames import SegmentHeader
 from asyncrevoke.journal.kafka_sink import pieces
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.schema import Kind
@@ -32,14 +32,13 @@ ROOM = 500_000 + 20_000
 def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> None:
     many = Attempts([record(offset) for offset in range(60_000)], START, START)
     entries: list[Entry] = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
-    header = header_frame(SegmentHeader("a", "billing", 0), 0).data
-    frames = [frame.data for frame in encode(entries, 0, hashed=hashed)]
-    found = list(pieces(header, frames))
+    frames = encode(entries, 0, hashed=hashed)
+    found = list(pieces(SegmentHeader("a", "billing", 0), frames))
     assert len(found) > 2
     assert max(map(len, found)) < ROOM
-    rows = [
-        row for piece in found for batch in read_blob(piece).batches for row in batch.to_pylist()
-    ]
+    contents = [read_blob(piece) for piece in found]
+    assert {(content.torn, content.damaged) for content in contents} == {(None, None)}
+    rows = [row for content in contents for batch in content.batches for row in batch.to_pylist()]
     assert [row["seq"] for row in rows] == list(range(120_001))
     assert rows[0]["kind"] == "ASSIGN"
     assert {row["kind"] for row in rows[1:]} == {"ATTEMPT"}
@@ -93,7 +92,7 @@ async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
     shipping = Shipping(sink, Session(tmp_path / "a"))
     await asyncio.to_thread(shipping.send, log, list(some_frames()))
     await asyncio.to_thread(shipping.close)
-    assert len(sink.pieces) == 1
+    assert [read_blob(piece).damaged for piece in sink.pieces] == [None]
     assert sink.closed
     log.close()
     assert [session.folder.name for session in sessions(tmp_path)] == ["a"]
