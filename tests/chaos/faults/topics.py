@@ -37,7 +37,6 @@ class PartitionsAdded(Fault):
     name = "partitions-added"
     title = "partitions are added to the topic"
     seconds = 5.0
-    alone = True
     options: ClassVar[Mapping[str, Any]] = {"metadata_max_age": _METADATA_AGE}
 
     @override
@@ -79,7 +78,6 @@ class CreatedAgain(Fault):
 class RetentionBehind(Fault):
     name = "retention-behind"
     title = "retention deletes what is committed"
-    alone = True
 
     @override
     async def apply(self, world: World) -> None:
@@ -139,7 +137,6 @@ class Compaction(_WhileFrozen):
 class Aborted(Fault):
     name = "aborted"
     title = "transactions are aborted (read_committed)"
-    alone = True
     options: ClassVar[Mapping[str, Any]] = {"isolation_level": "read_committed"}
 
     @override
