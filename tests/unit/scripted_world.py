@@ -12,10 +12,12 @@ from asyncrevoke.core.effects import (
     Channel,
     Complete,
     Decode,
+    DropSilent,
     Emit,
     Failed,
     FailureKind,
     Node,
+    Probe,
     Replied,
     Reset,
     Send,
@@ -98,6 +100,8 @@ class World:
         self.decodes: list[Decode] | None = None
         self.errors: list[Exception] = []
         self.resets: list[tuple[Node, Channel]] = []
+        self.probes: list[Probe] = []
+        self.dropped: list[DropSilent] = []
         self.cluster.on_error = self.note_error
 
     def note_error(self, _now: float, error: Exception) -> None:
@@ -127,6 +131,10 @@ class World:
                     self.outbox.route(self.now, effect.run())
                 case Reset(node, channel):
                     self.resets.append((node, channel))
+                case Probe():
+                    self.probes.append(effect)
+                case DropSilent():
+                    self.dropped.append(effect)
                 case _:
                     raise AssertionError(effect)
 

@@ -1,0 +1,258 @@
+"""Connections on which nothing is received, while something is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from broker.tunnels import Tunnel
+from wire.fake_broker import FakeBroker, heartbeat_response
+
+from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.effects import (
+    Channel,
+    DropSilent,
+    Failed,
+    FailureKind,
+    Node,
+    Probe,
+    Replied,
+    Send,
+)
+from asyncrevoke.protocol import messages
+from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.keepalive import keep_alive
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+HEARTBEAT = messages.HeartbeatRequest(
+    group_id="g", generation=1, member_id="m", group_instance_id=None
+)
+JOIN = messages.JoinGroupRequest(
+    group_id="g",
+    session_timeout=10.0,
+    rebalance_timeout=60.0,
+    member_id="",
+    group_instance_id=None,
+    protocols=(),
+)
+PATIENCE = 0.2
+CAN_ISOLATE = (
+    sys.platform == "linux"
+    and os.geteuid() == 0
+    and shutil.which("ip") is not None
+    and shutil.which("unshare") is not None
+    and subprocess.run(("unshare", "--net", "true"), check=False, capture_output=True).returncode
+    == 0
+)
+LONG = 20.0
+
+
+class Slow:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.part: bytes | None = None
+        self._later: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, correlation: int, writer: asyncio.StreamWriter) -> None:
+        if self.part is not None:
+            writer.write(self.part)
+        self._later.add(asyncio.create_task(self._answer(correlation, writer)))
+
+    async def _answer(self, correlation: int, writer: asyncio.StreamWriter) -> None:
+        await self.answers.wait()
+        writer.write(heartbeat_response(correlation))
+
+    async def stop(self) -> None:
+        """Answer no more."""
+        for task in self._later:
+            task.cancel()
+        await asyncio.gather(*self._later, return_exceptions=True)
+
+
+class Setup:
+    def __init__(self, answer: Slow, broker: FakeBroker, node: Node) -> None:
+        self.answer = answer
+        self.broker = broker
+        self.node = node
+        self.channels = Channels(ConsumerConfig(request_timeout=LONG))
+
+    def ask(
+        self,
+        channel: Channel = Channel.HEARTBEAT,
+        message: messages.Request = HEARTBEAT,
+        patience: float = PATIENCE,
+        node: Node | None = None,
+    ) -> asyncio.Task[Replied | Failed]:
+        send = Send(1, message, node or self.node, channel, LONG, patience)
+        return asyncio.create_task(self.channels.request(send))
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    answer = Slow()
+    broker = FakeBroker(answer)
+    setup = Setup(answer, broker, await broker.start())
+    yield setup
+    await setup.channels.close()
+    await answer.stop()
+    await broker.stop()
+
+
+async def test_silence_is_told_and_a_late_answer_is_an_answer(setup: Setup) -> None:
+    asked = setup.ask()
+    silent = await setup.channels.silence()
+    assert silent.node == setup.node
+    assert asyncio.get_running_loop().time() - silent.since >= PATIENCE
+    assert not asked.done()
+    setup.answer.answers.set()
+    assert isinstance(await asked, Replied)
+    assert setup.broker.open == 1
+
+
+async def test_a_connection_that_is_silent_for_twice_as_long_is_dead(setup: Setup) -> None:
+    reply = await setup.ask()
+    assert isinstance(reply, Failed)
+    assert reply.kind is FailureKind.SILENT
+    assert "sent nothing for" in reply.detail
+    await setup.channels.silence()
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+async def test_a_parked_join_is_no_silence(setup: Setup) -> None:
+    join = setup.ask(Channel.JOIN, JOIN)
+    # Another connection is silent for longer than twice the patience meanwhile.
+    await setup.ask()
+    assert (await setup.channels.silence()).node == setup.node
+    assert not join.done()
+    join.cancel()
+
+
+async def test_a_part_of_an_answer_is_no_silence(setup: Setup) -> None:
+    setup.answer.part = struct.pack(">i", 10)[:2]
+    asked = setup.ask()
+    silent = await setup.channels.silence()
+    # Since these bytes, not since it was asked: they came after the request.
+    assert silent.since > 0
+    setup.answer.answers.set()
+    asked.cancel()
+
+
+async def test_what_was_asked_before_a_probe_and_heard_nothing_is_dropped(setup: Setup) -> None:
+    dead = setup.ask(patience=LONG)
+    await setup.broker.until(lambda: setup.broker.requests == 1)
+    probed = await setup.channels.probe(Probe(setup.node, LONG))
+    assert probed.answered
+    later = setup.ask(Channel.COMMIT, patience=LONG)
+    await setup.broker.until(lambda: setup.broker.requests == 2)
+    setup.channels.drop_silent(DropSilent(setup.node, probed.begun_at, probed.begun_at))
+    reply = await dead
+    assert isinstance(reply, Failed)
+    assert reply.kind is FailureKind.DISCONNECTED
+    assert not later.done()
+    later.cancel()
+
+
+async def test_what_was_heard_meanwhile_is_not_dropped(setup: Setup) -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    setup.answer.answers.set()
+    await setup.ask()
+    setup.channels.drop_silent(DropSilent(setup.node, begun, loop.time()))
+    await setup.ask()
+    assert setup.broker.connections == 1
+
+
+async def test_idle_connections_to_other_brokers_are_dropped_with_those_of_a_silent_one(
+    setup: Setup,
+) -> None:
+    setup.answer.answers.set()
+    await setup.ask()
+    setup.answer.answers.clear()
+    now = asyncio.get_running_loop().time()
+    other = Node(2, "127.0.0.1", 1)
+    setup.channels.drop_silent(DropSilent(other, now, now))
+    await setup.broker.until(lambda: setup.broker.open == 0)
+
+
+async def test_busy_connections_to_other_brokers_are_left_alone(setup: Setup) -> None:
+    asked = setup.ask(patience=LONG)
+    await setup.broker.until(lambda: setup.broker.requests == 1)
+    now = asyncio.get_running_loop().time()
+    setup.channels.drop_silent(DropSilent(Node(2, "127.0.0.1", 1), now, now))
+    setup.answer.answers.set()
+    assert isinstance(await asked, Replied)
+
+
+async def test_a_broker_that_does_not_answer_a_probe_gets_twice_the_time_for_the_next() -> None:
+    broker = FakeBroker(Slow(), silent=True)
+    node = await broker.start()
+    channels = Channels(ConsumerConfig())
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+    for _ in range(2):
+        begun = loop.time()
+        assert not (await channels.probe(Probe(node, PATIENCE))).answered
+        times.append(loop.time() - begun)
+    assert times[0] >= PATIENCE
+    assert times[1] >= 2 * PATIENCE
+    await channels.close()
+    await broker.stop()
+
+
+async def test_on_a_slow_link_answers_have_the_time_that_they_take(setup: Setup) -> None:
+    port = next(free_ports())
+    tunnel = Tunnel(port, setup.node.port)
+    tunnel.delay = 1.5 * PATIENCE
+    await tunnel.open()
+    setup.answer.answers.set()
+    node = Node(1, "127.0.0.1", port)
+    # Opening is tried with ever more time; then round trips of three times the patience work.
+    while not (await setup.channels.probe(Probe(node, PATIENCE))).answered:
+        pass
+    for _ in range(3):
+        assert isinstance(await setup.ask(node=node), Replied)
+    await tunnel.close()
+
+
+@pytest.mark.parametrize(("patience", "between"), [(3.0, 1), (30.0, 10), (float("inf"), 1200)])
+def test_the_kernel_probes_quiet_connections(patience: float, between: int) -> None:
+    with socket.socket() as sock:
+        keep_alive(sock, patience)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+            if (option := getattr(socket, name, None)) is not None:
+                assert sock.getsockopt(socket.IPPROTO_TCP, option) == between
+        if (option := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            expected = int(min(patience, 3600) * 1000)
+            assert sock.getsockopt(socket.IPPROTO_TCP, option) == expected
+
+
+@pytest.mark.skipif(not CAN_ISOLATE, reason="needs root, ip and unshare for a network of its own")
+async def test_a_host_that_vanishes_breaks_even_the_connection_of_a_parked_join() -> None:
+    child = await asyncio.create_subprocess_exec(
+        "unshare",
+        "--net",
+        sys.executable,
+        Path(__file__).with_name("vanished_host.py"),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(30):
+        output, _ = await child.communicate()
+    kind, seconds, _ = output.decode().split(maxsplit=2)
+    assert kind == "silent"
+    # Twice the patience, and the kernel's own pace.
+    assert float(seconds) < 10
