@@ -374,6 +374,15 @@ class Session:
         self.core.abandon(self._driver.now(), record)
         self._driver.flush()
 
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        """These records were never started, or have ended and are not done."""
+        self.core.abandon_all(self._driver.now(), records)
+        self._driver.flush()
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """From which offset on a revoke may drop records that were not started."""
+        return self.core.droppable_from(partition, unstarted)
+
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """Give up the returned records after ``offset``; none of them was started."""
         self.core.drop_after(self._driver.now(), partition, offset)
