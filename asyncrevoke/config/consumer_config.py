@@ -226,10 +226,10 @@ class ConsumerConfig:
     """Seconds between heartbeats; members learn of a rebalance by them, so joins are as slow as
     they are. At most half of ``session_timeout``."""
 
-    on_suspect: OnSuspect = "continue"
-    """What to do while no heartbeat was confirmed for ``session_timeout``, because the coordinator
-    cannot be reached or the event loop was blocked: ``"continue"`` to hand out what was fetched, or
-    ``"pause"`` until the membership is confirmed. It is no verdict: a coordinator that has moved
+    on_suspect: OnSuspect = "pause"
+    """What to do while no heartbeat was answered for ``session_timeout``, because the coordinator
+    cannot be reached or the event loop was blocked: ``"pause"`` until the membership is confirmed,
+    or ``"continue"`` to hand out what was fetched. It is no verdict: a coordinator that has moved
     grants a new session. Hazard of ``"continue"``: others may have the partitions by then, and work
     on the same records. Hazard of ``"pause"``: an outage of the coordinator alone stops the work.
     With KIP-848 the session is the broker's; 45 s, Kafka's default, are taken for it."""
@@ -271,8 +271,13 @@ class ConsumerConfig:
     below the grace of whatever stops the process (Kubernetes: 30 s)."""
 
     request_timeout: float = 40.0
-    """Seconds that a broker has to answer. A JoinGroup, which waits for other members, has three
-    quarters of ``rebalance_timeout``, 65 s at most, before it is sent again."""
+    """Seconds that a broker has to answer, and the most that opening a connection may take. A
+    connection on which something is asked and nothing is received is noticed sooner: after a third
+    of ``session_timeout`` (under KIP-848 after the heartbeat interval that the group asks for, 3 s
+    at least) the broker is tried by a new connection, and after two thirds the old one is closed,
+    or after two of its round trips if these take longer. A JoinGroup, which waits for other
+    members, has ``session_timeout``, three quarters of ``rebalance_timeout`` at most, before it is
+    sent again."""
 
     heartbeat_thread: bool = True
     """While the event loop is blocked, a thread sends the heartbeats, over a connection of its own

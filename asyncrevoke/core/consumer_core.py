@@ -161,7 +161,7 @@ class ConsumerCore:
             self._modern,
         )
         self._topic_ids = TopicIds(self._cluster)
-        self._suspicion = Suspicion(outbox, config, lambda: self._membership.confirmed_at)
+        self._suspicion = Suspicion(outbox, config, lambda: self._membership.member_at)
         if self._suspicion.pauses:
             self._poller.holds = self._suspicion.holds
         self._connect()

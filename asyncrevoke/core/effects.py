@@ -72,7 +72,7 @@ class Probe(NamedTuple):
 
 
 class DropSilent(NamedTuple):
-    """Drop the connections to ``node`` on which something was asked before ``asked_before`` and
+    """Drop the connections to ``node`` on which something was asked by ``asked_before`` and
     nothing was received since ``heard_before`` (the core's clock), with what is outstanding on
     them, which is answered with ``Failed(..., DISCONNECTED)``; and all, also those to other
     brokers, on which nothing was received since then and nothing is outstanding. The next ``Send``

@@ -12,18 +12,19 @@ if TYPE_CHECKING:
 
 
 class Suspicion:
-    """With ``on_suspect="pause"`` steps return no records while the last heartbeat that was
-    confirmed is older than the session. That is no verdict, so nothing is given up.
+    """With ``on_suspect="pause"`` steps return no records while the last request that the
+    coordinator answered as a member's is older than the session. That is no verdict, so nothing is
+    given up.
 
-    ``confirmed_at()`` is the send time of that heartbeat, None where there is no group.
+    ``member_at()`` is the send time of that request, None where there is no group.
     """
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, confirmed_at: Callable[[], float | None]
+        self, outbox: Outbox, config: ConsumerConfig, member_at: Callable[[], float | None]
     ) -> None:
         self._outbox = outbox
         self._config = config
-        self._confirmed_at = confirmed_at
+        self._member_at = member_at
         self._holding = False
 
     @property
@@ -33,8 +34,8 @@ class Suspicion:
 
     def holds(self, now: float) -> bool:
         """Whether records have to wait now."""
-        confirmed = self._confirmed_at()
-        suspect = confirmed is not None and now - confirmed > self._config.session_timeout
+        heard = self._member_at()
+        suspect = heard is not None and now - heard > self._config.session_timeout
         if suspect and not self._holding:
             self._outbox.emit(
                 "warning",

@@ -55,7 +55,7 @@ class _Slot:
         if opened.heard_at >= drop.heard_before or self.waiting:
             return False
         asked_at = opened.asked_at
-        return asked_at is None or (is_same and asked_at < drop.asked_before)
+        return asked_at is None or (is_same and asked_at <= drop.asked_before)
 
     def abort(self) -> None:
         if not self.opening.done():

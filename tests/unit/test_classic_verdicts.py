@@ -268,7 +268,7 @@ def test_nothing_is_a_verdict_about_a_membership_that_was_left(
 
 @BOTH
 def test_a_silent_coordinator_takes_nothing_away(eager: bool) -> None:
-    group = ScriptedGroup(eager=eager, session_timeout=6.0)
+    group = ScriptedGroup(eager=eager, session_timeout=6.0, on_suspect="continue")
     group.become_member(0)
     group.silent.add(FindCoordinatorRequest)
     for _ in range(2):
@@ -375,7 +375,7 @@ def test_heartbeats_follow_the_coordinator(eager: bool, error: ErrorCode) -> Non
 
 
 def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
-    group = ScriptedGroup(session_timeout=6.0)
+    group = ScriptedGroup(session_timeout=6.0, on_suspect="continue")
     group.become_member(0)
     for _ in range(5):
         group.fail(group.beat(), FailureKind.TIMEOUT)

@@ -428,7 +428,7 @@ def test_auto_leaves_a_classic_group_as_it_is_if_the_broker_does_not_convert_it(
 
 
 def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
-    group = Group()
+    group = Group(on_suspect="continue")
     group.join(0)
     for _ in range(20):
         group.fail(group.next_beat(), FailureKind.TIMEOUT)

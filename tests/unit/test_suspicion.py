@@ -11,6 +11,7 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.effects import FailureKind
 from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.protocol.messages import ErrorCode
 
 PAUSED = "no records until the coordinator confirms the membership"
 
@@ -72,8 +73,22 @@ def test_a_member_by_kip_848_waits_too() -> None:
     assert group.assigned == orders(0)
 
 
-def test_by_default_what_was_fetched_is_handed_out() -> None:
-    assert ConsumerConfig().on_suspect == "continue"
+def test_a_rebalance_that_takes_longer_than_the_session_holds_nothing() -> None:
+    group = ScriptedGroup(
+        session_timeout=6.0, on_suspect="pause", assignors=("cooperative-sticky",)
+    )
+    group.become_member(0)
+    group.rebalance()
+    # The others take their time: the JoinGroup is parked, and heartbeats are answered.
+    for _ in range(12):
+        group.answer_beat(ErrorCode.rebalance_in_progress)
+        group.advance(1.0)
+    assert group.receive(0)
+    assert not group.named(PAUSED)
+
+
+def test_by_default_what_was_fetched_waits_for_the_coordinator() -> None:
+    assert ConsumerConfig().on_suspect == "pause"
 
 
 def test_there_is_no_third_choice() -> None:

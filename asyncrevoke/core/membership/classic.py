@@ -154,6 +154,11 @@ class ClassicMembership:
         return self._heartbeat.confirmed_at
 
     @property
+    def member_at(self) -> float | None:
+        """Like it, of any answer to a member: it is one while its group rebalances, too."""
+        return self._heartbeat.member_at
+
+    @property
     def may_commit(self) -> bool:
         """While a JoinGroup is parked the broker still accepts the old generation; between join
         and sync it accepts none."""

@@ -143,6 +143,11 @@ class ConsumerGroupMembership:
         return self._heartbeat.confirmed_at
 
     @property
+    def member_at(self) -> float | None:
+        """The same: only members are answered without an error."""
+        return self._heartbeat.confirmed_at
+
+    @property
     def may_commit(self) -> bool:
         """Always as a member: an epoch does not move on while partitions drain."""
         return self._phase in _MEMBER

@@ -101,6 +101,11 @@ class Heartbeat:
         if self._member_at is None or sent_at > self._member_at:
             self._member_at = sent_at
 
+    @property
+    def member_at(self) -> float | None:
+        """Send time of the last request that was answered as a member's."""
+        return self._member_at
+
     def may_be_put_out(self, now: float) -> bool:
         """Whether nothing was answered as a member is for longer than the session lasts, or than a
         rebalance waits for a member that was told of it."""

@@ -39,6 +39,7 @@ class ManualMembership:
         self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
         self.phase = Phase.UNJOINED
         self.confirmed_at: float | None = None
+        self.member_at: float | None = None
         self._topics: frozenset[str] = frozenset()
         self._granted: frozenset[TopicPartition] = frozenset()
         self._leaving = False

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _OTHERS = (Protocol.CONSUMER, Protocol.CONSUMER, Protocol.AUTO)
 _LOOK_EVERY = 0.001
+# Seconds that a link is slow.
+_SLOW_FOR = 12.0
 _FATES = (Fate.LOST_BEFORE, Fate.LOST_AFTER, Fate.LATE)
 
 
@@ -52,6 +54,8 @@ class Faults:
             Kind.CUT: self._cut,
             Kind.CUT_COORDINATOR: self._cut_coordinator,
             Kind.DROP: self._drop,
+            Kind.BLACK_HOLE: self._black_hole,
+            Kind.SLOW_LINK: self._slow_link,
         }
 
     def befall(self, incident: Incident) -> None:
@@ -300,6 +304,16 @@ class Faults:
     def _drop(self, _incident: Incident, application: Application) -> None:
         self._disturb(application, 0.0)
         self._world.network.disconnect_client(application.member.client)
+
+    def _black_hole(self, _incident: Incident, application: Application) -> None:
+        self._disturb(application, application.member.config.session_timeout)
+        self._world.network.black_hole(application.member.client, None)
+        self._world.judge.silence(application.member)
+
+    def _slow_link(self, incident: Incident, application: Application) -> None:
+        self._disturb(application, _SLOW_FOR)
+        until = self._world.clock.now + _SLOW_FOR
+        self._world.network.delay(application.member.client, incident.amount, until)
 
     def _move_amid(self, incident: Incident) -> None:
         """Move once the next join phase has ended, and a little later."""

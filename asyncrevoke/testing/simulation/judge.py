@@ -30,6 +30,7 @@ from asyncrevoke.testing.simulation.notice_oracle import NoticeOracle
 from asyncrevoke.testing.simulation.oracles import Books, View, Violation
 from asyncrevoke.testing.simulation.ownership_oracle import OwnershipOracle
 from asyncrevoke.testing.simulation.request_oracle import RequestOracle
+from asyncrevoke.testing.simulation.silence_oracle import SilenceOracle
 from asyncrevoke.testing.simulation.stall_oracle import StallOracle
 from asyncrevoke.testing.simulation.ticket_oracle import TicketOracle
 from asyncrevoke.testing.simulation.verdicts import Verdicts
@@ -64,6 +65,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self._busy_loops = BusyLoopOracle(books)
         self._tickets = TicketOracle(books)
         self._stalls = StallOracle(books)
+        self._silence = SilenceOracle(books)
         self.loads = 0
 
     def admit(self, member: Member) -> None:
@@ -343,6 +345,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def owned(self, owners: dict[TopicPartition, int]) -> None:
         """A coordinator that assigns has changed who has which partition."""
         self._ownership.owned(owners)
+
+    def silence(self, member: Member) -> None:
+        """The connections of a member have just died without a word."""
+        self._silence.began(self._view(member))
 
     def loaded(self) -> None:
         """A coordinator was loaded."""

@@ -263,7 +263,7 @@ class Network:
             if owner != client or beside or connection.heard_at >= drop.heard_before:
                 continue
             asked = next(iter(connection.outstanding.values()), None)
-            if asked is None or (other == broker and asked.sent_at < drop.asked_before):
+            if asked is None or (other == broker and asked.sent_at <= drop.asked_before):
                 self.disconnect(connection)
 
     def black_hole(self, client: int, broker: int | None) -> None:
@@ -272,6 +272,27 @@ class Network:
         for (owner, other, *_), connection in self._connections.items():
             if owner == client and broker in (None, other):
                 connection.black_hole = True
+
+    def swallowed(self, client: int, since: float) -> list[str]:
+        """What a client has asked before ``since`` and waits for on dead connections."""
+        return [
+            f"{type(pending.send.message).__name__} to broker {broker} on {channel.value}"
+            for (owner, broker, channel, _), connection in self._connections.items()
+            if owner == client and connection.black_hole
+            for pending in connection.outstanding.values()
+            if pending.sent_at <= since
+        ]
+
+    def in_flight(self, client: int, send: Send) -> bool:
+        """Whether a request of this kind waits for its answer on the same channel to its broker."""
+        broker = self._service.resolve(send.node)
+        if broker is None:
+            return False
+        connection = self._connections.get((client, broker, send.channel, False))
+        return connection is not None and any(
+            type(pending.send.message) is type(send.message) and not pending.answered
+            for pending in connection.outstanding.values()
+        )
 
     def delay(self, client: int, seconds: float, until: float) -> None:
         """Let each packet of a client take so many seconds more, each way, before ``until``."""

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
+    FetchRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
+    MetadataRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
 )
@@ -20,6 +24,20 @@ if TYPE_CHECKING:
     from asyncrevoke.core.effects import Send
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
+
+
+# Of these a broker has one in flight on each channel of a member at most.
+_ONE_AT_A_TIME = (
+    ConsumerGroupHeartbeatRequest,
+    FetchRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
 
 
 class RequestOracle:
@@ -33,6 +51,14 @@ class RequestOracle:
     def sent(self, view: View, send: Send) -> None:
         """A member sends a request."""
         message = send.message
+        if isinstance(message, _ONE_AT_A_TIME) and self._books.network.in_flight(
+            view.member.client, send
+        ):
+            raise Violation(
+                "one at a time",
+                f"client {view.member.client} has two {type(message).__name__} in flight to one "
+                f"broker on channel {send.channel.value}",
+            )
         view.sent[send.request_id] = (self._books.clock.now, message)
         if isinstance(message, OffsetCommitRequest):
             self._commit_sent(view, send.request_id, message)

@@ -40,18 +40,20 @@ class Protocol(enum.Enum):
 class Disturbance(enum.Enum):
     """What may go wrong in a schedule. ``CALM`` is ``NONE`` without what applications may do to
     themselves: no work takes longer than a revoke may, and no loop is left in the midst of it.
-    ``MOVES`` is ``CALM`` but for the coordinator, which moves and is killed."""
+    ``MOVES`` is ``CALM`` but for the coordinator, which moves and is killed; ``SILENCE`` is
+    ``CALM`` but for connections that die without a word, and slow links."""
 
     NONE = "none"
     LOSS = "loss"
     FAULTS = "faults"
     CALM = "calm"
     MOVES = "moves"
+    SILENCE = "silence"
 
 
 _DRAWN = (Disturbance.NONE, Disturbance.LOSS, Disturbance.FAULTS)
-_UNDISTURBED = (Disturbance.NONE, Disturbance.CALM, Disturbance.MOVES)
-INEXCUSABLE = (Disturbance.CALM, Disturbance.MOVES)
+INEXCUSABLE = (Disturbance.CALM, Disturbance.MOVES, Disturbance.SILENCE)
+_UNDISTURBED = (Disturbance.NONE, *INEXCUSABLE)
 # With it a batch and a stay away from the iterator are over before the shortest deadline.
 _LONGEST_CALM_WORK = 1.0
 
@@ -91,6 +93,8 @@ class Kind(enum.Enum):
     STALL = "a broker reads and answers nothing for a while"
     LATE_COMMITS = "connections break under commits for a while"
     REFUSE_COMMITS = "a topic's commits are refused for a while"
+    BLACK_HOLE = "nothing passes any more on the connections of a member; new ones work"
+    SLOW_LINK = "what a member sends and receives takes up to 2 s more, each way"
 
 
 CHURN = (
@@ -120,7 +124,9 @@ FAULTS = (
 _STYLES = (Kind.STYLE, Kind.STYLE, Kind.PAUSE, Kind.REREAD, Kind.REREAD, Kind.UNSUBSCRIBE, Kind.ASK)
 _CALM_STYLES = (Kind.STYLE, Kind.PAUSE, Kind.ASK)
 _MOVES = (Kind.MOVE, Kind.MOVE_AMID, Kind.MOVE_AMID, Kind.RESTART)
+_SILENCE = (Kind.BLACK_HOLE, Kind.BLACK_HOLE, Kind.SLOW_LINK)
 _LONGEST: Mapping[Kind, float] = {
+    Kind.SLOW_LINK: 2.0,
     Kind.CANCEL: 1.0,
     Kind.AWAY: 2.0,
     Kind.UNSUBSCRIBE: 2.0,
@@ -258,7 +264,8 @@ def draw(
         drawn = _with_unequal_drains(drawn)
     if mode is GroupMode.CONVERTED:
         drawn = _with_conversions(drawn)
-    drawn = _with_styles(_with_refusals(_with_moves(_with_new_topics(drawn))))
+    drawn = _with_silence(_with_refusals(_with_moves(_with_new_topics(drawn))))
+    drawn = _with_styles(drawn)
     return _calm(drawn) if disturbance in INEXCUSABLE else drawn
 
 
@@ -355,6 +362,26 @@ def _with_refusals(schedule: Schedule) -> Schedule:
         for _ in range(rng.choice((1, 1, 2)))
     ]
     return dataclasses.replace(schedule, incidents=_in_order((*schedule.incidents, *drawn)))
+
+
+def _with_silence(schedule: Schedule) -> Schedule:
+    """Now and then connections die without a word, or are slow."""
+    rng = Random(f"silence {schedule.seed}")  # noqa: S311 - reproducible, not secret
+    if schedule.disturbance is Disturbance.SILENCE:
+        # Both at once cost more than a session.
+        kinds = [rng.choice(_SILENCE)] * rng.choice((1, 2))
+    elif schedule.disturbance is Disturbance.FAULTS and rng.random() < 0.25:
+        kinds = [rng.choice(_SILENCE)]
+    else:
+        return schedule
+    drawn = [_incident(rng, kind, 0.5, schedule.duration - 1.5) for kind in kinds]
+    incidents = _in_order((*schedule.incidents, *drawn))
+    if schedule.disturbance is Disturbance.SILENCE:
+        # With shorter ones, round trips of 4 s leave too little of them.
+        return dataclasses.replace(
+            schedule, incidents=incidents, session_timeout=10.0, rebalance_timeout=25.0
+        )
+    return dataclasses.replace(schedule, incidents=incidents)
 
 
 def _in_order(incidents: tuple[Incident, ...]) -> tuple[Incident, ...]:
