@@ -241,7 +241,8 @@ class ConsumerConfig:
 
     max_poll_interval: float = 300.0
     """Seconds that the loop body may keep the iterator waiting before this member leaves the group
-    (time spent waiting inside the library does not count). Hazard: a body that is slower, for
+    (time spent waiting inside the library does not count). With ``records()`` they count from the
+    last record that was asked for, up to a sixteenth more. Hazard: a body that is slower, for
     example by doing all of a large batch one by one, loses all partitions and repeats the
     batch."""
 

@@ -182,6 +182,12 @@ class Assignment:
         left = self.hand_out.first_left(instance)
         return instance.ledger.position if left is None else left
 
+    def returned(self) -> dict[PartitionInstance, int]:
+        """How many records of each live instance the user has, and has not done."""
+        self.count_handed_out()
+        left = self.hand_out.left()
+        return {each: each.in_flight - left.get(each, 0) for each in self._live.values()}
+
     def count_handed_out(self) -> None:
         """Count what the user has taken one by one and left behind; see :class:`HandOut`."""
         self.in_flight -= self.hand_out.count()

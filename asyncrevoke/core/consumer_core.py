@@ -673,7 +673,7 @@ class ConsumerCore:
             coordinator=None if node is None else f"{node.host}:{node.port}",
             heartbeat_age=None if confirmed is None else now - confirmed,
             idle_seconds=None if self._poller.idle_since is None else now - self._poller.idle_since,
-            in_flight=self._assignment.in_flight,
+            in_flight=sum(self._assignment.returned().values()),
             assigned=len(self._assignment),
             revoking=len(self._assignment.revoking()),
             paused_partitions=self.paused(),

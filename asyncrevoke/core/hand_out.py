@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import Record
@@ -92,14 +92,21 @@ class HandOut:
 
     def first_left(self, instance: PartitionInstance) -> int | None:
         """The offset of the first record of an instance that was not handed out, if one is left."""
-        if self._reader is None:
-            return None
-        skip = self._reader.handed_out
-        for each, records in self._slices:
-            if skip < len(records) and each is instance:
-                return records[max(0, skip)].offset
+        return next((left[0].offset for each, left in self._left() if each is instance), None)
+
+    def left(self) -> dict[PartitionInstance, int]:
+        """How many records of each instance were not handed out."""
+        found: dict[PartitionInstance, int] = {}
+        for instance, records in self._left():
+            found[instance] = found.get(instance, 0) + len(records)
+        return found
+
+    def _left(self) -> Iterator[tuple[PartitionInstance, Sequence[Record]]]:
+        skip = 0 if self._reader is None else self._reader.handed_out
+        for instance, records in self._slices:
+            if skip < len(records):
+                yield instance, records[max(0, skip) :]
             skip -= len(records)
-        return None
 
     def count(self) -> int:
         """All that was handed out is done, but for the last record and those that tasks hold.
@@ -132,12 +139,9 @@ class HandOut:
         self._look()
         ended = self.count()
         reader.end()
-        first = sum(len(records) for _, records in self._slices)
         # The last slice first: an instance may have two.
-        for instance, records in reversed(self._slices):
-            first -= len(records)
-            left = records[max(0, reader.handed_out - first) :]
-            if left and instance.ledger is not None:
+        for instance, left in reversed(list(self._left())):
+            if instance.ledger is not None:
                 ended += instance.ledger.truncate(left[0].offset - 1)
                 self._kept[instance] = [*left, *self._kept.get(instance, ())]
         self._reader = None

@@ -32,10 +32,13 @@ class Standing(NamedTuple):
 
 def standings(assignment: Assignment) -> tuple[Standing, ...]:
     """How each partition that is ours stands."""
-    return tuple(_standing(each, assignment.position(each)) for each in assignment.live())
+    return tuple(
+        _standing(each, in_flight, assignment.position(each))
+        for each, in_flight in assignment.returned().items()
+    )
 
 
-def _standing(instance: PartitionInstance, position: int | None) -> Standing:
+def _standing(instance: PartitionInstance, in_flight: int, position: int | None) -> Standing:
     lag = None
     if position is not None and instance.high_watermark >= 0:
         lag = max(0, instance.high_watermark - position)
@@ -43,8 +46,8 @@ def _standing(instance: PartitionInstance, position: int | None) -> Standing:
         instance.partition,
         _revoking(instance),
         instance.paused,
-        instance.in_flight,
-        instance.oldest_in_flight,
+        in_flight,
+        instance.oldest_in_flight if in_flight else None,
         position,
         instance.acked,
         lag,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -108,8 +109,10 @@ async def test_records_are_read_once_through_a_rebalance_a_seek_and_changes_of_s
         )
 
     first, second = Reader(member()), Reader(member())
-    async with asyncio.timeout(DEADLINE), first.consumer, second.consumer:
+    async with asyncio.timeout(DEADLINE), first.consumer, AsyncExitStack() as later:
         await first.by_record(30)
+        # Not before: a member that joins first and does not poll would keep all partitions.
+        await later.enter_async_context(second.consumer)
         # The first one goes on while the group gives partitions of its own to the second one.
         reading = asyncio.create_task(second.until_stopped())
         while not second.seen:

@@ -219,6 +219,7 @@ async def test_each_record_is_committed_after_the_next_was_asked_for() -> None:
         await t.advance(2)
         assert t.committed("orders", 0) == 3
         assert consumer.position(tp(0)) == 4
+        assert consumer.health().in_flight == 1
         await consumer.commit()
         assert await offsets(consumer, 6) == [4, 5, 6, 7, 8, 9]
 
