@@ -25,6 +25,7 @@ CommitMode: TypeAlias = Literal["processed", "ack", "manual"]
 OrderBy: TypeAlias = Literal["key", "partition"] | Callable[[Record], Hashable]
 NullKeys: TypeAlias = Literal["ordered", "unordered"]
 OnSuspect: TypeAlias = Literal["continue", "pause"]
+RevokeGaps: TypeAlias = Literal["process", "drop"]
 OffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -79,6 +80,7 @@ class ConsumerOptions(TypedDict, total=False):
     rebalance_timeout: float
     max_poll_interval: float
     revoke_timeout: float | None
+    revoke_gaps: RevokeGaps
     revoke_tick: float
     close_timeout: float
     request_timeout: float
@@ -247,6 +249,15 @@ class ConsumerConfig:
     """Seconds after which a delayed revoke ends with the partition being lost; None waits as long
     as the protocol allows. At most ``rebalance_timeout``. Hazard: work that takes longer is
     repeated by the next owner."""
+
+    revoke_gaps: RevokeGaps = "process"
+    """What a revoke does with records that no handler has started, below others of their partition
+    that are done or running. If every member of the group is known to read completion maps, and the
+    map has room, they are dropped, and the next owner handles them and nothing else. Otherwise (a
+    member or the leader is another client, KIP-848, ``completion_map=0``) they are handled before
+    the partition is released (``"process"``), or they are dropped (``"drop"``). Hazard of
+    ``"process"``: the next owner waits for all records of a slow key among them. Hazard of
+    ``"drop"``: the next owner handles records again that are done."""
 
     revoke_tick: float = 0.25
     """While a revoke is delayed by hand, steps return at least this often (seconds), so that the
@@ -439,6 +450,7 @@ _CHECKS: dict[str, checks.Check] = {
     "rebalance_timeout": checks.seconds(),
     "max_poll_interval": checks.seconds(),
     "revoke_timeout": checks.optional(checks.seconds()),
+    "revoke_gaps": checks.choice("process", "drop"),
     "revoke_tick": checks.seconds(),
     "close_timeout": checks.seconds(zero=True),
     "request_timeout": checks.seconds(),

@@ -131,17 +131,35 @@ class Assignment:
             self.on_positioned(instance)
 
     def _read_from(self, instance: PartitionInstance, ledger: Ledger, offset: int) -> None:
+        self._begin_buffer(instance, ledger, offset, ledger.finished, ledger.position_epoch)
+
+    def _begin_buffer(
+        self,
+        instance: PartitionInstance,
+        ledger: Ledger,
+        offset: int,
+        finished: CompletionMap | None,
+        leader_epoch: int,
+    ) -> None:
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped
-        finished = ledger.finished
         instance.buffer = RecordBuffer(
-            instance.partition, ledger.ledger_id, offset, finished, ledger.position_epoch
+            instance.partition, ledger.ledger_id, offset, finished, leader_epoch
         )
 
+    def fill_gaps(self, instance: PartitionInstance) -> None:
+        """A revoke is withdrawn: records that were dropped or abandoned meanwhile are read again,
+        for the same ledger. What is done or still in flight is not delivered a second time."""
+        ledger = instance.ledger
+        if ledger is not None and ledger.has_abandoned:
+            offset, passed_over = ledger.read_again()
+            epoch = ledger.epoch_before(offset)
+            self._begin_buffer(instance, ledger, offset, passed_over, epoch)
+
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
-        """It goes on after a stop: what was abandoned meanwhile is read again, and all after it
-        that is not done."""
+        """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
+        not done, for another ledger."""
         ledger = instance.ledger
         if ledger is not None and ledger.has_abandoned:
             runs = tuple(ledger.finished_runs())

@@ -25,7 +25,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Its first offset, and the offset after its last one.
 Run: TypeAlias = tuple[int, int]
@@ -95,6 +95,29 @@ def encode(offset: int, runs: Iterable[Run], leader_epoch: int, limit: int) -> E
     return Encoded(_VERSION + kind + text.decode(), cut_at)
 
 
+def carried_from(offset: int, runs: Sequence[Run], limit: int) -> int:
+    """The lowest commit offset, from ``offset`` on, beside which all ``runs`` beyond it fit.
+
+    Runs may touch each other, and any of them may be missing when the commit is made: what is left
+    still fits.
+    """
+    if not runs:
+        return offset
+    end = runs[-1][1]
+    room = _room(offset, end, limit)
+    lengths = end
+    left = room
+    for number in reversed(range(len(runs))):
+        before = runs[number - 1][1] if number else offset
+        first, stop = runs[number]
+        left -= len(_varint(first - before)) + len(_varint(stop - first))
+        if left < 0:
+            break
+        lengths = before
+    bits = end - min(max(room, 0) * 8, _MOST_BITS)
+    return max(offset, min(lengths, bits))
+
+
 def decode(offset: int, metadata: str) -> CompletionMap | None:
     """What is finished beyond a committed offset; None if the metadata does not say so. It may be
     anything: whatever is not a whole map for this very offset is none."""
@@ -107,6 +130,21 @@ def decode(offset: int, metadata: str) -> CompletionMap | None:
     return CompletionMap(tuple(runs), leader_epoch) if runs else None
 
 
+def joined(runs: Iterable[Run]) -> Iterator[Run]:
+    """Runs in order, with those that touch or overlap as one."""
+    current: Run | None = None
+    for first, end in runs:
+        if current is None:
+            current = first, end
+        elif first <= current[1]:
+            current = current[0], max(current[1], end)
+        else:
+            yield current
+            current = first, end
+    if current is not None:
+        yield current
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -114,8 +152,7 @@ def _best(offset: int, runs: Sequence[Run], limit: int) -> tuple[str, bytes, int
     """The kind and body that hold most of the runs, the shortest of them, and how many it holds."""
     if not runs:
         return "R", b"", 0
-    head = len(_varint(runs[-1][1] - offset)) + len(_varint(1 << 31)) + _CRC.size
-    room = (limit - _PREFIX) * 3 // 4 - head
+    room = _room(offset, runs[-1][1], limit)
     if room <= 0:
         return "R", b"", 0
     lengths = _lengths(offset, runs)
@@ -133,6 +170,12 @@ def _best(offset: int, runs: Sequence[Run], limit: int) -> tuple[str, bytes, int
             sizes = [-(-end // 8) for end in ends[:count]]
             found.append(("b", *_deflated(_bits(offset, runs[:count]), sizes, room)))
     return max(found, key=lambda each: (each[2], -len(each[1])))
+
+
+def _room(offset: int, end: int, limit: int) -> int:
+    """How many bytes the body of a map up to ``end`` may have."""
+    head = len(_varint(end - offset)) + len(_varint(1 << 31)) + _CRC.size
+    return (limit - _PREFIX) * 3 // 4 - head
 
 
 def _lengths(offset: int, runs: Sequence[Run]) -> list[bytes]:

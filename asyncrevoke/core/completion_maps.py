@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.completion_map import CompletionMap, decode, encode
+from asyncrevoke.core.completion_map import CompletionMap, carried_from, decode, encode
 from asyncrevoke.core.partition import PartitionInstance, State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.ledger import Ledger
     from asyncrevoke.core.outbox import Outbox
@@ -64,6 +67,16 @@ class CompletionMaps:
         if left_out > self._max_in_flight:
             self._hold_back(instance, ledger)
         return encoded.metadata
+
+    def carried_from(self, ledger: Ledger, started: Sequence[int]) -> int | None:
+        """The lowest commit point beside which the map surely holds all that is done beyond it,
+        when any of the records ``started`` (their offsets, in order) have been done too. None if
+        there is no map."""
+        if not self._limit:
+            return None
+        running = ((offset, offset + 1) for offset in started)
+        runs = list(merge(ledger.finished_runs(), running))
+        return carried_from(ledger.commit_point, runs, self._limit)
 
     def too_large(self, instance: PartitionInstance, metadata: str) -> None:
         """The broker does not take so much: leave it out this time, and write less from now on."""

@@ -388,6 +388,14 @@ class ConsumerCore:
         """See :meth:`Tracking.abandon`."""
         self._tracking.abandon(now, record)
 
+    def abandon_all(self, now: float, records: Sequence[Record]) -> None:
+        """See :meth:`Tracking.abandon_all`."""
+        self._tracking.abandon_all(now, records)
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """See :meth:`Tracking.droppable_from`."""
+        return self._tracking.droppable_from(partition, unstarted)
+
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
         """See :meth:`Tracking.drop_after`."""
         self._tracking.drop_after(now, partition, offset)

@@ -14,26 +14,31 @@ from bisect import bisect_left, bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from asyncrevoke.core.completion_map import CompletionMap, joined
+from asyncrevoke.core.offset_flags import WIDEST_HOLE, OffsetFlags
 
-    from asyncrevoke.core.completion_map import CompletionMap, Run
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncrevoke.core.completion_map import Run
     from asyncrevoke.model import Record
 
 _PENDING = 0  # delivered
 _HELD = 1  # delivered, and a task runs it
 _DONE = 2
 _HOLE = 3  # no record has this offset, or a former owner has finished it
-_ABANDONED = 4  # ended without being done
+_ABANDONED = 4  # ended without being done, or was never started
 
 _FINISHED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
+_IN_FLIGHT = re.compile(rb"[\x00\x01]")
 _IS_FINISHED = b"\0\0\1\1" + bytes(252)
+_IS_NOT_ABANDONED = b"\1\1\1\1" + bytes(252)
+_WITHOUT_ABANDONED = bytes((_PENDING, _HELD, _DONE, _HOLE, _HOLE)) + bytes(range(5, 256))
 _SETTLE = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
-_WIDEST_HOLE = 16
 _COMPACT_BEYOND = 4096
 
 
-class Ledger:
+class Ledger(OffsetFlags):
     """The completions of one partition instance since it was positioned.
 
     ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
@@ -46,15 +51,10 @@ class Ledger:
         "_epoch_starts",
         "_epochs",
         "_first",
-        "_flags",
         "_head",
         "_held",
-        "_high",
-        "_low",
         "_open",
-        "_segment_indices",
-        "_segment_offsets",
-        "_shift",
+        "_reread_to",
         "_slices",
         "_untracked",
         "finished",
@@ -69,22 +69,17 @@ class Ledger:
         leader_epoch: int = -1,
         finished: CompletionMap | None = None,
     ) -> None:
+        super().__init__()
         self.ledger_id = ledger_id
         self.position = position
         self.finished = finished
         self._first = position
-        self._flags = bytearray()
         self._head = 0  # index of the first record that is not done
         self._open = 0  # tracked records that are not done
         self._held = 0
         self._abandoned = 0
-        # Where each segment begins: its offset, and the index of its first byte.
-        self._segment_offsets = array("q")
-        self._segment_indices = array("q")
-        # The segment used last: offsets low..high-1, whose index is offset - shift.
-        self._low = 0
-        self._high = 0
-        self._shift = 0
+        # Up to where abandoned records have been read again; None if they are not being read.
+        self._reread_to: int | None = None
         # Untracked slices (first offset, records), pending as a whole.
         self._slices: list[tuple[int, int]] = []
         self._untracked = 0
@@ -132,7 +127,11 @@ class Ledger:
 
         A slice that spans several epochs counts as of its last one.
         """
-        return self._epochs[bisect_left(self._epoch_starts, self.commit_point) - 1]
+        return self.epoch_before(self.commit_point)
+
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch of the record before ``offset``, which is not below the commit point."""
+        return self._epochs[bisect_left(self._epoch_starts, offset) - 1]
 
     @property
     def position_epoch(self) -> int:
@@ -158,7 +157,7 @@ class Ledger:
     @property
     def progress(self) -> tuple[int, int, int]:
         """Differs whenever what is finished differs."""
-        return self.commit_point, self.position, self._open
+        return self.commit_point, self.position, self._open + self._abandoned
 
     @property
     def oldest(self) -> int | None:
@@ -176,6 +175,10 @@ class Ledger:
 
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
         """Register records as pending, each on its own; ``position`` is the offset after them."""
+        if self._reread_to is not None:
+            records = self._deliver_again(records, position)
+            if position <= self.position:
+                return
         self._begin_slice(records[0].offset if records else None, position, leader_epoch)
         if not records:
             return
@@ -189,7 +192,7 @@ class Ledger:
                 if hole:
                     if hole < 0:
                         raise ValueError(f"offset {record.offset} after {expected - 1}")
-                    if hole > _WIDEST_HOLE:
+                    if hole > WIDEST_HOLE:
                         self._segment_offsets.append(record.offset)
                         self._segment_indices.append(len(flags))
                     else:
@@ -198,6 +201,47 @@ class Ledger:
                 flags.append(_PENDING)
         self._open += len(records)
         self._use_segment(len(self._segment_offsets) - 1)
+
+    def read_again(self) -> tuple[int, CompletionMap]:
+        """Abandoned records are to be read again, up to ``position``: the first one's offset, and
+        what is to be passed over, as it is done or in flight. There must be one."""
+        index = self._flags.index(_ABANDONED)
+        offset = self._reread_to = self._offset_at(index)
+        runs = self._runs(index, offset, _IS_NOT_ABANDONED)
+        if self.finished is not None:
+            former = ((max(first, offset), end) for first, end in self.finished.runs)
+            runs = joined(merge((run for run in former if run[1] > offset), runs))
+        return offset, CompletionMap(tuple(runs), self.leader_epoch)
+
+    def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
+        """Those that were abandoned are pending again; returns the records that are new.
+
+        An abandoned record that reading has passed is in the log no longer: a hole.
+        """
+        flags, old = self._flags, 0
+        while old < len(records) and records[old].offset < self.position:
+            index = self._locate(records[old].offset)
+            if index < 0 or flags[index] < _DONE:
+                raise ValueError(f"offset {records[old].offset} is delivered a second time")
+            # Another state than abandoned: the log was cut, and this is another record.
+            self._abandoned -= flags[index] == _ABANDONED
+            flags[index] = _PENDING
+            old += 1
+        self._open += old
+        assert self._reread_to is not None
+        first, end = self._index_after(self._reread_to - 1), self._index_after(position - 1)
+        gone = flags.count(_ABANDONED, first, end)
+        if gone:
+            flags[first:end] = flags[first:end].translate(_WITHOUT_ABANDONED)
+            self._abandoned -= gone
+            self._advance(self._head)
+        self._reread_to = position if position < self.position else None
+        return records[old:]
+
+    @property
+    def rereads(self) -> bool:
+        """Whether abandoned records are being read again."""
+        return self._reread_to is not None
 
     def deliver_untracked(self, count: int, position: int, leader_epoch: int) -> None:
         """Register ``count`` records as pending together, until :meth:`settle`."""
@@ -355,7 +399,11 @@ class Ledger:
             return self._counted_runs()
         point = self.commit_point
         former = ((max(first, point), end) for first, end in self.finished.runs if end > point)
-        return _joined(merge(former, self._counted_runs()))
+        return joined(merge(former, self._counted_runs()))
+
+    def in_flight_offsets(self) -> list[int]:
+        """The offsets of the records that are counted one by one and not done, in order."""
+        return [self._offset_at(match.start()) for match in _IN_FLIGHT.finditer(self._flags)]
 
     def count_done(self, offset: int) -> int:
         """How many records at ``offset`` and beyond are done."""
@@ -364,10 +412,14 @@ class Ledger:
     def _counted_runs(self) -> Iterator[Run]:
         """Between the records that are not done, up to ``position``."""
         if self._slices or not (self._open or self._abandoned):
-            return
-        head, indices = self._head, self._segment_indices
-        finished = self._flags[head:].translate(_IS_FINISHED)
-        at = self.commit_point
+            return iter(())
+        return self._runs(self._head, self.commit_point, _IS_FINISHED)
+
+    def _runs(self, head: int, at: int, table: bytes) -> Iterator[Run]:
+        """From index ``head`` on, whose offset is ``at``: runs of offsets whose bytes ``table``
+        makes 1; the last one ends at ``position``."""
+        indices = self._segment_indices
+        finished = self._flags[head:].translate(table)
         for number in range(bisect_right(indices, head) - 1, len(indices)):
             shift = self._segment_offsets[number] - indices[number] + head
             last = number + 1 == len(indices)
@@ -397,22 +449,6 @@ class Ledger:
             self._epochs.append(leader_epoch)
         self.position = position
 
-    def _end_of_segments(self, first: int) -> int:
-        """Make the last segment end where a record of offset ``first`` can follow; its end."""
-        if self._flags:
-            end = self._offset_at(len(self._flags) - 1) + 1
-            if first - end <= _WIDEST_HOLE:
-                return end
-        self._segment_offsets.append(first)
-        self._segment_indices.append(len(self._flags))
-        return first
-
-    def _use_segment(self, number: int) -> None:
-        offset, index = self._segment_offsets[number], self._segment_indices[number]
-        last = number + 1 == len(self._segment_indices)
-        end = len(self._flags) if last else self._segment_indices[number + 1]
-        self._low, self._shift, self._high = offset, offset - index, offset + end - index
-
     def _locate(self, offset: int) -> int:
         """The index of an offset, -1 if it lies below all segments and was delivered once."""
         number = bisect_right(self._segment_offsets, offset) - 1
@@ -423,21 +459,6 @@ class Ledger:
         if self._first <= offset < self.commit_point:
             return -1
         raise KeyError(offset)
-
-    def _offset_at(self, index: int) -> int:
-        offset = index + self._shift
-        if self._low <= offset < self._high:
-            return offset
-        self._use_segment(bisect_right(self._segment_indices, index) - 1)
-        return index + self._shift
-
-    def _index_after(self, offset: int) -> int:
-        """The index of the first byte whose offset is greater than ``offset``."""
-        number = bisect_right(self._segment_offsets, offset) - 1
-        if number < 0:
-            return 0
-        self._use_segment(number)
-        return min(offset + 1, self._high) - self._shift
 
     def _advance(self, index: int) -> None:
         """The head moves to the first record at or after ``index`` that is not done."""
@@ -463,30 +484,7 @@ class Ledger:
         self._head = 0
         self._use_segment(0)
 
-    def _cut(self, index: int) -> None:
-        """Drop everything from ``index`` on."""
-        del self._flags[index:]
-        number = bisect_left(self._segment_indices, index)
-        del self._segment_offsets[number:], self._segment_indices[number:]
-        if number:
-            self._use_segment(number - 1)
-
     def _clear(self) -> None:
         self._open = self._held = self._head = self._low = self._high = 0
         self._flags.clear()
         del self._segment_offsets[:], self._segment_indices[:]
-
-
-def _joined(runs: Iterable[Run]) -> Iterator[Run]:
-    """The same, with those that touch or overlap as one."""
-    current: Run | None = None
-    for first, end in runs:
-        if current is None:
-            current = first, end
-        elif first <= current[1]:
-            current = current[0], max(current[1], end)
-        else:
-            yield current
-            current = first, end
-    if current is not None:
-        yield current

@@ -45,6 +45,8 @@ class Revocation:
         # The iterator has ended: nobody takes poll results any more, and nothing new is begun.
         self.unheard = False
         self.barrier_due = False
+        # Whether whoever may be assigned a partition next reads completion maps, as far as known.
+        self.maps_are_read = False
         self.slowest_commit = 0.0
         self.is_acknowledged: Callable[[PartitionInstance], bool] = lambda _instance: True
         self.flush: Callable[[float], None] = lambda _now: None
@@ -109,7 +111,7 @@ class Revocation:
         instance.delayed_by_hand = False
         self._revoking.pop(instance, None)
         self._outbox.emit("info", "revoke withdrawn", partition=_name(instance))
-        self._assignment.read_abandoned_again(instance)
+        self._assignment.fill_gaps(instance)
         self._assignment.on_positioned(instance)
         # What was fetched before and not delivered flows again.
         self._outbox.wake()
@@ -246,8 +248,13 @@ class Revocation:
         self.wait_for_tasks = wait_for_tasks
         self.request(now, self._assignment.live(), None)
 
+    def successors_read_maps(self, they_do: bool) -> None:
+        """Whether every member of the present generation has told that it reads completion maps."""
+        self.maps_are_read = they_do
+
     def rejoined(self) -> None:
         """A new membership begins."""
+        self.maps_are_read = False
         self.leaving = False
         self.wait_for_tasks = True
 

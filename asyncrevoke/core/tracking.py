@@ -26,6 +26,7 @@ _ROOM_DELAY = 0.002
 _FULL_TIMER = "in-flight-full"
 _FULL_AFTER = 5.0
 _UNLIMITED = 2**31
+_NO_OFFSET = 2**63 - 1
 
 
 class Tracking:
@@ -57,6 +58,7 @@ class Tracking:
         self._commits_by_itself = config.commit_mode != "manual"
         self._one_by_one = config.commit_mode == "ack"
         self._settles = not self._one_by_one
+        self._drops_gaps = config.revoke_gaps == "drop"
         # What the last poll result held, to be counted when the next step starts.
         self._returned: list[tuple[PartitionInstance, Sequence[Record]]] = []
         # A poll found no room: whoever makes some must wake it.
@@ -184,7 +186,9 @@ class Tracking:
     def passed(self, now: float, instance: PartitionInstance) -> None:
         """Everything that was fetched of it need not be delivered: count it as passed."""
         ledger, buffer = instance.ledger, instance.buffer
-        if ledger is not None and buffer is not None and buffer.position > ledger.position:
+        if ledger is None or buffer is None:
+            return
+        if ledger.rereads or buffer.position > ledger.position:
             ledger.deliver([], buffer.position, buffer.leader_epoch)
             if self._commits_by_itself:
                 self._commits.schedule(now)
@@ -251,6 +255,36 @@ class Tracking:
         ledger = _ledger(instance, record.ledger_id)
         if ledger is not None and ledger.abandon(record.offset):
             self._ended(now, instance)
+
+    def abandon_all(self, now: float, records: Sequence[Record]) -> None:
+        """These records were never started, or have ended without being done."""
+        for record in records:
+            instance = self._assignment.owner_of(record.ledger_id)
+            ledger = None if instance is None else _ledger(instance, record.ledger_id)
+            if instance is not None and ledger is not None and ledger.abandon(record.offset):
+                self._assignment.in_flight -= 1
+        for partition in {record.topic_partition for record in records}:
+            instance = self._assignment.get(partition)
+            if instance is not None:
+                self._ended(now, instance, 0)
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """At a revoke: from which offset on records that were not started may be dropped, so that
+        no record that is done beyond them is handled again by the next owner.
+
+        0 if that is accepted (``revoke_gaps="drop"``), or nothing of the partition is ours any
+        more. Those after the last one that was started may be dropped in any case.
+        """
+        instance = self._assignment.get(partition)
+        ledger = None if instance is None else instance.ledger
+        if ledger is None or self._drops_gaps:
+            return 0
+        if not self._revocation.maps_are_read:
+            return _NO_OFFSET
+        left = {record.offset for record in unstarted}
+        started = [offset for offset in ledger.in_flight_offsets() if offset not in left]
+        carried = self._maps.carried_from(ledger, started)
+        return _NO_OFFSET if carried is None else carried
 
     def _ended(self, now: float, instance: PartitionInstance, records: int = 1) -> None:
         self._assignment.in_flight -= records

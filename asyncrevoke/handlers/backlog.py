@@ -136,27 +136,46 @@ class Backlog:
         self._abandon_all(self._lanes.give_up(entry))
 
     def drain(self, partition: TopicPartition) -> None:
-        """What has started runs to its end; the rest is given up.
+        """A revoke is announced: what has started runs to its end, the rest is dropped.
 
-        With H the highest offset that has started, records after H are given back unstarted. An
-        item between two attempts gets no further one. A pause ends.
+        Records before the offset that ``RecordSource.droppable_from`` tells, if others after them
+        have started, are worked off first. An item between two attempts gets no further one. A
+        pause ends.
         """
         self._lanes.resume(partition)
-        self._give_back_unstarted(partition)
+        unstarted = self._lanes.unstarted(partition, self._has_started)
+        records = [record for item in unstarted for record in records_of(item)]
+        self._drain(partition, self._source.droppable_from(partition, records) if records else 0)
+        self._lanes.put_lagging_last(partition)
+
+    def _drain(self, partition: TopicPartition, droppable_from: int) -> None:
+        self._lanes.resume(partition)
+        self._give_back_unstarted(partition, droppable_from)
         for entry in self.waiting.give_up(partition):
             self.give_up(entry)
+        # What was dropped may have kept others from being let through.
         self.waiting.notify()
 
-    def _give_back_unstarted(self, partition: TopicPartition) -> None:
-        dropped = [*self._lanes.drain(partition), *self._collector.drop(partition)]
+    def _give_back_unstarted(
+        self, partition: TopicPartition, droppable_from: int | None = None
+    ) -> None:
+        last_started = self._lanes.last_started(partition)
+        dropped = [
+            *self._lanes.drain(partition, droppable_from, self._has_started),
+            *self._collector.drop(partition),
+        ]
         if dropped:
             # Only those of the newest ledger can be given back; a seek has left the others behind.
             ledger_id = dropped[-1].ledger_id
             current = [item for item in dropped if item.ledger_id == ledger_id]
-            offset = min(first_offset(item) for item in current)
+            gaps = [item for item in current if item.offset < last_started]
+            rest = [first_offset(item) for item in current if item.offset > last_started]
             self._forget(current)
             self._abandon_all(item for item in dropped if item.ledger_id != ledger_id)
-            self._source.drop_after(partition, offset - 1)
+            if rest:
+                self._source.drop_after(partition, min(rest) - 1)
+            if gaps:
+                self._source.abandon_all([record for item in gaps for record in records_of(item)])
 
     def drop(self, partition: TopicPartition) -> None:
         """The partition is read elsewhere: nothing begins that has not begun, and what waits for
@@ -192,13 +211,13 @@ class Backlog:
         """
         self._stopping = True
         for partition in self.partitions():
-            self.drain(partition)
+            self._drain(partition, 0)
             self._abandon_all(self._lanes.drop_unstarted(partition, self._has_started))
 
     def _has_started(self, item: Item) -> bool:
         """Of what is queued: whether a call was made for it already."""
         trial = self.trials.get(item)
-        return trial is not None and trial.calls > 0
+        return trial is not None and (trial.calls > 0 or trial.failure is not None)
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition that anything was ever put of."""
@@ -209,7 +228,7 @@ class Backlog:
         partition = item.topic_partition
         self._halted[partition] = item.ledger_id
         self._source.pause(records_of(item)[0])
-        self.drain(partition)
+        self._drain(partition, 0)
         self._abandon_all(self._lanes.lose(partition))
 
     def lose(self, partition: TopicPartition) -> None:

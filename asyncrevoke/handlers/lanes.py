@@ -10,6 +10,10 @@ costs nothing, and the cost of a record is one tuple, a dictionary entry and a p
 Oldest first: the follower of a lane goes before everything that was put later, so that a hot key
 is not held up by keys that came after it, and the commit point moves on.
 
+When a revoke is announced, what has not started is dropped. Where a part of it has to be worked off
+first (see ``LaneQueue.drain``), the lane with the most of it, the lagging one, goes after the
+others of its partition, so that in the end only that one remains.
+
 An item whose handler has limits goes through a gate before it is ready, and waits there, in no
 worker's way, while it is closed. Without one nothing of that happens.
 
@@ -20,10 +24,11 @@ partition is resumed. Parked items stand outside of the gate, and their lanes wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from asyncrevoke.handlers.lane_order import NO_LANE, Keyed, Order, order_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,46 +37,15 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.gate import Gate
     from asyncrevoke.model import TopicPartition
 
-# The key of an item that has no lane: it waits for nobody.
-NO_LANE: Final = object()
-
-
-class Keyed(Protocol):
-    """What the lanes know of an item: a record has it, and so has a task of the task group."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Items with equal keys share a lane, if lanes are by key."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """The offset in the item's partition."""
-        ...
-
-    @property
-    def ledger_id(self) -> int:
-        """The ledger that counts the item."""
-        ...
-
-
 T = TypeVar("T", bound=Keyed)
 
-# The lane of each item, in its partition; None if they all have none.
-Order: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
+# Without the key of its lane.
+_USUAL_LENGTH: Final = 3
+_SEVERAL: Final = 2
 
-_KEYS = cast("Callable[[Keyed], bytes | None]", attrgetter("key"))
 
-
-def order_by_name(name: Literal["key", "partition"] | None, nulls: NullKeys) -> Order[Keyed]:
-    """The order by what an item has, or none."""
-    if name is None:
-        return lambda _items: None
-    if name == "partition":
-        return lambda _items: repeat(None)
-    if nulls == "ordered":
-        return lambda items: map(_KEYS, items)
-    return lambda items: [NO_LANE if item.key is None else item.key for item in items]
+def _never(_item: object) -> bool:
+    return False
 
 
 class Slice(Generic[T]):
@@ -80,10 +54,20 @@ class Slice(Generic[T]):
     ``started`` is the highest offset that was taken, -1 if none. After a seek the partition has
     another ledger and another slice, yet the same ``lanes``: order holds across the seek.
     ``usual``: in the queue's own order, and without limits; then the key is the item's own.
-    ``watched``: it has a gate, or its partition is paused.
+    ``watched``: it has a gate, or its partition is paused. ``lagging``: while records are worked
+    off for a revoke, the key of the lane that goes last.
     """
 
-    __slots__ = ("gate", "lanes", "ledger_id", "partition", "started", "usual", "watched")
+    __slots__ = (
+        "gate",
+        "lagging",
+        "lanes",
+        "ledger_id",
+        "partition",
+        "started",
+        "usual",
+        "watched",
+    )
 
     def __init__(
         self,
@@ -101,6 +85,7 @@ class Slice(Generic[T]):
         self.lanes = lanes
         self.started = -1
         self.watched = gate is not None
+        self.lagging: Hashable = NO_LANE
 
 
 # The slice, the item, its turn (how many calls of put there were before), and its lane's key
@@ -189,6 +174,9 @@ class LaneQueue(Generic[T]):
             self._slices[partition] = part
             if gate is not None:
                 self._gates[gate] = None
+        elif part.lagging is not NO_LANE:  # the revoke was withdrawn
+            part.lagging = NO_LANE
+            part.usual = self._usual and order is None and gate is None
         self._turn = turn = self._turn + 1
         if not part.usual:
             self._put_unusual(part, items, order or self._order)
@@ -304,16 +292,32 @@ class LaneQueue(Generic[T]):
             follower = waiting.popleft()
             if not waiting:
                 part.lanes[key] = None
-            if part.gate is None or part.gate.enter(follower, "turn"):
+            if part.lagging is not NO_LANE:
+                self._follow_in_drain(part, key, follower)
+            elif part.gate is None or part.gate.enter(follower, "turn"):
                 self._let_through(follower, follower[2])
         elif key is not NO_LANE:
             del part.lanes[key]
         self.leave(entry)
 
+    def _follow_in_drain(self, part: Slice[T], key: Hashable, follower: Entry[T]) -> None:
+        lags = key == part.lagging
+        if part.gate is not None and not part.gate.enter(follower, "last" if lags else "first"):
+            return
+        if lags:
+            self._ready.insert(self._end_of(part), follower)
+        else:
+            self._ready.appendleft(follower)
+
+    def _end_of(self, part: Slice[T]) -> int:
+        """Where what is ready of one partition ends."""
+        ends = (at + 1 for at, entry in enumerate(self._ready) if entry[0] is part)
+        return max(ends, default=0)
+
     def _key(self, entry: Entry[T]) -> Hashable:
-        if entry[0].usual:
+        if len(entry) == _USUAL_LENGTH:
             return entry[1].key if self._by_key else None if self._ordered else NO_LANE
-        return cast("tuple[Slice[T], T, int, Hashable]", entry)[3]
+        return entry[3]
 
     def leave(self, entry: Entry[T]) -> None:
         """A started entry runs no more, whatever becomes of it: its handler's limits allow another
@@ -358,16 +362,64 @@ class LaneQueue(Generic[T]):
         waiting = part.lanes.pop(key)
         return [] if waiting is None else [follower[1] for follower in waiting]
 
-    def drain(self, partition: TopicPartition) -> list[T]:
-        """Drop what a revoke drops: what is queued after H, the highest offset that has started.
+    def unstarted(
+        self, partition: TopicPartition, has_started: Callable[[T], bool] = _never
+    ) -> list[T]:
+        """What is queued of a partition and was never taken.
 
-        What belongs to a ledger from before a seek stays and runs to its end.
+        ``has_started`` tells what was taken, and is queued to be taken once more. What belongs to
+        a ledger from before a seek is left out.
+        """
+        part = self._slices.get(partition)
+        items = (entry[1] for entry in self._queued() if entry[0] is part)
+        return [item for item in items if not has_started(item)]
+
+    def drain(
+        self,
+        partition: TopicPartition,
+        droppable_from: int | None = None,
+        has_started: Callable[[T], bool] = _never,
+    ) -> list[T]:
+        """Drop what a revoke drops: what :meth:`unstarted` tells, at ``droppable_from`` or after.
+
+        None, and any offset beyond it: after H, the highest offset that has started.
         """
         part = self._slices.get(partition)
         if part is None:
             return []
-        started = part.started
-        return self._drop(lambda entry: entry[0] is part and entry[1].offset > started)
+        beyond = part.started + 1
+        first = beyond if droppable_from is None else min(beyond, droppable_from)
+        return self._drop(
+            lambda entry: (
+                entry[0] is part and entry[1].offset >= first and not has_started(entry[1])
+            )
+        )
+
+    def put_lagging_last(self, partition: TopicPartition) -> None:
+        """What is queued of a partition is worked off for a revoke: the lane with the most of it
+        goes last."""
+        part = self._slices.get(partition)
+        if part is None:
+            return
+        left: dict[Hashable, int] = {}
+        for entry in self._queued():
+            if entry[0] is part and (key := self._key(entry)) is not NO_LANE:
+                left[key] = left.get(key, 0) + 1
+        if len(left) < _SEVERAL:
+            return
+        lagging = max(left, key=lambda key: left[key])
+        part.lagging, part.usual = lagging, False
+        for entries in (self._ready, *([] if part.gate is None else [part.gate.held])):
+            late = [e for e in entries if e[0] is part and self._key(e) == lagging]
+            for entry in late:
+                entries.remove(entry)
+                ends = (at + 1 for at, e in enumerate(entries) if e[0] is part)
+                entries.insert(max(ends, default=0), entry)
+
+    def last_started(self, partition: TopicPartition) -> int:
+        """H: the highest offset of the partition that was taken, -1 if none."""
+        part = self._slices.get(partition)
+        return -1 if part is None else part.started
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition that anything was ever put of."""

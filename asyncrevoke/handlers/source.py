@@ -89,6 +89,19 @@ class RecordSource(Protocol):
         """
         ...
 
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        """Like :meth:`abandon`, for records of which some may never have been started."""
+        ...
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """The partition is to be given up: from which offset on may unstarted records be dropped?
+
+        ``unstarted`` are all of these, of the partition's current ledger. Those before that offset
+        have to be worked off, or the next owner would handle records again that are done beyond
+        them. What follows the last record that was started may be dropped in any case.
+        """
+        ...
+
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """Give up the records of ``partition`` after ``offset`` that a poll has returned.
 

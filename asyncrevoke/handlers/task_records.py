@@ -118,6 +118,16 @@ class TaskRecords:
         self._source.abandon(record)
         self._ended(record)
 
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        """These records were never started, or have ended and are not done."""
+        self._source.abandon_all(records)
+        for record in records:
+            self._ended(record)
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """What the source says."""
+        return self._source.droppable_from(partition, unstarted)
+
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """These were submitted, and are not started: given up, as they cannot be given back."""
         for record in self._of(partition):

@@ -108,6 +108,16 @@ class RangeSource:
         self._in_flight -= 1
         self._wake()
 
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        """The runner stops, and these were not started: so the range does not end well."""
+        self._in_flight -= len(records)
+        self._wake()
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """Nobody revokes."""
+        del partition, unstarted
+        return 0
+
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """What was not started is not: the range does not end well, so nobody counts on it."""
         del partition, offset

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
+from asyncrevoke.core.membership.subscription_note import reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -86,10 +88,13 @@ class ScriptedGroup(GroupCoordinator):
 
     def _other_joined(self, response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
+        ours = [member for member in response.members if member.member_id != _OTHER]
+        # The other member is a consumer like those that are tested.
+        maps = all(reads_maps(decode_subscription(each.metadata).user_data) for each in ours)
+        note = encode_note(AssignmentNote(withheld=False, partitions=0, maps_are_read=maps))
         assignments = tuple(
-            (member.member_id, encode_assignment(self._share(member.metadata)))
-            for member in response.members
-            if member.member_id != _OTHER
+            (member.member_id, encode_assignment(self._share(member.metadata), note))
+            for member in ours
         )
         request = SyncGroupRequest(
             group_id="",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Literal, Self
@@ -11,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from interop.java_member import JavaMember, Seen, java_member
 
-from asyncrevoke import Consumer, TopicPartition
+from asyncrevoke import Consumer, Record, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,3 +301,37 @@ async def test_we_join_an_eager_group_that_java_leads(
         java.owned.clear()
         await group.settles(6, 0)
         await group.check_that_each_record_was_consumed_once()
+
+
+@pytest.mark.kafka_topic(partitions=2)
+async def test_with_a_java_member_the_gap_is_processed_and_nothing_repeated(
+    tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    """Every tenth record is of a slow key, which is far behind when Java wants a partition."""
+    servers, count = kafka_broker.bootstrap_servers, 100
+    first, later = asyncio.Event(), asyncio.Event()
+    handled: list[tuple[int, int]] = []
+    consumer = Consumer(bootstrap_servers=servers, group_id=kafka_topic, heartbeat_interval=0.3)
+
+    @consumer.handler(kafka_topic)
+    async def handle(record: Record) -> None:
+        if record.key == b"slow":
+            await (later if record.offset else first).wait()
+        handled.append((record.partition, record.offset))
+
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for partition, offset in itertools.product(range(2), range(count)):
+            key = b"%d" % offset if offset % 10 else b"slow"
+            await producer.send(kafka_topic, b"%d" % offset, key=key, partition=partition)
+    async with consumer:
+        await until(lambda: len(handled) == 2 * count * 9 // 10)
+        join = java_member(tmp_path, servers, kafka_topic, kafka_topic, "cooperative-sticky")
+        async with join as java:
+            await until(lambda: consumer.health().revoking > 0)
+            first.set()
+            await until(lambda: {(0, 0), (1, 0)} <= set(handled))
+            assert len(consumer.assignment()) == 2, "the rest of the slow key is processed first"
+            later.set()
+            await until(lambda: len(java.owned) == 1)
+            assert sorted(handled) == list(itertools.product(range(2), range(count)))
+    assert java.seen == []

@@ -76,6 +76,8 @@ class ScriptedGroup(ScriptedBrokers):
     """One core in a group of the test's."""
 
     generation = 0
+    # Whether a leader of ours says so in each assignment.
+    maps_are_read = False
 
     # --- the group -------------------------------------------------------------------------------
 
@@ -136,9 +138,9 @@ class ScriptedGroup(ScriptedBrokers):
         ours has made it, of the partitions that there are."""
         send, request = self.only(SyncGroupRequest)
         note = b""
-        if led_by_us:
+        if led_by_us or self.maps_are_read:
             known = {name: tuple(range(count)) for name, count in self.partitions.items()}
-            note = encode_note(AssignmentNote(False, checksum(known)))
+            note = encode_note(AssignmentNote(False, checksum(known), self.maps_are_read))
         assignment = encode_assignment(partitions, note) if error is ErrorCode.none else b""
         self.reply(send, SyncGroupResponse(error=error, assignment=assignment))
         return request

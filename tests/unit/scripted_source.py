@@ -48,6 +48,8 @@ class ScriptedSource:
         self.completions: list[Record] = []
         self.calls = 0  # of complete_all
         self.dropped_after: list[tuple[TopicPartition, int]] = []
+        # From which offset on a revoke may drop gaps: as if a member read no completion maps.
+        self.gaps_from = 2**62
         self.stopped = False
         self.paused: list[TopicPartition] = []
         self.revoking: set[TopicPartition] = set()
@@ -152,6 +154,13 @@ class ScriptedSource:
     def abandon(self, record: Record) -> None:
         if self.fates[self._name(record)] in (Fate.PENDING, Fate.HELD):
             self.fates[self._name(record)] = Fate.ABANDONED
+
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        for each in records:
+            self.abandon(each)
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        return self.gaps_from
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         self.dropped_after.append((partition, offset))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.completion_map import CompletionMap, decode, encode
+from asyncrevoke.core.completion_map import CompletionMap, carried_from, decode, encode
 
 if TYPE_CHECKING:
     from asyncrevoke.core.completion_map import Run
@@ -144,3 +144,32 @@ def test_so_wide_a_window_fits(share: float, limit: int, least: int) -> None:
     found = decode(9, encode(9, random_runs(9, 200_000, share), 3, limit).metadata)
     assert found is not None
     assert found.end - 9 >= least
+
+
+@settings(max_examples=300, deadline=None)
+@given(offsets, lengths, st.integers(16, 4096), st.data())
+def test_from_the_offset_that_is_told_on_a_map_carries_all_whatever_else_ends(
+    offset: int, lengths: list[int], limit: int, data: st.DataObject
+) -> None:
+    """Some runs are single records that were running: they end, or they do not."""
+    runs = runs_of(offset, lengths)
+    running = [run for run in runs if run[1] - run[0] == 1 and data.draw(st.booleans())]
+    first = carried_from(offset, runs, limit)
+    assert first >= offset
+    unended = {run for run in running if data.draw(st.booleans())}
+    left = [run for run in runs if run[0] >= first and run not in unended]
+    later = data.draw(st.integers(first, max(first, left[0][0] if left else first)))
+    encoded = encode(later, left, 1 << 30, limit)
+    assert encoded.cut_at is None
+    known = decode(later, encoded.metadata)
+    assert (() if known is None else known.runs) == tuple(left)
+
+
+def test_a_ragged_edge_is_carried_from_where_the_map_has_room() -> None:
+    runs = [(at, at + 1) for at in range(1, 8001, 2)]
+    first = carried_from(0, runs, 512)
+    assert 0 < first < 8000
+    assert encode(first, [run for run in runs if run[0] >= first], 1 << 30, 512).cut_at is None
+    assert carried_from(0, [(1, 2000)], 512) == 0
+    assert carried_from(0, [], 512) == 0
+    assert carried_from(0, [(1, 2)], 4) == 2, "no map has room"

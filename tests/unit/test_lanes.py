@@ -144,6 +144,85 @@ def test_a_drain_leaves_records_from_before_a_seek() -> None:
     assert offsets(take_all(lanes)) == [101]
 
 
+def test_a_drain_drops_gaps_from_an_offset_on() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(i, b"b" if i == 6 else b"a") for i in range(9)])
+    slow, _ = take_all(lanes)  # offsets 0 and 6
+    dropped = lanes.drain(ORDERS, droppable_from=3)
+    assert sorted(each.offset for each in dropped) == [3, 4, 5, 7, 8]
+    lanes.done(slow)
+    assert offsets(take_all(lanes)) == [1]
+
+
+def test_a_drain_keeps_what_has_started_and_is_queued_again() -> None:
+    lanes: Lanes = LaneQueue("key")
+    third = record(2, b"a")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), third])
+    failed, _ = take_all(lanes)
+    lanes.again(failed)
+    assert lanes.unstarted(ORDERS, lambda each: each.offset == 0) == [third]
+    assert lanes.drain(ORDERS, 0, lambda each: each.offset == 0) == [third]
+    assert take(lanes) is failed
+
+
+def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() -> None:
+    """One worker: the lagging key runs, and has most of what is left."""
+    lanes: Lanes = LaneQueue("key")
+    keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"slow", b"fast"]
+    lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    entries = [take(lanes) for _ in range(4)]  # slow 0, x 3, y 4, fast 7
+    assert offsets(entries) == [0, 3, 4, 7]
+    slow, x, y, fast = entries
+    assert lanes.drain(ORDERS) == []
+    lanes.put_lagging_last(ORDERS)
+    lanes.done(slow)
+    lanes.done(x)
+    lanes.done(y)
+    lanes.done(fast)
+    order: list[int] = []
+    while (following := lanes.take()) is not None:
+        order.append(following[1].offset)
+        lanes.done(following)
+    assert order[:5] == [5, 1, 2, 6, 0], "the other key, then the lagging one, then the others"
+
+
+def test_a_lagging_key_that_is_ready_goes_behind_the_others_of_its_partition() -> None:
+    lanes: Lanes = LaneQueue("key")
+    keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"z"]
+    lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
+    slow = take(lanes)
+    lanes.again(slow)
+    lanes.put(ORDERS, [record(9, b"high")])
+    taken = take_all(lanes)
+    assert offsets(taken) == [0, 3, 4, 6, 9]
+    lanes.done(taken[0])  # slow 1 is ready
+    lanes.drain(ORDERS)
+    lanes.put_lagging_last(ORDERS)
+    lanes.done(taken[1])  # x 5 is ready
+    assert offsets(take_all(lanes)) == [5, 1]
+
+
+def test_a_withdrawn_drain_goes_on_in_the_usual_order() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(
+        ORDERS, [record(i, key) for i, key in enumerate([b"a", b"a", b"a", b"b", b"b", b"c"])]
+    )
+    taken = take_all(lanes)
+    assert lanes.drain(ORDERS) == []
+    lanes.put_lagging_last(ORDERS)
+    lanes.put(ORDERS, [record(6, b"d"), record(7, b"a")])
+    for entry in taken:
+        lanes.done(entry)
+    order: list[int] = []
+    while (following := lanes.take()) is not None:
+        order.append(following[1].offset)
+        lanes.done(following)
+    assert sorted(order) == [1, 2, 4, 6, 7]
+    assert order.index(1) < order.index(2) < order.index(7)
+    assert (lanes.busy_lanes, lanes.queued) == (0, 0)
+
+
 def test_a_seek_keeps_the_order_of_a_key() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a")])
@@ -245,12 +324,17 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
                 lanes.resume(partition)
                 paused.discard(partition)
             case "drain":
+                first = data.draw(st.none() | st.integers(0, 20))
                 expected = [
                     each
                     for each in queued
-                    if each.topic_partition == partition and each.offset > highest[partition]
+                    if each.topic_partition == partition
+                    and (
+                        each.offset > highest[partition]
+                        or (first is not None and each.offset >= first)
+                    )
                 ]
-                dropped = sorted(lanes.drain(partition), key=lambda each: each.offset)
+                dropped = sorted(lanes.drain(partition, first), key=lambda each: each.offset)
                 assert dropped == expected
                 queued = [each for each in queued if each not in dropped]
             case "lose":

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.core.ledger import Ledger
+from asyncrevoke.core.offset_flags import OffsetFlags
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ def record(offset: int) -> Record:
 
 def records(*offsets: int) -> list[Record]:
     return [record(offset) for offset in offsets]
+
+
+# What may have become of a record.
+FATES = ("done", "running", "dropped")
 
 
 def dense(first: int, count: int) -> list[Record]:
@@ -373,10 +378,83 @@ def test_what_is_done_beyond_an_offset_is_counted() -> None:
     assert [ledger.count_done(offset) for offset in (0, 10, 20, 40)] == [30, 30, 20, 0]
 
 
+def test_what_is_read_again_passes_over_what_is_done_or_in_flight() -> None:
+    ledger = Ledger(1, 10, 4, CompletionMap(((30, 40),), 4))
+    ledger.deliver(dense(10, 10), 20, 5)
+    ledger.submit(13)
+    ledger.complete(15)
+    for offset in (12, 14, 16):
+        ledger.abandon(offset)
+    offset, passed_over = ledger.read_again()
+    assert offset == 12
+    assert passed_over.runs == ((13, 14), (15, 16), (17, 20), (30, 40))
+    assert ledger.rereads
+
+
+def test_a_record_that_the_log_has_lost_when_it_is_read_again_is_a_hole() -> None:
+    ledger = Ledger(1, 0)
+    ledger.deliver(dense(0, 6), 6, 0)
+    ledger.complete_all([0, 4, 5])
+    for offset in (1, 2, 3):
+        ledger.abandon(offset)
+    ledger.read_again()
+    ledger.deliver(records(2), 3, 0)
+    assert (ledger.commit_point, ledger.in_flight) == (2, 1)
+    ledger.complete(2)
+    assert ledger.commit_point == 3, "what follows has not been read again yet"
+    ledger.deliver(records(8), 10, 0)
+    assert not ledger.rereads
+    assert (ledger.commit_point, ledger.in_flight) == (8, 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataObject) -> None:
+    spacing = data.draw(st.sampled_from([1, 3, 40]))
+    offsets = [spacing * index for index in range(data.draw(st.integers(1, 30)))]
+    end = offsets[-1] + 1
+    ledger = Ledger(1, 0)
+    ledger.deliver(records(*offsets), end, 0)
+    fates = {offset: data.draw(st.sampled_from(FATES)) for offset in offsets}
+    for _ in range(data.draw(st.integers(1, 3))):
+        for offset, fate in fates.items():
+            if fate == "done":
+                ledger.complete(offset)
+            elif fate == "dropped":
+                ledger.abandon(offset)
+        dropped = [offset for offset, fate in fates.items() if fate == "dropped"]
+        if not dropped:
+            break
+        first, passed_over = ledger.read_again()
+        assert first == dropped[0]
+        skipped = {at for run in passed_over.runs for at in range(*run)}
+        assert not skipped.intersection(dropped)
+        assert {o for o in offsets if o > first and fates[o] != "dropped"} <= skipped
+        gone = {offset for offset in dropped if data.draw(st.booleans())}
+        left = [offset for offset in dropped if offset not in gone]
+        while left:
+            count = data.draw(st.integers(1, len(left)))
+            taken, left = left[:count], left[count:]
+            ledger.deliver(records(*taken), taken[-1] + 1, 0)
+        ledger.deliver([], end, 0)
+        assert not ledger.rereads
+        for offset in dropped:
+            fates[offset] = "gone" if offset in gone else "running"
+        running = [offset for offset, fate in fates.items() if fate == "running"]
+        assert ledger.in_flight == len(running)
+        assert ledger.in_flight_offsets() == running
+        assert ledger.commit_point == min(running, default=end)
+        for offset in running:
+            fates[offset] = data.draw(st.sampled_from(FATES))
+    for offset in ledger.in_flight_offsets():
+        ledger.complete(offset)
+    assert ledger.in_flight == 0
+
+
 def bytes_of(ledger: Ledger) -> int:
     return sum(
         sys.getsizeof(getattr(ledger, name))
-        for name in Ledger.__slots__
+        for name in (*Ledger.__slots__, *OffsetFlags.__slots__)
         if name not in ("ledger_id", "position")
     )
 

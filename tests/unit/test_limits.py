@@ -477,7 +477,8 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
             case "wait":
                 clock.advance(data.draw(st.sampled_from([0.1, 0.5, 2.0])))
             case "drain":
-                for dropped in lanes.drain(ORDERS):
+                first = data.draw(st.none() | st.integers(0, 20))
+                for dropped in lanes.drain(ORDERS, first):
                     queued.remove(dropped)
             case _:
                 pass

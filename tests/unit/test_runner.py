@@ -207,6 +207,29 @@ async def test_stopping_drops_what_has_not_started_below_h_too() -> None:
         assert run.source.commit_point([*slow, fast]) == 1
 
 
+async def test_a_revoke_drops_gaps_below_h_at_once_if_the_source_allows_it() -> None:
+    work = HeldWork()
+    slow = [record(i, b"slow") for i in range(5)]
+    fast = [record(5 + i, b"fast %d" % i) for i in range(3)]
+    async with running(work, concurrency=3) as run:
+        run.source.gaps_from = 2
+        run.source.feed(*slow, *fast)
+        await until(lambda: len(work.running) == 3)
+        assert work.running == [slow[0], *fast[:2]]
+        run.source.feed(revoke=[ORDERS])
+        await until(lambda: run.source.dropped_after)
+        assert run.source.dropped_after == [(ORDERS, 6)]
+        assert [run.source.fate(each) for each in slow[2:]] == [Fate.ABANDONED] * 3
+        assert run.source.fate(fast[2]) is Fate.DROPPED
+        assert run.source.in_flight == 4
+        work.end()
+        await until(lambda: work.running == [slow[1]])
+        work.end()
+        await until(lambda: run.source.in_flight == 0)
+        await run.stop()
+        assert set(work.started) == {*slow[:2], *fast[:2]}
+
+
 async def test_a_revoke_that_is_listed_again_drops_nothing_more() -> None:
     work = HeldWork()
     first, second = record(0), record(1)
@@ -657,12 +680,17 @@ async def _any_schedule(data: st.DataObject) -> None:
                     if each.topic_partition == partition and each.ledger_id == ledger[partition]
                 ]
                 highest = max(mine, default=-1)
+                source.gaps_from = data.draw(st.integers(0, max(highest, 0) + 2))
                 source.feed(revoke=[partition])
                 await turns(40)
                 for each in delivered:
                     if each.topic_partition == partition and each.ledger_id == ledger[partition]:
                         dropped = source.fate(each) is Fate.DROPPED
                         assert dropped == (each.offset > highest), (each.offset, highest)
+                        if source.gaps_from <= each.offset < highest and each not in work.started:
+                            assert source.fate(each) is Fate.ABANDONED, "a gap is kept"
+                        if each.offset < min(source.gaps_from, highest):
+                            assert source.fate(each) is not Fate.ABANDONED, "a gap is dropped"
                 ledger[partition] += 1  # released: its next assignment has another ledger
                 continue
             elif step == "lose":

@@ -21,6 +21,11 @@ ASSIGNORS: dict[str, Assignor] = {
 """The assignors that come with this library, by the names that Java gives them."""
 
 
+def is_builtin(assignor: Assignor) -> bool:
+    """Whether an assignor is one that comes with this library."""
+    return ASSIGNORS.get(assignor.name) is assignor
+
+
 def find_assignors(wanted: Iterable[object]) -> tuple[Assignor, ...]:
     """Names (or assignors of the user's own) as assignors, in the given order of preference.
 

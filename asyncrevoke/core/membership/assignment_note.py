@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MAGIC = b"ar1"
-_LAYOUT = struct.Struct(">3s?I")
+_LAYOUT = struct.Struct(">3sBI")
+_WITHHELD = 1
+_MAPS_ARE_READ = 2
 
 
 class AssignmentNote(NamedTuple):
     """``withheld``: partitions wait for their present owners to release them, so that another
     rebalance will follow soon. ``partitions``: a checksum of the topics and their partitions that
-    the leader assigned by."""
+    the leader assigned by. ``maps_are_read``: every member reads completion maps."""
 
     withheld: bool
     partitions: int
+    maps_are_read: bool = False
 
 
 def checksum(partitions: Mapping[str, tuple[int, ...] | None]) -> int:
@@ -30,12 +33,13 @@ def checksum(partitions: Mapping[str, tuple[int, ...] | None]) -> int:
 
 def encode_note(note: AssignmentNote) -> bytes:
     """The bytes that follow an assignment."""
-    return _LAYOUT.pack(_MAGIC, note.withheld, note.partitions)
+    flags = _WITHHELD * note.withheld | _MAPS_ARE_READ * note.maps_are_read
+    return _LAYOUT.pack(_MAGIC, flags, note.partitions)
 
 
 def decode_note(data: bytes) -> AssignmentNote | None:
     """The note, None if the leader was another client's."""
     if len(data) != _LAYOUT.size or not data.startswith(_MAGIC):
         return None
-    _, withheld, partitions = _LAYOUT.unpack(data)
-    return AssignmentNote(withheld, partitions)
+    _, flags, partitions = _LAYOUT.unpack(data)
+    return AssignmentNote(bool(flags & _WITHHELD), partitions, bool(flags & _MAPS_ARE_READ))

@@ -27,6 +27,7 @@ from asyncrevoke.core.membership.owned_and_granted import OwnedAndGranted
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
 from asyncrevoke.core.membership.refusals import refusal, unanswerable
 from asyncrevoke.core.membership.staged_release import StagedRelease
+from asyncrevoke.core.membership.subscription_note import user_data
 from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata
@@ -351,7 +352,7 @@ class ClassicMembership:
                 owned=owned,
                 generation=self._generation,
                 rack=self._config.client_rack,
-                user_data=assignor.user_data(self._generation, owned),
+                user_data=user_data(assignor, self._generation, owned, self._config),
             )
         )
 
@@ -499,6 +500,7 @@ class ClassicMembership:
         self._staged.synced(now)
         note = decode_note(note_data)
         self._led_by_ours = note is not None
+        self._revocation.successors_read_maps(note is not None and note.maps_are_read)
         if self._leaving:
             # Added partitions are released unseen; what we held is on its way out already.
             self._holdings.refuse(assigned)

@@ -10,6 +10,7 @@ from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, ass
 from asyncrevoke.core.assignors.member import Member
 from asyncrevoke.core.assignors.ownership import repair, withheld
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
+from asyncrevoke.core.membership.subscription_note import reads_maps
 from asyncrevoke.errors import FatalError
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,
@@ -53,6 +54,7 @@ class _Turn:
         self.assignor = assignor
         self.members = members
         self.skips_assignment = skips_assignment
+        self.maps_are_read = all(reads_maps(each.subscription.user_data) for each in members)
         self.has_racks = any(member.subscription.rack for member in members)
         self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
 
@@ -183,12 +185,10 @@ class Leader:
             topic: numbers for topic, numbers in self._led.items() if numbers
         }
         plan = assign(turn.assignor, partitions, turn.members, self._led_racks)
-        note = b""
+        waits = False
         if RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
             plan, violations = repair(plan, turn.members)
             waits = bool(withheld(partitions, turn.members, plan))
-            # Not in eager groups: some of their clients refuse an assignment with more in it.
-            note = encode_note(AssignmentNote(waits, checksum(self._led)))
             for violation in violations:
                 self._outbox.emit(
                     "error",
@@ -196,6 +196,11 @@ class Leader:
                     assignor=turn.assignor.name,
                     violation=str(violation),
                 )
+        note = b""
+        if turn.maps_are_read or RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
+            # In eager groups only to members of ours: some of the other clients with an eager
+            # assignor refuse an assignment with more in it.
+            note = encode_note(AssignmentNote(waits, checksum(self._led), turn.maps_are_read))
         return tuple(
             (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
             for member in turn.members

@@ -2,7 +2,8 @@
 
 * ``LOOP``: works through each batch, then asks for the next (``commit_mode="processed"``).
 * ``RECORDS``: like it, record by record, as ``records()`` gives them.
-* ``TASKS``: a handler per record, some slow; on a revoke what was not started is dropped.
+* ``TASKS``: a handler per record, some slow, and some members run one at a time of each key; on a
+  revoke what was not started is dropped, gaps too if the next owner can know of them.
 * ``GROUP``: like it, but everything that was delivered is finished (a task group).
 * ``ACK``: tasks of the user, who delays revokes by hand (``commit_mode="ack"``,
   ``auto_delay=False``).
@@ -95,6 +96,8 @@ class Application:
         self.on_closed: Callable[[], None] = lambda: None
         # Whether tasks of the user are waited for before closing, which does not wait for them.
         self.patient = False
+        # How many keys there are, of which one record each is worked on at once; 0: no order.
+        self.keys = 0
         self.paused_until = 0.0
         self._witness = witness
         self._rng = member.rng
@@ -104,6 +107,8 @@ class Application:
         self._body: Alarm | None = None
         self._running: dict[tuple[TopicPartition, int], tuple[Record, Alarm]] = {}
         self._waiting: dict[TopicPartition, deque[Record]] = {}
+        # The highest offset that was started, by ledger.
+        self._started: dict[int, int] = {}
         self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
         self.tickets = Tickets(member, witness)
@@ -293,12 +298,24 @@ class Application:
 
     def _fill(self, partition: TopicPartition) -> None:
         waiting = self._waiting[partition]
-        while waiting and self._busy.get(partition, 0) < 3:
-            record = waiting.popleft()
+        while self._busy.get(partition, 0) < 3:
+            record = self._next_of(partition, waiting)
+            if record is None:
+                return
+            waiting.remove(record)
+            highest = self._started.get(record.ledger_id, -1)
+            self._started[record.ledger_id] = max(highest, record.offset)
             self._busy[partition] = self._busy.get(partition, 0) + 1
             key = (partition, record.offset)
             alarm = self.member.later(self.pace.draw(self._rng), partial(self._task_ended, record))
             self._running[key] = (record, alarm)
+
+    def _next_of(self, partition: TopicPartition, waiting: deque[Record]) -> Record | None:
+        """The first record whose key is not worked on."""
+        if not self.keys:
+            return waiting[0] if waiting else None
+        busy = {offset % self.keys for of, offset in self._running if of == partition}
+        return next((each for each in waiting if each.offset % self.keys not in busy), None)
 
     def _task_ended(self, record: Record) -> None:
         partition = record.topic_partition
@@ -314,11 +331,24 @@ class Application:
 
     def _drop(self, partition: TopicPartition) -> None:
         waiting = self._waiting.get(partition)
-        if waiting:
-            offset = waiting[0].offset - 1
-            waiting.clear()
-            self._witness.dropped(self.member, partition, offset)
-            self.member.core.drop_after(self.member.now, partition, offset)
+        if not waiting:
+            return
+        core, now = self.member.core, self.member.now
+        started = self._started.get(waiting[-1].ledger_id, -1)
+        first = core.droppable_from(partition, list(waiting))
+        gaps = [each for each in waiting if first <= each.offset < started]
+        rest = [each.offset for each in waiting if each.offset > started]
+        self._waiting[partition] = deque(
+            each for each in waiting if each.offset < min(first, started)
+        )
+        offset = min(rest) - 1 if rest else started
+        if gaps or rest:
+            found = frozenset(each.offset for each in gaps)
+            self._witness.dropped(self.member, partition, offset, found)
+        if rest:
+            core.drop_after(now, partition, offset)
+        if gaps:
+            core.abandon_all(now, gaps)
 
     def _abandon(self, partition: TopicPartition) -> None:
         """A partition is lost: its tasks are cancelled, what is done cannot count any more."""

@@ -75,6 +75,8 @@ class DeliveryOracles:
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's ledger are.
         self._ledgers: dict[tuple[int, int], _Progress] = {}
+        # Where gaps were dropped: the members of which the group knew whether they read maps.
+        self._told_of_gaps: dict[TopicPartition, frozenset[int]] = {}
         # Commits of former owners may have rewound these behind the backs of the present ones.
         self._contested: set[TopicPartition] = set()
 
@@ -209,8 +211,11 @@ class DeliveryOracles:
                 f"and it has {sorted(view.held)}",
             )
 
-    def dropped(self, view: View, partition: TopicPartition, offset: int) -> None:
-        """Records after ``offset`` were given up unstarted: they may be delivered again."""
+    def dropped(
+        self, view: View, partition: TopicPartition, offset: int, gaps: frozenset[int]
+    ) -> None:
+        """Records after ``offset``, and ``gaps`` before it, were given up unstarted: they may be
+        delivered again, and nothing else of what was delivered."""
         holding = view.held.get(partition)
         if holding is not None and holding.next is not None and holding.next > offset + 1:
             if holding.former:
@@ -220,6 +225,19 @@ class DeliveryOracles:
                 if given in progress.deliveries and given not in holding.covered:
                     progress.take_back(given, view.member.client)
             holding.next = offset + 1
+        if gaps and holding is not None and holding.next is not None and not holding.former:
+            progress, first = self._of(partition), min(gaps)
+            for given in gaps:
+                progress.take_back(given, view.member.client)
+            holding.covered |= frozenset(range(first, holding.next)) - gaps
+            holding.next = first
+            self._books.counts["gaps dropped"] += len(gaps)
+            # A member that joins only afterwards may read no completion maps.
+            self._told_of_gaps[partition] = frozenset(
+                client
+                for client, other in self._books.views.items()
+                if other.generation >= view.generation
+            )
 
     def sought(self, view: View, partition: TopicPartition, offset: int) -> None:
         """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
@@ -259,6 +277,7 @@ class DeliveryOracles:
             self._repairing.pop(partition, None)
             self._stored.pop(partition, None)
             self._contested.discard(partition)
+            self._told_of_gaps.pop(partition, None)
         for key in [key for key in self._told if key[1].topic == topic]:
             del self._told[key]
 
@@ -371,9 +390,15 @@ class DeliveryOracles:
     def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
+        known = self._told_of_gaps.pop(partition, None)
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._books.counts["skipped"] += len(holding.covered)
+        elif known is not None and view.member.client not in known:
+            covered = self._told.get((view.member.client, partition), _NOTHING)
+            if covered:
+                cause = "a member joined that reads no completion maps"
+                self._of(partition).repeats = cause, max(covered) + 1
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""

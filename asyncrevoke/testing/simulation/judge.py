@@ -169,10 +169,12 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(member.client, ("delay_revoke", sorted(wanted), ours))
         self.deliveries.delayed(self._view(member), wanted, ours)
 
-    def dropped(self, member: Member, partition: TopicPartition, offset: int) -> None:
-        """Records after ``offset`` were given up before they were started."""
-        self.books.note(member.client, ("drop_after", partition, offset))
-        self.deliveries.dropped(self._view(member), partition, offset)
+    def dropped(
+        self, member: Member, partition: TopicPartition, offset: int, gaps: frozenset[int]
+    ) -> None:
+        """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
+        self.books.note(member.client, ("dropped", partition, offset, sorted(gaps)))
+        self.deliveries.dropped(self._view(member), partition, offset, gaps)
 
     def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """It has sought back to the first record that it was given and had not worked on."""

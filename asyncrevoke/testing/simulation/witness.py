@@ -29,8 +29,10 @@ class Witness:
     def delayed(self, member: Member, wanted: frozenset[TopicPartition], ours: bool) -> None:
         """``delay_revoke(wanted)`` has returned ``ours``."""
 
-    def dropped(self, member: Member, partition: TopicPartition, offset: int) -> None:
-        """Records after ``offset`` were given up before they were started."""
+    def dropped(
+        self, member: Member, partition: TopicPartition, offset: int, gaps: frozenset[int]
+    ) -> None:
+        """Records after ``offset``, and ``gaps`` before it, were given up unstarted."""
 
     def requested(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
         """It waits for the answer to a call, for ``bound`` seconds at most."""

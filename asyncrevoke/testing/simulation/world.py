@@ -38,6 +38,8 @@ _SHARE_OF_THREADS = 0.6
 _SHARE_OF_CAREFUL = 0.2
 # The default, one that mostly has to be cut off, and none.
 _MAP_SIZES = (512, 512, 512, 20, 0)
+# How many keys a member with a handler per record finds in a partition; 0: it keeps no order.
+_KEYS = (0, 2, 3, 5)
 
 
 def topic_name(index: int) -> str:
@@ -155,6 +157,8 @@ class World:
         self.judge.admit(member)
         application = Application(member, shape, pace, self.judge)
         application.patient = self._is_calm
+        if shape is Shape.TASKS:
+            application.keys = self.rng(f"keys {client}").choice(_KEYS)
         self.applications[client] = application
         self.books.views[client].works_on = application.works_on
         self.books.views[client].polls = application.polls
