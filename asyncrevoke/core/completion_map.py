@@ -25,7 +25,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Its first offset, and the offset after its last one.
 Run: TypeAlias = tuple[int, int]
@@ -128,6 +128,21 @@ def decode(offset: int, metadata: str) -> CompletionMap | None:
     except (ValueError, zlib.error):
         return None
     return CompletionMap(tuple(runs), leader_epoch) if runs else None
+
+
+def joined(runs: Iterable[Run]) -> Iterator[Run]:
+    """Runs in order, with those that touch or overlap as one."""
+    current: Run | None = None
+    for first, end in runs:
+        if current is None:
+            current = first, end
+        elif first <= current[1]:
+            current = current[0], max(current[1], end)
+        else:
+            yield current
+            current = first, end
+    if current is not None:
+        yield current
 
 
 # --- writing -------------------------------------------------------------------------------------

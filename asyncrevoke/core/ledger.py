@@ -14,11 +14,11 @@ from bisect import bisect_left, bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.completion_map import CompletionMap
+from asyncrevoke.core.completion_map import CompletionMap, joined
 from asyncrevoke.core.offset_flags import WIDEST_HOLE, OffsetFlags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from asyncrevoke.core.completion_map import Run
     from asyncrevoke.model import Record
@@ -210,7 +210,7 @@ class Ledger(OffsetFlags):
         runs = self._runs(index, offset, _IS_NOT_ABANDONED)
         if self.finished is not None:
             former = ((max(first, offset), end) for first, end in self.finished.runs)
-            runs = _joined(merge((run for run in former if run[1] > offset), runs))
+            runs = joined(merge((run for run in former if run[1] > offset), runs))
         return offset, CompletionMap(tuple(runs), self.leader_epoch)
 
     def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
@@ -399,7 +399,7 @@ class Ledger(OffsetFlags):
             return self._counted_runs()
         point = self.commit_point
         former = ((max(first, point), end) for first, end in self.finished.runs if end > point)
-        return _joined(merge(former, self._counted_runs()))
+        return joined(merge(former, self._counted_runs()))
 
     def in_flight_offsets(self) -> list[int]:
         """The offsets of the records that are counted one by one and not done, in order."""
@@ -488,18 +488,3 @@ class Ledger(OffsetFlags):
         self._open = self._held = self._head = self._low = self._high = 0
         self._flags.clear()
         del self._segment_offsets[:], self._segment_indices[:]
-
-
-def _joined(runs: Iterable[Run]) -> Iterator[Run]:
-    """The same, with those that touch or overlap as one."""
-    current: Run | None = None
-    for first, end in runs:
-        if current is None:
-            current = first, end
-        elif first <= current[1]:
-            current = current[0], max(current[1], end)
-        else:
-            yield current
-            current = first, end
-    if current is not None:
-        yield current

@@ -8,7 +8,8 @@ from asyncrevoke.config.record_function import function_name
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.handlers.batch import Batch, Item
 from asyncrevoke.handlers.gate import Gate
-from asyncrevoke.handlers.lanes import NO_LANE, Entry, Order, order_by_name
+from asyncrevoke.handlers.lane_order import NO_LANE, Order, order_by_name
+from asyncrevoke.handlers.lanes import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -24,10 +24,11 @@ partition is resumed. Parked items stand outside of the gate, and their lanes wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from asyncrevoke.handlers.lane_order import NO_LANE, Keyed, Order, order_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,54 +37,15 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.gate import Gate
     from asyncrevoke.model import TopicPartition
 
-# The key of an item that has no lane: it waits for nobody.
-NO_LANE: Final = object()
-
-
-class Keyed(Protocol):
-    """What the lanes know of an item: a record has it, and so has a task of the task group."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Items with equal keys share a lane, if lanes are by key."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """The offset in the item's partition."""
-        ...
-
-    @property
-    def ledger_id(self) -> int:
-        """The ledger that counts the item."""
-        ...
-
-
 T = TypeVar("T", bound=Keyed)
 
 # Without the key of its lane.
 _USUAL_LENGTH: Final = 3
 _SEVERAL: Final = 2
 
-# The lane of each item, in its partition; None if they all have none.
-Order: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
-
-_KEYS = cast("Callable[[Keyed], bytes | None]", attrgetter("key"))
-
 
 def _never(_item: object) -> bool:
     return False
-
-
-def order_by_name(name: Literal["key", "partition"] | None, nulls: NullKeys) -> Order[Keyed]:
-    """The order by what an item has, or none."""
-    if name is None:
-        return lambda _items: None
-    if name == "partition":
-        return lambda _items: repeat(None)
-    if nulls == "ordered":
-        return lambda items: map(_KEYS, items)
-    return lambda items: [NO_LANE if item.key is None else item.key for item in items]
 
 
 class Slice(Generic[T]):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from asyncrevoke.handlers.lanes import Entry, Keyed, LaneQueue
+from asyncrevoke.handlers.lane_order import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.handlers.clock import Clock, Timer
+    from asyncrevoke.handlers.lanes import Entry, LaneQueue
     from asyncrevoke.model import TopicPartition
 
 T = TypeVar("T", bound=Keyed)

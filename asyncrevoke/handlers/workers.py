@@ -8,12 +8,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
-from asyncrevoke.handlers.lanes import Entry, Keyed, LaneQueue
+from asyncrevoke.handlers.lane_order import Keyed
 from asyncrevoke.runtime.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
+    from asyncrevoke.handlers.lanes import Entry, LaneQueue
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline

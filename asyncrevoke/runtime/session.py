@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
@@ -13,13 +12,15 @@ from asyncrevoke.model import PollResult
 from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.observer import Facts
+from asyncrevoke.runtime.poll_boundary import poll_boundary
 from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.record_owners import RecordOwners
 from asyncrevoke.runtime.running_calls import RunningCalls
 from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
@@ -371,8 +372,7 @@ class Session:
 
     def abandon(self, record: Record) -> None:
         """The record has ended and is not done."""
-        self.core.abandon(self._driver.now(), record)
-        self._driver.flush()
+        self.abandon_all((record,))
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """These records were never started, or have ended and are not done."""
@@ -405,16 +405,9 @@ class Session:
         if self.core.owns(record):
             self.core.pause([record.topic_partition])
 
-    @contextmanager
-    def parked(self) -> Generator[None]:
+    def parked(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library: a poll boundary, and no start of a step."""
-        self.core.boundary(self._driver.now(), inside=True)
-        self._driver.flush()
-        try:
-            yield
-        finally:
-            self.core.boundary(self._driver.now(), inside=False)
-            self._driver.flush()
+        return poll_boundary(self.core, self._driver)
 
     # --- counting --------------------------------------------------------------------------------
 

@@ -185,6 +185,13 @@ class ScriptedCore:
     def abandon(self, now: float, record: Record) -> None:
         self.calls.append(("abandon", record.offset))
 
+    def abandon_all(self, now: float, records: Sequence[Record]) -> None:
+        for record in records:
+            self.abandon(now, record)
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        return 0
+
     def interrupt(self, now: float) -> None:
         self.calls.append(("interrupt", None))
 
