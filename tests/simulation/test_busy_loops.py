@@ -1,5 +1,7 @@
 """No timer and no poll repeats itself at one instant, also where timers fire too early."""
 
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -8,7 +10,7 @@ import pytest
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.runner import run
-from asyncrevoke.testing.simulation.schedule import Schedule
+from asyncrevoke.testing.simulation.schedule import Kind, Schedule
 
 
 class _Found(msgspec.Struct):
@@ -40,13 +42,25 @@ def _compared_with_the_clock(self: Poller, now: float) -> bool:
     return False
 
 
+def _variants() -> Iterator[Schedule]:
+    """The same with clocks that jump by a little more each time: rounding errors differ."""
+    schedule = _schedule()
+    for number in range(60):
+        incidents = tuple(
+            dataclasses.replace(incident, amount=incident.amount + number / 100)
+            if incident.kind is Kind.JUMP
+            else incident
+            for incident in schedule.incidents
+        )
+        yield dataclasses.replace(schedule, incidents=incidents)
+
+
 def test_timers_that_fire_a_rounding_error_early_are_not_set_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Member, "_arm", _arm)
-    outcome = run(_schedule())
+    with pytest.MonkeyPatch.context() as former:
+        former.setattr(Poller, "_tick_due", _compared_with_the_clock)
+        found = next(each for each in _variants() if run(each).invariant == "busy loop")
+    outcome = run(found)
     assert outcome.failure is None, outcome.failure
-    monkeypatch.setattr(Poller, "_tick_due", _compared_with_the_clock)
-    outcome = run(_schedule())
-    assert outcome.invariant == "busy loop"
-    assert "'revoke-tick' has fired" in (outcome.failure or "")
