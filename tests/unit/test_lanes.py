@@ -176,8 +176,8 @@ def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() ->
     slow, x, y, fast = entries
     assert lanes.drain(ORDERS) == []
     lanes.put_lagging_last(ORDERS)
-    lanes.done(slow)
     lanes.done(x)
+    lanes.done(slow)
     lanes.done(y)
     lanes.done(fast)
     order: list[int] = []
