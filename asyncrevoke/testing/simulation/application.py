@@ -257,8 +257,17 @@ class Application:
     def _manual_committed(self, complete: Complete) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
             self._witness.failed(self.member, complete.error)
+            if not self.closing:
+                # Nobody else commits what was refused.
+                self._next_step = self.member.later(0.5, self._commit_again)
+                return
         if not self.closing:
             self._next(0.0)
+
+    def _commit_again(self) -> None:
+        self._next_step = None
+        if not self.closing:
+            self.tickets.commit(self._manual_committed, self._first_unfinished())
 
     def _start_tasks(self, result: PollResult) -> None:
         self._delayed = frozenset()
