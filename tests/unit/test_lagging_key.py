@@ -21,7 +21,8 @@ SECONDS = 10.0
 
 def consumer(handled: list[int], **options: Unpack[ConsumerOptions]) -> Consumer:
     """Records of the key "slow" take ten seconds each, the others no time."""
-    ours = Consumer(group_id="billing", **options)
+    options["group_id"] = "billing"
+    ours = Consumer(**options)
 
     @ours.handler("orders")
     async def handle(record: Record) -> None:

@@ -61,9 +61,9 @@ class Judge(Observer, Witness, CoordinatorEvents):
             books, self._verdicts, self._follow_ups, self.deliveries, self._acknowledgements
         )
         self._answers = Answers(books, self._verdicts, self._follow_ups, self.deliveries)
-        self._requests = RequestOracle(books, self._follow_ups)
-        self._busy_loops = BusyLoopOracle(books)
         self._tickets = TicketOracle(books)
+        self._requests = RequestOracle(books, self._follow_ups, self._tickets)
+        self._busy_loops = BusyLoopOracle(books)
         self._stalls = StallOracle(books)
         self._silence = SilenceOracle(books)
         self.loads = 0

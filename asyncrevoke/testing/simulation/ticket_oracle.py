@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # How late the event that answers may be, in seconds.
 _SLACK = 0.5
+_LOOK_UPS = ("partitions_for_topic", "offsets_for_times")
 
 
 @dataclass(slots=True)
@@ -49,6 +50,12 @@ class TicketOracle:
             raise Violation("tickets", f"client {client}: ticket {ticket} is answered twice")
         self._answered.add(key)
         self._waiting.pop(key, None)
+
+    def is_looking_up(self, client: int) -> bool:
+        """Whether a member waits for facts of the cluster that it has asked for."""
+        return any(
+            of == client and waiting.call in _LOOK_UPS for (of, _), waiting in self._waiting.items()
+        )
 
     def unanswered(self) -> list[str]:
         """What living members wait for."""
