@@ -31,6 +31,7 @@ RATE = 150.0
 JOINED_WITHIN = 60.0
 CAUGHT_UP_WITHIN = 60.0
 GONE_WITHIN = CLOSE_TIMEOUT + 60.0
+_LOOK = 0.1
 _BETWEEN = 1.0
 
 
@@ -148,7 +149,11 @@ async def _play(scenario: Scenario, world: World, told: list[str]) -> None:
         fault = kind()
         tell(f"{fault.name} begins")
         await fault.apply(world)
-        await asyncio.sleep(fault.seconds)
+        healed_at = now() + fault.seconds
+        while (left := healed_at - now()) > 0:
+            # A member that ends meanwhile has ended now, not when the fault is healed.
+            await asyncio.sleep(min(left, _LOOK))
+            group.refresh()
         await fault.heal(world)
         tell(f"{fault.name} is healed")
         if not await world.until(joined, JOINED_WITHIN):
