@@ -33,10 +33,6 @@ class ShutdownDeadline:
         """When everything must have ended, by the event loop's clock; None if nothing has begun."""
         return None if self._deadline is None else self._deadline.end
 
-    def until_work_ends(self) -> float | None:
-        """Seconds that running work still has before it is cancelled; None if nothing has begun."""
-        return None if self._deadline is None else self._left(self._deadline.work)
-
     def until_commits_end(self, most: float) -> float:
         """Seconds that cancelled handlers still have to end: ``most``, if nothing has begun."""
         return most if self._deadline is None else min(most, self._left(self._deadline.commits))
