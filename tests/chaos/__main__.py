@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chaos import matrix
 from chaos.run import HEADER, Outcome, run
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chaos.world.group import ProtocolName
+
+
+def option(text: str) -> tuple[str, Any]:
+    """A consumer option: its name and its value, which is JSON."""
+    name, _, value = text.partition("=")
+    return name, json.loads(value)
 
 
 def arguments() -> argparse.Namespace:
@@ -47,6 +54,14 @@ def arguments() -> argparse.Namespace:
         "--no-kills",
         action="store_true",
         help="only faults after which no record may be repeated",
+    )
+    parser.add_argument(
+        "--option",
+        type=option,
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="consumer option of all members, such as commit_interval=1.0",
     )
     parser.add_argument("--slack", type=float, default=0.0, help="seconds for a busy machine")
     parser.add_argument("--evidence", type=Path, help="where failed runs are kept")
@@ -81,7 +96,14 @@ async def play(args: argparse.Namespace, stage: Stage, folder: Path) -> list[Out
     outcomes: list[Outcome] = []
     print(f"{len(stage.brokers)} broker(s)\n{HEADER}")
     for scenario in scenarios(args, len(stage.brokers)):
-        outcome = await run(stage, scenario, folder, slack=args.slack, always=args.keep)
+        outcome = await run(
+            stage,
+            scenario,
+            folder,
+            slack=args.slack,
+            always=args.keep,
+            options=dict(args.option),
+        )
         outcomes.append(outcome)
         if args.matrix:
             cell = matrix.cell_of(outcome, len(stage.brokers))

@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chaos.faults.fault import World
 from chaos.judging.evidence import facts_of, keep
@@ -19,6 +19,8 @@ from chaos.world.traffic import Traffic
 from asyncrevoke.cli.demo.clock import now
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chaos.judging.judge import Facts
     from chaos.world.stage import Stage
 
@@ -62,18 +64,27 @@ HEADER = (
 
 
 async def run(
-    stage: Stage, scenario: Scenario, folder: Path, *, slack: float = 0.0, always: bool = False
+    stage: Stage,
+    scenario: Scenario,
+    folder: Path,
+    *,
+    slack: float = 0.0,
+    always: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Run a scenario with a topic and a group of its own.
 
     ``folder`` gets the evidence: that of a failed run is complete, with ``always`` that of any.
+    ``options`` are consumer options of all members, beside those of the faults.
     """
     began = now()
     await stage.restore()
     folder = folder / scenario.name
     folder.mkdir(parents=True)
     topic = f"chaos-{uuid.uuid4().hex[:8]}"
-    options = {name: value for fault in scenario.faults for name, value in fault.options.items()}
+    more = dict(options or {})
+    for fault in scenario.faults:
+        more.update(fault.options)
     config = {
         name: value for fault in scenario.faults for name, value in fault.topic_config.items()
     }
@@ -87,7 +98,7 @@ async def run(
     told: list[str] = []
     async with stage.network(folder / "proxies.log") as proxies:
         traffic = Traffic(stage.direct, topic, RATE, rng)
-        group = Group(topic, scenario.protocol, stage.client_options(), folder, options, content)
+        group = Group(topic, scenario.protocol, stage.client_options(), folder, more, content)
         world = World(
             stage=stage,
             proxies=proxies,

@@ -48,7 +48,7 @@ class Billed:
 
 
 def billing(seconds: float = 0.0) -> Billed:
-    consumer = Consumer(group_id="billing", concurrency=8)
+    consumer = Consumer(group_id="billing", concurrency=8, commit_interval=1.0)
     orders: list[int] = []
 
     @consumer.handler("orders")
@@ -390,7 +390,7 @@ async def test_a_released_partition_can_be_given_back() -> None:
 
 
 async def test_losing_cancels_handlers_and_commits_nothing_of_theirs() -> None:
-    consumer = Consumer(group_id="billing")
+    consumer = Consumer(group_id="billing", commit_interval=1.0)
     cancelled: list[TopicPartition] = []
 
     @consumer.handler("orders")

@@ -28,7 +28,6 @@ ProtocolName: TypeAlias = Literal["cooperative", "eager", "consumer"]
 PROTOCOLS: tuple[ProtocolName, ...] = ("cooperative", "eager", "consumer")
 CONCURRENCY = 64
 CLOSE_TIMEOUT = 8.0
-COMMIT_INTERVAL = 1.0
 _PROGRAM = Path(__file__).parent / "member.py"
 
 
@@ -37,7 +36,6 @@ def options(protocol: ProtocolName) -> dict[str, Any]:
     common: dict[str, Any] = {
         "concurrency": CONCURRENCY,
         "order_by": "key",
-        "commit_interval": COMMIT_INTERVAL,
         "heartbeat_interval": HEARTBEAT_INTERVAL,
         "close_timeout": CLOSE_TIMEOUT,
     }
