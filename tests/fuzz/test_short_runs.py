@@ -1,0 +1,27 @@
+"""Each target's kept inputs, and a fixed number of drawn ones; `tox -e fuzz` draws many more."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from fuzz.run import Run
+from fuzz.target import names
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="its limits are those of POSIX"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
+
+_SEED = 17
+# All targets together may take a minute on two cores.
+_USUAL = 2_000
+_INPUTS: dict[str, int] = {}
+
+
+@pytest.mark.parametrize("name", names())
+def test_kept_and_drawn_inputs_break_no_promise(name: str) -> None:
+    figures = Run(name, _SEED, inputs=_INPUTS.get(name, _USUAL), wide=True).run()
+    print(figures)
+    assert not figures.failures, "\n\n".join(map(str, figures.failures))
