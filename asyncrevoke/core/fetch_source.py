@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
 
 FIRST_BACKOFF = 0.1
-LONGEST_BACKOFF = 10.0
+# A broker that restarts refuses its partitions one after another until it leads them again.
+LONGEST_BACKOFF = 2.0
+# A corrupt batch stays so until somebody repairs the log, or the user seeks past it.
+LONGEST_CORRUPT_BACKOFF = 10.0
 
 
 class Gate(Protocol):
@@ -133,10 +136,11 @@ class FetchSource:
         """Whether this broker is its leader, as far as is known."""
         return self.leader is not None and self.leader[0].node_id == node.node_id
 
-    def delay(self, now: float) -> None:
-        """Nothing is fetched for it for a while, longer each time."""
+    def delay(self, now: float, longest: float = LONGEST_BACKOFF) -> None:
+        """Nothing is fetched for it for a while, longer each time, up to ``longest`` seconds."""
+        self.backoff = min(self.backoff, longest)
         self.not_before = now + self.backoff
-        self.backoff = min(self.backoff * 2, LONGEST_BACKOFF)
+        self.backoff = min(self.backoff * 2, longest)
 
     def move_to(self, home: dict[FetchSource, None] | None) -> None:
         """Leave one collection for another."""

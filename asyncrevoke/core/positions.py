@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
-_LONGEST_BACKOFF = 5.0
+_LONGEST_BACKOFF = 2.0
 # Somebody has to grant or configure something before it can succeed.
 _SLOW = 10.0
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -372,6 +373,22 @@ def test_a_leader_that_cannot_be_reached_is_tried_again() -> None:
     world.advance(0.3)
     world.log_is(listed(0, 4))
     assert world.found == {a: (4, 2, True)}
+
+
+def test_a_leader_that_does_not_answer_is_asked_every_three_seconds_at_most() -> None:
+    world = PositionWorld(1)
+    world.find(0)
+    world.commits_are(committed(0, -1))
+    times: list[float] = []
+    start = world.now
+    while world.now - start < 60:
+        for send in world.sends(ListOffsetsRequest):
+            times.append(world.now)
+            world.fail(send)
+        world.advance(0.05)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert gaps[0] < 0.5
+    assert 1.0 < max(gaps) < 3.1
 
 
 def test_a_leader_that_refuses_is_reported_once() -> None:
