@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # and metadata that is refreshed after it.
 LONGEST_WAIT = 4.0
 # So long after a disturbance nothing is expected: time-outs and backoffs come to their ends.
-_CALM = 15.0
+_CALM = 8.0
 LOOK_EVERY = 0.25
 
 
