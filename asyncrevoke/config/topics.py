@@ -11,6 +11,12 @@ from asyncrevoke.model import BrokerPattern
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+def is_legal_topic(name: str) -> bool:
+    """Whether Kafka accepts this name for a topic: 1 to 249 letters, digits, ``.``, ``_`` and
+    ``-``, but not ``.`` or ``..``."""
+    return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
+
+
 def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
     """Distinct legal topic names; ``call`` is what the user wrote, such as ``subscribe``."""
     for topic in topics:
@@ -57,7 +63,7 @@ def refuse_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) ->
 
 
 def _check_name(topic: str, call: str) -> None:
-    if _LEGAL.fullmatch(topic) and topic not in (".", ".."):
+    if is_legal_topic(topic):
         return
     hint = "letters, digits, '.', '_' and '-', at most 249 of them"
     if any(char in topic for char in "*^$[]()|+?"):

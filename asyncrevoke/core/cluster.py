@@ -39,6 +39,9 @@ _LONGEST_TOPIC_BACKOFF = 2.0
 _SPACING = 0.1
 # While a broker that leads a partition does not answer: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
+_OF_OTHERS = "topics of other members"
+# How many of these a line names.
+_TOLD_TOPICS = 10
 
 
 class Cluster:
@@ -63,6 +66,8 @@ class Cluster:
         self._failed: dict[int, Node] = {}
         self._turn = -1
         self._wanted: frozenset[str] | None = frozenset()
+        # Of these, what only other members of the group have subscribed to.
+        self._of_others: frozenset[str] = frozenset()
         self._topics: dict[str, KnownTopic] = {}
         self._complained: dict[str, ErrorCode] = {}
         self._in_flight = False
@@ -193,8 +198,15 @@ class Cluster:
         self._stopped = True
         self._outbox.cancel_timer(_TIMER)
 
-    def want(self, now: float, topics: frozenset[str] | None) -> None:
-        """Which topics are of interest; None for all of them. A change is asked for at once."""
+    def want(
+        self, now: float, topics: frozenset[str] | None, of_others: frozenset[str] = frozenset()
+    ) -> None:
+        """Which topics are of interest; None for all of them. A change is asked for at once.
+
+        Topics in ``of_others`` are subscribed to by other members only: a refusal of these is
+        logged, and no error of this consumer.
+        """
+        self._of_others = of_others
         if topics == self._wanted:
             return
         self._wanted = topics
@@ -327,9 +339,11 @@ class Cluster:
                 self._refused(now, name, error)
             else:
                 unresolved.append(name)
-                self._log.waiting(
-                    now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
-                )
+                if name not in self._of_others:
+                    self._log.waiting(
+                        now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
+                    )
+        self._tell_of_others(now, [n for n in (*unresolved, *refused) if n in self._of_others])
         if failed:
             self._drop_deposed(failed, led)
         self._earliest = now + _SPACING
@@ -424,7 +438,8 @@ class Cluster:
         """An answer says that there is no such topic; whether it is believed."""
         topic = self._topics.get(name)
         if topic is None:
-            if self._wanted is None or name in self._wanted:
+            wanted = self._wanted is None or name in self._wanted
+            if wanted and name not in self._of_others:
                 self._log.waiting(
                     now,
                     f"topic {name}",
@@ -439,7 +454,23 @@ class Cluster:
         self._outbox.emit("warning", "topic is gone", topic=name)
         return True
 
+    def _tell_of_others(self, now: float, missing: Sequence[str]) -> None:
+        """One line for all of them: another member decides how many there are."""
+        if missing:
+            self._log.waiting(
+                now,
+                _OF_OTHERS,
+                "other members subscribe to topics that do not exist or that this member may not "
+                "see; nobody is assigned these",
+                topics=missing[:_TOLD_TOPICS],
+                count=len(missing),
+            )
+        else:
+            self._log.forget(_OF_OTHERS)
+
     def _refused(self, now: float, name: str, error: ErrorCode) -> None:
+        if name in self._of_others:
+            return
         self._log.waiting(
             now, f"topic {name}", "waiting for access to a topic", topic=name, reason=error.name
         )

@@ -162,4 +162,5 @@ class Subscribing:
 
     def _want_topics(self, now: float) -> None:
         by_pattern = self._pattern is not None or self._broker_pattern is not None
-        self._cluster.want(now, None if by_pattern else self._topics | self._group_topics)
+        of_others = self._group_topics - self._topics
+        self._cluster.want(now, None if by_pattern else self._topics | of_others, of_others)

@@ -37,6 +37,7 @@ __all__ = [
 
 NEWEST_VERSION = 3
 _VERSION = struct.Struct(">h")
+_MANY = 2**31
 
 
 class MalformedMemberData(Exception):  # noqa: N818 - it names what was read
@@ -127,21 +128,26 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
             raise ValueError(f"there is no version {version} of a subscription: use 0 to 3")
 
 
-def decode_subscription(data: bytes) -> Subscription:
-    """Read a subscription of any version; raises ``MalformedMemberData``."""
+def decode_subscription(
+    data: bytes, *, max_topics: int = _MANY, max_owned: int = _MANY
+) -> Subscription:
+    """Read a subscription of any version, with at most ``max_topics`` topics and ``max_owned``
+    owned partitions; raises ``MalformedMemberData``."""
     match _version(data):
         case 0:
             from kio.schema.consumer_protocol_subscription.v0 import data as v0
 
             oldest = _decode(v0.ConsumerProtocolSubscription, data)[0]
-            return Subscription(topics=oldest.topics or (), user_data=oldest.user_data)
+            return Subscription(
+                topics=_at_most(max_topics, oldest.topics), user_data=oldest.user_data
+            )
         case 1:
             from kio.schema.consumer_protocol_subscription.v1 import data as v1
 
             older = _decode(v1.ConsumerProtocolSubscription, data)[0]
             return Subscription(
-                topics=older.topics or (),
-                owned=_flat(older.owned_partitions),
+                topics=_at_most(max_topics, older.topics),
+                owned=_flat(older.owned_partitions, max_owned),
                 user_data=older.user_data,
             )
         case 2:
@@ -149,8 +155,8 @@ def decode_subscription(data: bytes) -> Subscription:
 
             old = _decode(v2.ConsumerProtocolSubscription, data)[0]
             return Subscription(
-                topics=old.topics or (),
-                owned=_flat(old.owned_partitions),
+                topics=_at_most(max_topics, old.topics),
+                owned=_flat(old.owned_partitions, max_owned),
                 generation=old.generation_id,
                 user_data=old.user_data,
             )
@@ -159,8 +165,8 @@ def decode_subscription(data: bytes) -> Subscription:
 
             newest = _decode(v3.ConsumerProtocolSubscription, data)[0]
             return Subscription(
-                topics=newest.topics or (),
-                owned=_flat(newest.owned_partitions),
+                topics=_at_most(max_topics, newest.topics),
+                owned=_flat(newest.owned_partitions, max_owned),
                 generation=newest.generation_id,
                 rack=newest.rack_id,
                 user_data=newest.user_data,
@@ -222,7 +228,17 @@ class _TopicPartitions(Protocol):
     def partitions(self) -> Sequence[int]: ...
 
 
-def _flat(topics: Sequence[_TopicPartitions] | None) -> tuple[TopicPartition, ...]:
+def _at_most(limit: int, topics: Sequence[str] | None) -> tuple[str, ...]:
+    if len(topics or ()) > limit:
+        raise MalformedMemberData(f"it names more than {limit} topics")
+    return tuple(topics or ())
+
+
+def _flat(
+    topics: Sequence[_TopicPartitions] | None, limit: int = _MANY
+) -> tuple[TopicPartition, ...]:
+    if sum(len(entry.partitions or ()) for entry in topics or ()) > limit:
+        raise MalformedMemberData(f"it names more than {limit} partitions")
     partitions = tuple(
         TopicPartition(entry.topic, number)
         for entry in topics or ()

@@ -10,14 +10,10 @@ from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, ass
 from asyncrevoke.core.assignors.member import Member
 from asyncrevoke.core.assignors.ownership import repair, withheld
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
+from asyncrevoke.core.membership.reported_subscription import read_subscription
 from asyncrevoke.core.membership.subscription_note import reads_maps
 from asyncrevoke.errors import FatalError
-from asyncrevoke.protocol.subscription import (
-    MalformedMemberData,
-    Subscription,
-    decode_subscription,
-    encode_assignment,
-)
+from asyncrevoke.protocol.subscription import encode_assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
+    from asyncrevoke.protocol.subscription import Subscription
 
 Assignments = tuple[tuple[str, bytes], ...]
 
@@ -84,8 +81,8 @@ class Leader:
     def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
         """This generation is ours to assign, as soon as the partitions of its topics are known."""
         members = [
-            Member(member.member_id, member.group_instance_id, self._read(member))
-            for member in reply.members
+            Member(member.member_id, member.group_instance_id, self._read(member, reply.generation))
+            for member in {member.member_id: member for member in reply.members}.values()
         ]
         self.resign()
         turn = self._turn = _Turn(assignor, members, skips_assignment=reply.skip_assignment)
@@ -206,14 +203,20 @@ class Leader:
             for member in turn.members
         )
 
-    def _read(self, member: JoinGroupMember) -> Subscription:
-        try:
-            return decode_subscription(member.metadata)
-        except MalformedMemberData as error:
+    def _read(self, member: JoinGroupMember, generation: int) -> Subscription:
+        reported = read_subscription(member.metadata, generation)
+        if reported.unreadable is not None:
             self._outbox.emit(
                 "error",
                 "a member's subscription cannot be read; it is assigned nothing",
                 member=member.member_id,
-                problem=str(error),
+                problem=reported.unreadable,
             )
-            return Subscription(topics=())
+        elif reported.ignored:
+            self._outbox.emit(
+                "warning",
+                "part of a member's subscription is not valid and was ignored",
+                member=member.member_id,
+                problems=reported.ignored,
+            )
+        return reported.subscription

@@ -1,0 +1,84 @@
+"""The subscription of another member as its leader takes it: what is wrong costs only its sender.
+
+A subscription that cannot be read, or that is larger than any group's can be, counts as one without
+topics: its sender is assigned nothing. Names that no topic can have are ignored, and so are the
+partitions that a member claims of them. A generation that the group has not had yet counts as the
+one before the present one, in which members own partitions at the latest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.core.assignors.ownership import encode_generation, generation_of
+from asyncrevoke.protocol.subscription import (
+    MalformedMemberData,
+    Subscription,
+    decode_subscription,
+)
+
+# A broker stores all subscriptions of a group in one record, of 1 MiB by default.
+MAX_BYTES = 4 * 2**20
+MAX_TOPICS = 100_000
+MAX_OWNED = 250_000
+# Letters of what another member has written that are repeated in a log line.
+_QUOTED = 60
+
+_NOTHING = Subscription(topics=())
+
+
+class ReportedSubscription(NamedTuple):
+    """``unreadable``: why nothing of it is taken. ``ignored``: which parts were left out."""
+
+    subscription: Subscription
+    unreadable: str | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def read_subscription(metadata: bytes, generation: int) -> ReportedSubscription:
+    """Read and check what a member has sent with its JoinGroup; never raises.
+
+    ``generation`` is the one that the group has just joined, so that members own partitions since
+    an earlier one.
+    """
+    if len(metadata) > MAX_BYTES:
+        return _refused(f"{len(metadata)} bytes are more than {MAX_BYTES}")
+    try:
+        subscription = decode_subscription(metadata, max_topics=MAX_TOPICS, max_owned=MAX_OWNED)
+    except MalformedMemberData as error:
+        return _refused(str(error))
+    ignored: list[str] = []
+    topics = tuple(dict.fromkeys(filter(is_legal_topic, subscription.topics)))
+    if illegal := [name for name in subscription.topics if not is_legal_topic(name)]:
+        ignored.append(f"{len(illegal)} names that no topic can have, such as {_quote(illegal[0])}")
+    owned = dict.fromkeys(subscription.owned)
+    if foreign := {tp.topic for tp in owned if not is_legal_topic(tp.topic)}:
+        ignored.append(f"owned partitions of {len(foreign)} topics that cannot exist")
+    user_data = subscription.user_data
+    claimed = generation_of(subscription)
+    if claimed >= generation:
+        ignored.append(f"generation {claimed}, which the group has not had yet")
+        claimed = max(-1, generation - 1)
+        told = encode_generation(claimed)
+        if user_data is not None and len(user_data) >= len(told):
+            user_data = told + user_data[len(told) :]
+    return ReportedSubscription(
+        dataclasses.replace(
+            subscription,
+            topics=topics,
+            owned=tuple(tp for tp in owned if tp.topic not in foreign),
+            generation=min(subscription.generation, claimed),
+            user_data=user_data,
+        ),
+        ignored=tuple(ignored),
+    )
+
+
+def _refused(problem: str) -> ReportedSubscription:
+    return ReportedSubscription(_NOTHING, unreadable=problem)
+
+
+def _quote(text: str) -> str:
+    return repr(text[:_QUOTED])
