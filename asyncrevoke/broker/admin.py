@@ -33,10 +33,11 @@ from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.metadata.v9.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v9.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from asyncrevoke.broker.errors import BrokerRequestError
+from asyncrevoke.protocol.guard import HostileFrame, read_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -234,9 +235,11 @@ class Admin:
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", self._receive(4))
         data = self._receive(size)
-        _, offset = entity_reader(answer.__header_schema__)(data, 0)
-        payload, _ = entity_reader(answer)(data, offset)
-        return payload
+        try:
+            return read_response(data, answer)[0]
+        except HostileFrame as error:
+            what = f"the broker's answer is no {answer.__name__}"
+            raise ConnectionAbortedError(f"{what}: {error}") from error
 
     def _receive(self, size: int) -> bytes:
         parts = bytearray()

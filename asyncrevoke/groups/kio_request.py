@@ -7,11 +7,10 @@ import struct
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kio.serial import entity_writer
-from kio.serial.errors import SerialError
 from kio.static.primitive import i32
 
 from asyncrevoke.groups.errors import GroupsError, NotOfferedError
-from asyncrevoke.protocol.guard import HostileFrame, read_entity
+from asyncrevoke.protocol.guard import HostileFrame, read_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,10 +94,7 @@ class _Prepared(Generic[Answer_co]):
 
     def decode(self, frame: io.BytesIO) -> Answer_co | GroupsError:
         # Raised in here, it would be logged by aiokafka as a bug of its own.
-        flexible = self._answer.__flexible__
-        offset = _CORRELATION_ID.size
         try:
-            data = frame.getvalue()
-            return read_entity(data, offset, self._answer, tagged_header=flexible)[0]
-        except (HostileFrame, SerialError, ValueError, TypeError, OverflowError) as error:
+            return read_response(frame.getvalue(), self._answer)[0]
+        except HostileFrame as error:
             return GroupsError(f"the answer is no {self._answer.__name__}: {error}")

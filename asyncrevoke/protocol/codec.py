@@ -28,7 +28,7 @@ from asyncrevoke.protocol.dialects import (
     offset_commit,
     offset_fetch,
 )
-from asyncrevoke.protocol.guard import read_entity
+from asyncrevoke.protocol.guard import read_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -256,9 +256,7 @@ def decode_response(
 def _read(dialect: Dialect, version: int, frame: bytes, request: Request | None) -> Decoded:
     response_type = dialect.response_type
     try:
-        entity, walked = read_entity(
-            frame, _CORRELATION_ID.size, response_type, tagged_header=dialect.flexible
-        )
+        entity, walked = read_response(frame, response_type)
         return Decoded(dialect.read(entity, request), tuple(walked.unknown_errors))
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(

@@ -9,9 +9,15 @@ Three things of kio 0.6 make this necessary:
 - so does an unknown tagged field, although tagged fields are how Kafka adds to a version that is
   already in use (KIP-482).
 
-The walk follows the same schema (kio's dataclasses), copies nothing unless it has to, and visits
-every element, so that a frame that passes has room for all that it declares. It costs about 1 us
-per partition of a Fetch response, and records are passed without a look at them.
+The walk of a message is generated from what kio's decoder itself is generated from: the functions
+of ``kio.serial._introspect`` say for both what each field of a dataclass is, and the response
+header is walked by kio's schema of it. Tests compare the step of each primitive type with kio's
+reader of it. A length, a count or a marker has one encoding, and the decoder is given a copy that
+ends where the walk ended.
+
+The walk copies nothing else unless it has to, and visits every element, so that a frame that passes
+has room for all that it declares. It costs about 1 us per partition of a Fetch response, and
+records are passed without a look at them.
 """
 
 from __future__ import annotations
@@ -19,15 +25,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache
-from types import NoneType
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from kio.static.protocol import Entity
+    from kio.static.protocol import Entity, ResponsePayload
 
 E = TypeVar("E", bound="Entity")
+R = TypeVar("R", bound="ResponsePayload")
 
-__all__ = ["HostileFrame", "Walk", "read_entity", "varint", "walk"]
+__all__ = ["HostileFrame", "Walk", "read_entity", "read_response", "varint", "walk"]
 
 
 class HostileFrame(Exception):  # noqa: N818 - it names what was read
@@ -54,8 +60,10 @@ _FIXED: Final = {
     "int16": 2,
     "int32": 4,
     "int64": 8,
+    "uint8": 1,
     "uint16": 2,
     "uint32": 4,
+    "uint64": 8,
     "float64": 8,
     "uuid": 16,
     "timedelta_i32": 4,
@@ -65,19 +73,24 @@ _FIXED: Final = {
 _LARGEST_VARINT: Final = 2**32 - 1
 _UNKNOWN_SERVER_ERROR: Final = (-1).to_bytes(2, "big", signed=True)
 _NO_TAGS: Final = b"\0"
+# What stands before a structure that may be missing.
+_ABSENT: Final = 0xFF
+_PRESENT: Final = 1
 
 
-def walk(frame: bytes, offset: int, entity_type: type[Entity], *, tagged_header: bool) -> Walk:
-    """Walk ``frame`` from ``offset``, where an ``entity_type`` should stand.
+def walk(
+    frame: bytes, offset: int, entity_type: type[Entity], header_type: type[Entity] | None = None
+) -> Walk:
+    """Walk ``frame`` from ``offset``, where an ``entity_type`` should stand, after a
+    ``header_type`` if there is one.
 
     Unknown error codes become UNKNOWN_SERVER_ERROR, with their numbers in ``unknown_errors``.
-    Tagged fields, none of which our messages carry, are cut out. ``tagged_header`` says that the
-    tagged fields of the response header come first. Raises ``HostileFrame``.
+    Tagged fields, none of which our messages carry, are cut out. Raises ``HostileFrame``.
     """
     found = Walk(frame)
     try:
-        if tagged_header:
-            offset = _tags(found, offset)
+        if header_type is not None:
+            offset = _entity(header_type)[0](found, offset)
             found.edits.clear()
         end = _entity(entity_type)[0](found, offset)
     except IndexError:
@@ -94,18 +107,31 @@ def walk(frame: bytes, offset: int, entity_type: type[Entity], *, tagged_header:
     return found
 
 
-def read_entity(
-    frame: bytes, offset: int, entity_type: type[E], *, tagged_header: bool
-) -> tuple[E, Walk]:
+def read_response(frame: bytes, response_type: type[R]) -> tuple[R, Walk]:
+    """Walk a frame and decode it: the header that belongs to this response, then the response.
+
+    Raises as :func:`read_entity` does.
+    """
+    return _decode(walk(frame, 0, response_type, response_type.__header_schema__), response_type)
+
+
+def read_entity(data: bytes, offset: int, entity_type: type[E]) -> tuple[E, Walk]:
     """Walk as :func:`walk` does, and decode exactly the bytes that were walked.
 
-    Raises ``HostileFrame``, also if kio's decoder ends elsewhere than the walk did, and what that
-    decoder raises.
+    Raises ``HostileFrame``, also if kio's decoder refuses them, or ends elsewhere than the walk.
     """
-    from kio.serial import entity_reader  # noqa: PLC0415 - kio is loaded when it is used
+    return _decode(walk(data, offset, entity_type), entity_type)
 
-    walked = walk(frame, offset, entity_type, tagged_header=tagged_header)
-    entity, size = entity_reader(entity_type)(walked.body, 0)
+
+def _decode(walked: Walk, entity_type: type[E]) -> tuple[E, Walk]:
+    # kio is loaded when it is used.
+    from kio.serial import entity_reader  # noqa: PLC0415
+    from kio.serial.errors import SerialError  # noqa: PLC0415
+
+    try:
+        entity, size = entity_reader(entity_type)(walked.body, 0)
+    except (SerialError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise HostileFrame(f"{type(error).__name__}: {error}") from error
     if size != len(walked.body):
         raise HostileFrame(f"the decoder read {size} bytes of {len(walked.body)} that were walked")
     return entity, walked
@@ -114,50 +140,56 @@ def read_entity(
 @cache
 def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
     """The walk over one entity, and the fewest bytes that one takes."""
+    # What kio's decoder asks when it is made for a type: so both read the same schema.
+    from kio.serial._introspect import (  # noqa: PLC0415 - kio is loaded when it is used
+        EntityField,
+        EntityTupleField,
+        classify_field,
+        get_field_tag,
+        get_schema_field_type,
+        is_optional,
+    )
+
+    flexible = entity_type.__flexible__
     steps: list[_Step] = []
     least = 0
     run = 0  # bytes of fixed size since the last step, passed in one go
     for field in dataclasses.fields(entity_type):
-        if "tag" in field.metadata:
+        if get_field_tag(field) is not None:
             continue
-        kafka_type: str = field.metadata.get("kafka_type", "")
-        is_array, element = _element(field.type)
-        if not is_array and kafka_type in _FIXED:
-            run += _FIXED[kafka_type]
+        kind, optional = classify_field(field), is_optional(field)
+        fixed: int | None = None
+        if isinstance(kind, EntityField | EntityTupleField):
+            step, size = _entity(kind.type_)
+        else:
+            kafka_type = get_schema_field_type(field)
+            fixed = _FIXED.get(kafka_type)
+            step, size = _primitive(kafka_type, flexible=flexible)
+        if kind.is_array:
+            step = _array(step, size, fixed, flexible=flexible, nullable=optional)
+            size = 1 if flexible else 4
+        elif fixed is not None:
+            run += fixed
             continue
+        elif optional and isinstance(kind, EntityField):
+            step, size = _nullable(step), 1
         if run:
             steps.append(_skip(run))
             least += run
             run = 0
-        step, size = _value(kafka_type, element, flexible=entity_type.__flexible__)
-        if is_array:
-            fixed = _FIXED.get(kafka_type)
-            step = _array(step, size, fixed, flexible=entity_type.__flexible__)
-            size = 1 if entity_type.__flexible__ else 4
-        elif not kafka_type and NoneType in get_args(field.type):
-            step, size = _nullable(step), 1
         steps.append(step)
         least += size
     if run:
         steps.append(_skip(run))
         least += run
-    if entity_type.__flexible__:
+    if flexible:
         steps.append(_tags)
         least += 1
     return _sequence(tuple(steps)), least
 
 
-def _element(declared: object) -> tuple[bool, object]:
-    """Whether a field is an array, and the type of it or of its elements, None taken off."""
-    options = [option for option in get_args(declared) if option is not NoneType]
-    if get_origin(declared) is not tuple and NoneType in get_args(declared):
-        (declared,) = options
-    if get_origin(declared) is tuple:
-        return True, get_args(declared)[0]
-    return False, declared
-
-
-def _value(kafka_type: str, element: object, *, flexible: bool) -> tuple[_Step, int]:
+def _primitive(kafka_type: str, *, flexible: bool) -> tuple[_Step, int]:
+    """The walk over one value, and the fewest bytes that one takes."""
     if kafka_type in _FIXED:
         return _skip(_FIXED[kafka_type]), _FIXED[kafka_type]
     match kafka_type:
@@ -169,10 +201,8 @@ def _value(kafka_type: str, element: object, *, flexible: bool) -> tuple[_Step, 
             return _prefixed_bytes(2), 2
         case "bytes" | "records":
             return _prefixed_bytes(4), 4
-        case "" if isinstance(element, type) and dataclasses.is_dataclass(element):
-            return _entity(element)
         case _:
-            raise TypeError(f"the guard knows no {kafka_type or element}")
+            raise TypeError(f"the guard knows no {kafka_type}")
 
 
 def _sequence(steps: tuple[_Step, ...]) -> _Step:
@@ -185,11 +215,16 @@ def _sequence(steps: tuple[_Step, ...]) -> _Step:
 
 
 def _nullable(step: _Step) -> _Step:
-    """A structure that may be missing: a byte that is negative for none goes before it."""
+    """A structure that may be missing."""
 
     def nullable(found: Walk, position: int) -> int:
-        if found.frame[position] >= 0x80:
+        marker = found.frame[position]
+        if marker == _ABSENT:
             return position + 1
+        if marker != _PRESENT:
+            raise HostileFrame(
+                f"byte {position} says neither that a structure follows nor that not"
+            )
         return step(found, position + 1)
 
     return nullable
@@ -250,6 +285,8 @@ def _compact_bytes(found: Walk, position: int) -> int:
 def _prefixed_bytes(prefix: int) -> _Step:
     def prefixed_bytes(found: Walk, position: int) -> int:
         length = _signed(found.frame, position, prefix)
+        if length < -1:
+            raise HostileFrame(f"the length at byte {position} is {length}")
         return position + prefix + max(length, 0)
 
     return prefixed_bytes
@@ -261,8 +298,11 @@ def _signed(frame: bytes, position: int, size: int) -> int:
     return int.from_bytes(frame[position : position + size], "big", signed=True)
 
 
-def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool) -> _Step:
+def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool, nullable: bool) -> _Step:
+    fewest = -1 if nullable else 0
+
     def array(found: Walk, position: int) -> int:
+        start = position
         if flexible:
             count, position = varint(found.frame, position)
             count -= 1
@@ -270,6 +310,8 @@ def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool) -> _St
             count = _signed(found.frame, position, 4)
             position += 4
         if count <= 0:
+            if count < fewest:
+                raise HostileFrame(f"the count at byte {start} is {count}")
             return position
         left = len(found.frame) - position
         if count * least > left:

@@ -269,12 +269,10 @@ def _encode(entity: Entity, version: int) -> bytes:
 
 def _decode(entity_type: type[_E], data: bytes) -> tuple[_E, int]:
     """The structure after the version, and where it ends."""
-    from kio.serial.errors import SerialError
-
     try:
-        entity, walked = read_entity(data, _VERSION.size, entity_type, tagged_header=False)
+        entity, walked = read_entity(data, _VERSION.size, entity_type)
         return entity, _VERSION.size + len(walked.body)
-    except (HostileFrame, SerialError, ValueError, TypeError) as error:
+    except HostileFrame as error:
         name = entity_type.__name__
         raise MalformedMemberData(
             f"{len(data)} bytes are no {name} of version {entity_type.__version__}: {error}"

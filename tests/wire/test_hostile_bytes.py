@@ -38,6 +38,30 @@ def test_spoiled_bytes_are_read_or_refused_and_never_end_the_process(program: st
     assert min(read, refused) > SPOILED // 20
 
 
+# A MetadataResponse v12 whose header has its count of tagged fields, zero, in two bytes. Who reads
+# that as one byte reads the rest from one byte too early: there 2**35 - 2 topics are declared.
+SHIFTED = (
+    "00000001 8000 00000000 01"  # correlation id, tagged fields, throttle time, no brokers
+    "16 000000 ffffffff7f 78787878787878787878787878"  # the id of the cluster
+    "00000001 01 00"  # controller, no topics, tagged fields
+)
+
+
+def test_a_header_with_its_tag_count_in_two_bytes_does_not_end_the_process() -> None:
+    assert len(bytes.fromhex(SHIFTED)) == 39
+    child = run(
+        "-c",
+        "import resource;"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3));"
+        "from asyncrevoke.protocol import codec, messages\n"
+        "try:\n"
+        f"    codec.decode_response(messages.MetadataRequest, 12, bytes.fromhex('{SHIFTED}'))\n"
+        "except codec.MalformedResponse:\n"
+        "    print('refused')",
+    )
+    assert (child.returncode, child.stdout) == (0, "refused\n"), child.stderr[-2000:]
+
+
 @pytest.mark.parametrize(
     ("version", "frame"),
     [(12, "00000000ffffffff0f"), (8, "000000007fffffff")],

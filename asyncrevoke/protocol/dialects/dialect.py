@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kio.static.primitive import i16, i32Timedelta
-    from kio.static.protocol import Entity
+    from kio.static.protocol import Entity, ResponsePayload
 
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import Request, Response
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     _Request = TypeVar("_Request", bound=Request)
     _RequestEntity = TypeVar("_RequestEntity", bound=RequestEntity)
-    _ResponseEntity = TypeVar("_ResponseEntity", bound=Entity)
+    _ResponseEntity = TypeVar("_ResponseEntity", bound=ResponsePayload)
 
 __all__ = ["Dialect", "by_topic", "duration", "make", "make_by_id", "with_shortcut"]
 
@@ -46,7 +46,7 @@ class Dialect:
     api_key: int
     version: int
     flexible: bool
-    response_type: type[Entity]
+    response_type: type[ResponsePayload]
     build: Callable[[Request], RequestEntity]
     # Some responses are read beside their request, if it is at hand: they name topics by ids.
     read: Callable[[Entity, Request | None], Response]
@@ -102,7 +102,7 @@ def make_by_id(
         api_key=request_type.__api_key__,
         version=request_type.__version__,
         flexible=request_type.__flexible__,
-        response_type=response_type,
+        response_type=cast("type[ResponsePayload]", response_type),
         build=cast("Callable[[Request], RequestEntity]", build),
         read=cast("Callable[[Entity, Request | None], Response]", read),
     )

@@ -155,10 +155,14 @@ def _read_v13(
     if error or frame[at]:
         return None
     topics, at = varint(frame, at + 1 + _ANSWER.size)
+    if not topics:
+        return None
     view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
     for _ in range(topics - 1):
         topic = known.get(bytes(frame[at : at + _ID_SIZE]))
         partitions, at = varint(frame, at + _ID_SIZE)
+        if not partitions:
+            return None
         for _ in range(partitions - 1):
             number, error, high, stable, start, aborted = _TAGGED_FETCHED.unpack_from(frame, at)
             at += _TAGGED_FETCHED.size
