@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import webbrowser
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -37,6 +37,13 @@ def dashboard(
         str, typer.Option(help="Where the page is served; others can see it at 0.0.0.0.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any that is free.")] = DEFAULT_PORT,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One more name by which browsers may ask for the page; may be repeated. "
+            "localhost, --host and all IP addresses are allowed."
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
     security_protocol: Security = "PLAINTEXT",
     ca_file: CaFile = None,
@@ -64,21 +71,28 @@ def dashboard(
             request_timeout=10.0,
             client_id="asyncrevoke-dashboard",
         )
-        asyncio.run(_show(config, group, host, port, open_page, messages))
+        page = _Page(host, port, tuple(allowed_host or ()))
+        asyncio.run(_show(config, group, page, open_page, messages))
     except (ConfigError, OSError) as error:
         messages.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error
 
 
+class _Page(NamedTuple):
+    host: str
+    port: int
+    allowed_hosts: tuple[str, ...]
+
+
 async def _show(
-    config: ConsumerConfig, group: str, host: str, port: int, open_page: bool, messages: Console
+    config: ConsumerConfig, group: str, page: _Page, open_page: bool, messages: Console
 ) -> None:
     from asyncrevoke.dashboard.group_watch import GroupWatch  # noqa: PLC0415 - loads aiokafka
     from asyncrevoke.dashboard.history import History  # noqa: PLC0415
     from asyncrevoke.dashboard.server import served  # noqa: PLC0415
 
     history = History(group)
-    async with served(history, host, port) as address:
+    async with served(history, *page) as address:
         print(address, flush=True)
         messages.print("Ctrl-C ends it", highlight=False)
         if open_page:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -31,7 +32,19 @@ _MOST_VIEWERS: Final = 32
 _STREAM: Final = 5.0
 # How long a stream may be held up by a viewer that does not read.
 _PATIENCE: Final = 5.0
-_NEVER_KEPT: Final = {"Cache-Control": "no-store"}
+# Scripts and styles come from the two files beside the page alone; nothing is inline.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 _TYPES: Final = {
     "index.html": "text/html",
     "dashboard.css": "text/css",
@@ -58,24 +71,28 @@ class Dashboard:
         async def moved(request: Request) -> RedirectResponse:
             return RedirectResponse(f"{request.url.path}/")
 
-        async def live(_request: Request) -> Response:
+        async def live(request: Request) -> Response:
+            if (refusal := _of_another_site(request)) is not None:
+                return refusal
             if self.history.listeners >= _MOST_VIEWERS:
-                return PlainTextResponse(f"{_MOST_VIEWERS} viewers look on already", 503)
+                return _told(f"{_MOST_VIEWERS} viewers look on already", 503)
             return _Live(self)
 
         async def view(request: Request) -> Response:
+            if (refusal := _of_another_site(request)) is not None:
+                return refusal
             try:
                 ago = float(request.query_params.get("ago", "0"))
             except ValueError:
-                return PlainTextResponse("ago is a number of seconds", 400)
+                return _told("ago is a number of seconds", 400)
             if not 0 <= ago <= KEPT:
-                return PlainTextResponse(f"ago is from 0 to {KEPT:g} seconds", 400)
+                return _told(f"ago is from 0 to {KEPT:g} seconds", 400)
             content = msgspec.json.encode(parts(self.history, ago))
-            return Response(content, media_type="application/json", headers=_NEVER_KEPT)
+            return Response(content, media_type="application/json", headers=_HEADERS)
 
         async def file(_request: Request, *, name: str) -> Response:
             content = files("asyncrevoke.dashboard").joinpath("static", name).read_text("utf-8")
-            return Response(content, media_type=_TYPES[name], headers=_NEVER_KEPT)
+            return Response(content, media_type=_TYPES[name], headers=_HEADERS)
 
         names = {"/": "index.html", **{f"/{name}": name for name in _TYPES}}
         return [
@@ -114,6 +131,23 @@ class Dashboard:
         return self._drawn[1]
 
 
+def _told(text: str, status: int) -> Response:
+    return PlainTextResponse(text, status, headers=_HEADERS)
+
+
+def _of_another_site(request: Request) -> Response | None:
+    """A refusal if the page of another site asks: it could not read the answer, but hold a place.
+
+    Browsers say where a request comes from, in one header or the other; programs say nothing.
+    """
+    if (site := request.headers.get("sec-fetch-site")) is not None:
+        same = site in ("same-origin", "none")
+    else:
+        origin = request.headers.get("origin")
+        same = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    return None if same else _told("pages of other sites may not ask", 403)
+
+
 class _Live(Response):
     """A stream to one viewer, which ends soon after it has gone.
 
@@ -122,12 +156,15 @@ class _Live(Response):
 
     def __init__(self, dashboard: Dashboard) -> None:
         super().__init__(
-            headers={**_NEVER_KEPT, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
+            headers={**_HEADERS, "X-Accel-Buffering": "no"}, media_type="text/event-stream"
         )
         del self.headers["content-length"]
         self._dashboard = dashboard
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await Response(headers=self.headers)(scope, receive, send)
+            return
         gone = asyncio.create_task(_gone(receive))
         try:
             await self._send(send, gone)

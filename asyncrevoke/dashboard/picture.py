@@ -51,9 +51,9 @@ def lanes(history: History, until: float) -> str:
     total = max(1, len(partitions)) * height
     return (
         f'<div class="names" aria-hidden="true">{_labels(history, height)}</div>'
-        f'<svg class="lanes" role="img" aria-label="{escape(_summary(history, until))}" '
-        f'viewBox="0 0 {_WIDTH:g} {total}" preserveAspectRatio="none" '
-        f'style="height:{total}px;--row:{height * 0.8:g}px">{drawn}</svg>'
+        f'<svg class="lanes rows-{height}" height="{total}" '
+        f'role="img" aria-label="{escape(_summary(history, until))}" '
+        f'viewBox="0 0 {_WIDTH:g} {total}" preserveAspectRatio="none">{drawn}</svg>'
     )
 
 
@@ -99,7 +99,7 @@ def _labels(history: History, height: int) -> str:
         # Far enough from the last one to be read, and thin lanes have them further apart.
         if top >= free and (height >= 20 or topic != before or number % 10 == 0):
             name = escape(f"{topic}-{number}")
-            labels.append(f'<span style="top:{top}px">{name}</span>')
+            labels.append(f'<span data-top="{top}">{name}</span>')
             free = top + (20 if height >= 20 else 50)
         before = topic
     return "".join(labels)

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.http_port.allowed_hosts import AllowedHosts
+from asyncrevoke.http_port.asgi import AsgiAnswers
+from asyncrevoke.http_port.server import HttpServer, PortLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Sequence
 
     from asyncrevoke.dashboard.history import History
 
 LOCALHOST = "127.0.0.1"
+# An event stream ends by itself after 10 s at the latest.
+_LIMITS: Final = PortLimits(answer_seconds=15.0)
 
 
 @asynccontextmanager
-async def served(history: History, host: str = LOCALHOST, port: int = 0) -> AsyncGenerator[str]:
+async def served(
+    history: History,
+    host: str = LOCALHOST,
+    port: int = 0,
+    allowed_hosts: Sequence[str] = (),
+    limits: PortLimits = _LIMITS,
+) -> AsyncGenerator[str]:
     """Serve the page of a history at ``/``, and give its address. ``port`` 0: any that is free.
 
+    Browsers may ask for it by ``host``, ``localhost``, any IP address, and ``allowed_hosts``.
     Raises ConfigError, before anything is served, if the extra is missing or the port is in use.
     """
     try:
-        import uvicorn  # noqa: PLC0415 - of an extra
-        from starlette.applications import Starlette  # noqa: PLC0415
+        from starlette.applications import Starlette  # noqa: PLC0415 - of an extra
 
         from asyncrevoke.dashboard.app import Dashboard  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the page needs {error.name}: pip install 'asyncrevoke[dashboard]'"
         ) from error
+    answers = AsgiAnswers(Starlette(routes=Dashboard(history).routes("")))
+    server = HttpServer(host, port, answers, limits, AllowedHosts((host, *allowed_hosts)))
     try:
-        listening = socket.create_server((host, port))
+        await server.__aenter__()
     except OSError as error:
         raise ConfigError(
             f"cannot serve the page at {host}:{port} ({error.strerror}): choose another --port"
         ) from error
-    with listening:
-        config = uvicorn.Config(
-            Starlette(routes=Dashboard(history).routes("")),
-            log_level="error",
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-        )
-
-        class Server(uvicorn.Server):
-            @contextmanager
-            def capture_signals(self) -> Generator[None]:
-                """Signals are the command's."""
-                yield
-
-        server = Server(config)
-        serving = asyncio.create_task(server.serve([listening]))
-        try:
-            shown = f"[{host}]" if ":" in host else host
-            yield f"http://{shown}:{listening.getsockname()[1]}/"
-        finally:
-            server.should_exit = True
-            await serving
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.port}/"
+    finally:
+        await server.__aexit__(None, None, None)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from browser.serving import serving
+from playwright.async_api import expect
 
 from asyncrevoke import Consumer, TopicPartition
 from asyncrevoke.dashboard.app import Dashboard
 from asyncrevoke.dashboard.history import History, Pending, Place, Sample
+from asyncrevoke.dashboard.server import served
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.runtime.observer import Observer
 
@@ -187,18 +190,14 @@ async def test_ten_minutes_are_replayed_by_keyboard(browser: Browser) -> None:
         await page.focus("#ago")
         for _ in range(60):
             await page.keyboard.press("ArrowLeft")
-        await page.wait_for_function(
-            "document.getElementById('back').textContent === '60 s back'"
-            " && !document.getElementById('moment').textContent.startsWith('live')"
-        )
+        await expect(page.locator("#back")).to_have_text("60 s back")
+        await expect(page.locator("#moment")).not_to_have_text(re.compile("^live"))
         await page.focus("#now")
         await page.keyboard.press("Enter")
-        await page.wait_for_function(
-            "document.getElementById('moment').textContent.startsWith('live')"
-        )
+        await expect(page.locator("#moment")).to_have_text(re.compile("^live"))
         await page.focus("#play")
         await page.keyboard.press("Space")
-        await page.wait_for_function("Number(document.getElementById('ago').value) > -590")
+        await expect(page.locator("#back")).to_have_text(re.compile("^5[0-8][0-9] s back"))
 
 
 async def test_the_page_loads_nothing_from_elsewhere_and_says_when_the_server_is_gone(
@@ -212,9 +211,59 @@ async def test_the_page_loads_nothing_from_elsewhere_and_says_when_the_server_is
         page.on("pageerror", lambda error: errors.append(str(error)))
         await page.goto(f"{url}/dashboard")
         await page.wait_for_selector("#lanes path", state="attached")
-    await page.wait_for_function("document.getElementById('connection').textContent !== ''")
+    await expect(page.locator("#connection")).not_to_be_empty()
     assert all(each.startswith((url, "data:")) for each in asked), asked
     assert errors == []
+
+
+async def test_the_page_needs_nothing_that_its_content_security_policy_forbids(
+    browser: Browser, pictures: Path
+) -> None:
+    history = history_of(12)
+    fill_tables(history)
+    said: list[str] = []
+    async with served(history) as url:
+        page = await browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        await page.goto(url)
+        await page.wait_for_selector("#lanes path", state="attached")
+        tops = await page.evaluate(
+            "[...document.querySelectorAll('.names span')].map(each => each.offsetTop)"
+        )
+        assert tops == [20 * row for row in range(13)]
+        lanes = await page.locator("svg.lanes").bounding_box()
+        assert lanes is not None
+        assert lanes["height"] == 260
+        assert (
+            await page.evaluate(
+                "getComputedStyle(document.querySelector('.lanes path')).strokeWidth"
+            )
+            == "16px"
+        )
+        await page.screenshot(path=pictures / "own-port.png", full_page=True)
+        assert said == []
+        # What a name that reached the HTML unescaped could do.
+        await page.evaluate(
+            "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alert(1)>')"
+        )
+        async with asyncio.timeout(10):
+            while not said:
+                await page.wait_for_timeout(20)
+    assert all("Content Security Policy" in each for each in said), said
+
+
+async def test_a_page_of_another_site_neither_frames_nor_reads_it(browser: Browser) -> None:
+    async with served(history_of(4)) as url, serving([]) as elsewhere:
+        page = await browser.new_page()
+        await page.goto(f"{elsewhere}/")
+        asked = "url => fetch(url, {mode: 'no-cors'}).then(() => 'answered', () => 'refused')"
+        assert await page.evaluate(asked, url) == "refused"
+        listened = """url => new Promise(heard => {
+              const live = new EventSource(url + "live");
+              live.onmessage = () => heard("answered"); live.onerror = () => heard("refused");
+            })"""
+        assert await page.evaluate(listened, url) == "refused"
 
 
 async def test_a_phone_shows_it_without_scrolling_sideways(

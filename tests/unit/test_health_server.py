@@ -10,18 +10,20 @@ import httpx
 import pytest
 from unit.scripted_source import until
 
-from asyncrevoke.cli import health_server
 from asyncrevoke.cli.health_server import HealthAnswer, HealthServer
+from asyncrevoke.http_port.server import PortLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
+
+
+IMPATIENT = PortLimits(request_seconds=0.1, answer_seconds=0.1)
 
 
 @asynccontextmanager
-async def serving(answer: HealthAnswer) -> AsyncGenerator[int]:
-    async with HealthServer("127.0.0.1", 0, lambda: answer) as server:
-        assert server._server is not None
-        yield server._server.sockets[0].getsockname()[1]
+async def serving(answer: HealthAnswer, limits: PortLimits | None = None) -> AsyncGenerator[int]:
+    async with HealthServer("127.0.0.1", 0, lambda: answer, limits) as health:
+        yield health.server.port
 
 
 async def get(port: int, path: str, method: str = "GET") -> httpx.Response:
@@ -49,11 +51,8 @@ async def test_what_is_no_probe_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\n", b"x" * 100_000, b"\x00\r\n\r\n"])
-async def test_a_client_that_does_not_ask_properly_is_cut_off(
-    sent: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health_server, "PATIENCE", 0.1)
-    async with serving(HealthAnswer(True, True, [])) as port, asyncio.timeout(5):
+async def test_a_client_that_does_not_ask_properly_is_cut_off(sent: bytes) -> None:
+    async with serving(HealthAnswer(True, True, []), IMPATIENT) as port, asyncio.timeout(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         with suppress(ConnectionError):
@@ -62,28 +61,64 @@ async def test_a_client_that_does_not_ask_properly_is_cut_off(
         assert (await get(port, "/livez")).status_code == 200
 
 
-async def test_a_client_that_never_reads_is_cut_off_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_server, "PATIENCE", 0.1)
-    large: list[dict[str, object]] = [{"group": "x" * 1000}] * 20_000  # more than sockets buffer
-    async with HealthServer("127.0.0.1", 0, lambda: HealthAnswer(True, True, list(large))) as one:
-        assert one._server is not None
-        port = one._server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+async def test_a_client_that_never_reads_is_cut_off_too() -> None:
+    large: list[Mapping[str, object]] = [{"group": "x" * 1000}] * 20_000  # more than sockets buffer
+    answer = HealthAnswer(True, True, large)
+    async with HealthServer("127.0.0.1", 0, lambda: answer, IMPATIENT) as one:
+        _, writer = await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024)
         writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(10):
-            await until(lambda: one._clients > 0)
-            await until(lambda: one._clients == 0)
+            await until(lambda: one.server.clients > 0)
+            await until(lambda: one.server.clients == 0)
         writer.close()
 
 
-async def test_above_the_most_clients_the_next_is_cut_off_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(health_server, "_MOST_CLIENTS", 3)
+async def test_a_probe_is_answered_while_200_clients_send_nothing() -> None:
     async with serving(HealthAnswer(True, True, [])) as port, asyncio.timeout(4):
-        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        assert (await get(port, "/livez")).status_code == 200
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_when_too_many_clients_wait_the_oldest_is_dropped_and_a_probe_is_answered() -> None:
+    limits = PortLimits(waiting=3)
+    async with serving(HealthAnswer(True, True, []), limits) as port, asyncio.timeout(4):
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        assert (await get(port, "/livez")).status_code == 200
+        with suppress(ConnectionError):
+            assert await idle[0][0].read() == b""
+        assert not idle[1][0].at_eof()
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_clients_that_do_not_read_leave_room_for_a_probe() -> None:
+    large: list[Mapping[str, object]] = [{"group": "x" * 1000}] * 20_000
+    facts: list[Mapping[str, object]] = []
+    limits = PortLimits(answering=2)
+    answers = iter([large, large, large])
+
+    def answer() -> HealthAnswer:
+        return HealthAnswer(True, True, next(answers, facts))
+
+    async with HealthServer("127.0.0.1", 0, answer, limits) as one, asyncio.timeout(4):
+        stuck: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        for _ in range(3):
+            stuck.append(await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024))
+            stuck[-1][1].write(b"GET /livez HTTP/1.1\r\n\r\n")
+            await until(lambda: len(one.server._answering) > min(1, len(stuck) - 1))
+        assert (await get(one.server.port, "/livez")).status_code == 200
+        assert one.server.clients <= 2
+        for _, writer in stuck:
+            writer.close()
+
+
+async def test_closing_the_port_ends_its_connections() -> None:
+    async with serving(HealthAnswer(True, True, [])) as port, asyncio.timeout(4):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        with pytest.raises((ConnectionError, AssertionError)):
-            assert await reader.read(1)
-        for _, each in [*waiting, (reader, writer)]:
-            each.close()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(4):
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()

@@ -4,10 +4,15 @@ const element = (id) => document.getElementById(id);
 const ago = element("ago");
 let playing = null;
 
+const shown = new Map();
 function show(parts) {
   for (const [id, html] of Object.entries(parts)) {
+    if (shown.get(id) === html) continue;
+    shown.set(id, html);
     const place = element(id);
-    if (place.innerHTML !== html) place.innerHTML = html;
+    place.innerHTML = html;
+    // The content security policy allows no style in HTML.
+    for (const label of place.querySelectorAll("[data-top]")) label.style.top = `${label.dataset.top}px`;
   }
 }
 

@@ -1,0 +1,72 @@
+"""Answers requests by an ASGI application that only reads."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote_to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp, Message, Scope
+
+    from asyncrevoke.http_port.request import HttpRequest
+    from asyncrevoke.http_port.response import HttpResponse
+
+
+class AsgiAnswers:
+    """Gives each request to an application, which is cancelled when the time of its answer is up.
+
+    A request has no body here.
+    """
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
+        """Run the application for one request. Raises what it raises, after an answer with 500."""
+        asked = False
+
+        async def receive() -> Message:
+            nonlocal asked
+            if asked:
+                await response.disconnected()
+                return {"type": "http.disconnect"}
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = cast("Iterable[tuple[bytes, bytes]]", message.get("headers", ()))
+                await response.start(int(message["status"]), headers)
+            elif message["type"] == "http.response.body":
+                await response.write(cast("bytes", message.get("body", b"")))
+
+        try:
+            await self._application(_scope(request), receive, send)
+        except (TimeoutError, OSError, asyncio.CancelledError):
+            raise
+        except Exception:
+            if not response.started:
+                status = HTTPStatus.INTERNAL_SERVER_ERROR
+                await response.whole(status, b"failed\n", "text/plain")
+            raise
+
+
+def _scope(request: HttpRequest) -> Scope:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": "http",
+        "path": unquote_to_bytes(request.path).decode("utf-8", "replace"),
+        "raw_path": request.path,
+        "query_string": request.query,
+        "root_path": "",
+        "headers": list(request.headers),
+        "client": None,
+        "server": None,
+    }

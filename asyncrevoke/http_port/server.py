@@ -1,0 +1,165 @@
+"""Listens on a port, and bounds what its clients may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+
+from asyncrevoke.http_port.request import RefusedRequestError, parse_request
+from asyncrevoke.http_port.response import HttpResponse
+
+if TYPE_CHECKING:
+    import socket
+    from types import TracebackType
+
+    from asyncrevoke.http_port.allowed_hosts import AllowedHosts
+    from asyncrevoke.http_port.request import HttpRequest
+
+# asyncio accepts as many connections in one turn of the event loop. A connection is read two turns
+# after it was accepted, so that a request which came with it is read before it could be dropped.
+_BACKLOG: Final = 64
+
+
+class PortLimits(NamedTuple):
+    """What the clients of one port may hold.
+
+    ``request_seconds``: a connection has so long to send a complete request.
+    ``answer_seconds``: a client has so long to take the answer.
+    ``request_bytes``: the largest request line with its headers.
+    ``waiting``: connections without a complete request; one more drops the oldest of them.
+    ``answering``: connections whose answer is under way; one more drops the oldest of them.
+    """
+
+    request_seconds: float = 5.0
+    answer_seconds: float = 5.0
+    request_bytes: int = 8192
+    waiting: int = 4 * _BACKLOG
+    answering: int = 64
+
+
+class Answers(Protocol):
+    """Answers the requests of a port."""
+
+    async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
+        """Write the answer to one GET or HEAD. Is cancelled when its time is up."""
+        ...
+
+
+class HttpServer:
+    """An async context manager that answers from its event loop.
+
+    Each connection carries one request. Clients that send no request or do not read are cut off
+    after seconds; when there are too many of them the oldest goes, so that a new one is answered.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        answers: Answers,
+        limits: PortLimits,
+        hosts: AllowedHosts | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._answers = answers
+        self._limits = limits
+        self._hosts = hosts
+        self._server: asyncio.Server | None = None
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._answering: dict[asyncio.StreamWriter, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on. Only inside the context."""
+        assert self._server is not None
+        listening: socket.socket = self._server.sockets[0]
+        port: int = listening.getsockname()[1]
+        return port
+
+    @property
+    def clients(self) -> int:
+        """How many connections are open."""
+        return len(self._waiting) + len(self._answering)
+
+    async def __aenter__(self) -> Self:
+        """Listens. Raises OSError."""
+        self._server = await asyncio.start_server(
+            self._accepted,
+            self._host,
+            self._port,
+            limit=self._limits.request_bytes,
+            backlog=_BACKLOG,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Listens no more and ends all connections, finished or not."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _enter(self._waiting, writer, self._limits.waiting)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler(
+                {"message": "a request was not answered", "exception": error, "task": task}
+            )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(self._limits.request_seconds):
+                head = await reader.readuntil(b"\r\n\r\n")
+            if writer not in self._waiting:
+                return  # dropped for a newer one, just before its request was complete
+            del self._waiting[writer]
+            _enter(self._answering, writer, self._limits.answering)
+            async with asyncio.timeout(self._limits.answer_seconds):
+                await self._answer(head, reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            return  # the client sent no request, did not read, or has gone
+        finally:
+            self._waiting.pop(writer, None)
+            self._answering.pop(writer, None)
+            writer.transport.abort()
+
+    async def _answer(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        response = HttpResponse(reader, writer, head_only=head.startswith(b"HEAD "))
+        try:
+            request = parse_request(head)
+            if self._hosts is not None:
+                self._hosts.check(request)
+        except RefusedRequestError as refused:
+            body = f"{refused}\n".encode()
+            await response.whole(refused.status, body, "text/plain; charset=utf-8")
+        else:
+            await self._answers.answer(request, response)
+
+
+def _enter(
+    clients: dict[asyncio.StreamWriter, None], writer: asyncio.StreamWriter, most: int
+) -> None:
+    """One more; the oldest goes if there would be too many."""
+    if len(clients) >= most:
+        oldest = next(iter(clients))
+        del clients[oldest]
+        oldest.transport.abort()
+    clients[writer] = None
