@@ -7,12 +7,9 @@ next over the connection is then answered with nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aiokafka.conn import AIOKafkaConnection
+__all__ = ["BearerExchange"]
 
 _DUMMY = b"\x01"
 
@@ -21,20 +18,16 @@ class _Authenticator(Protocol):
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None: ...
 
 
-class _Challenged:
+class BearerExchange:
+    """Sends the dummy message, so that a refused token is an authentication error."""
+
     def __init__(self, inner: _Authenticator) -> None:
         self._inner = inner
         self._answered = False
 
     async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
+        """The next message; None when the exchange is over."""
         if challenge and not self._answered:
             self._answered = True
             return _DUMMY, True
         return await self._inner.step(challenge)
-
-
-def answer_challenges(connection: AIOKafkaConnection) -> None:
-    """Let a refused token be an authentication error of this connection."""
-    authenticator = cast("Callable[[], _Authenticator]", connection.authenticator_oauth)
-    # A method for type checkers.
-    setattr(connection, "authenticator_oauth", lambda: _Challenged(authenticator()))  # noqa: B010

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.conn import AIOKafkaConnection
 
 from asyncrevoke.config.security import security_options
-from asyncrevoke.runtime.bearer import answer_challenges
 from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
+from asyncrevoke.runtime.limited_connection import LimitedConnection
 from asyncrevoke.runtime.refusal import NoTokenError
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ def raw_connection(node: Node, config: ConsumerConfig) -> RawConnection:
     security = security_options(config)
     if config.sasl_oauth_token_provider is not None:
         security["sasl_oauth_token_provider"] = _TokenProvider(config.sasl_oauth_token_provider)
-    connection = AIOKafkaConnection(
+    connection = LimitedConnection(
         node.host,
         node.port,
         client_id=config.client_id,
         request_timeout_ms=_NEVER_MS,
+        scram_max_iterations=config.sasl_scram_max_iterations,
         **security,
     )
-    answer_challenges(connection)
     return cast("RawConnection", connection)

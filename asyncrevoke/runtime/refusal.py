@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aiokafka import errors as kafka_errors
 
 from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.runtime.scram import ScramError
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
@@ -57,6 +58,11 @@ def refusal(error: Exception, node: Node, config: ConsumerConfig, within: float)
         return RequestFailed(
             FailureKind.AUTHENTICATION,
             f"no TLS with {where}: {tls.reason or tls}; check security_protocol and ssl_context",
+        )
+    if isinstance(error, ScramError):
+        return RequestFailed(
+            FailureKind.AUTHENTICATION,
+            f"cannot authenticate at {where} with {config.sasl_mechanism}: {error.reason}",
         )
     if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
         return RequestFailed(

@@ -44,7 +44,9 @@ class FakeBroker:
         self._silent = silent
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.versions = {codec.api_key(kind): (0, 99) for kind in codec.REQUESTS}
+        self.versions: dict[int, tuple[int, int]] = {
+            codec.api_key(kind): (0, 99) for kind in codec.REQUESTS
+        }
         self.connections = 0
         self.open = 0
         self.requests = 0
