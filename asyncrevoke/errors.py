@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.printable import LONGEST_MESSAGE, printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -15,7 +17,16 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 class AsyncRevokeError(Exception):
-    """Base of every error that this library raises on its own account."""
+    """Base of every error that this library raises on its own account.
+
+    Messages quote names and text of brokers, members and records: they are one line without
+    control characters, whatever was quoted.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(
+            *(printable(arg, LONGEST_MESSAGE) if isinstance(arg, str) else arg for arg in args)
+        )
 
 
 class ConfigError(AsyncRevokeError, ValueError):

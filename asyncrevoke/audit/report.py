@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.audit.catalogue import CATALOGUE, Anomaly, AnomalyKind, Severity
+from asyncrevoke.printable import LONGEST_MESSAGE, printable_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +21,11 @@ _SHOWN = 500
 _WIDTH, _LEFT, _ROW = 960, 90, 22
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b")
 
+# The page has no script and loads nothing.
+_POLICY = (
+    "<meta http-equiv=Content-Security-Policy "
+    """content="default-src 'none'; style-src 'unsafe-inline'">"""
+)
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}
 table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px;border-bottom:1px solid #ddd;
@@ -67,13 +72,14 @@ def counts(anomalies: Iterable[Anomaly]) -> dict[AnomalyKind, int]:
 
 def as_html(audited: Audited) -> str:
     """One page."""
-    name = html.escape(audited.topic)
+    name, group = printable_html(audited.topic), printable_html(str(audited.group))
     verdict = audited.verdict
     return "".join(
         (
-            f"<!doctype html><html lang=en><meta charset=utf-8><title>{verdict}: {name}</title>",
+            f"<!doctype html><html lang=en><meta charset=utf-8>{_POLICY}",
+            f"<title>{verdict}: {name}</title>",
             f"<style>{_STYLE}</style><h1><span class={verdict}>{verdict}</span> {name}</h1>",
-            f"<p>Group <b>{html.escape(str(audited.group))}</b>: {audited.attempts:,} attempts, ",
+            f"<p>Group <b>{group}</b>: {audited.attempts:,} attempts, ",
             f"{audited.done:,} records done, {audited.read:,} records read back from the topic. ",
             _how(audited),
             "</p><h2>Findings</h2>",
@@ -107,7 +113,7 @@ def _findings(audited: Audited) -> str:
             f"<b class={CATALOGUE[kind].severity}>{CATALOGUE[kind].severity}</b>",
             f"<code>{kind}</code>",
             f"{count:,}",
-            html.escape(CATALOGUE[kind].text),
+            printable_html(CATALOGUE[kind].text),
         )
         for kind, count in counts(audited.anomalies).items()
     ]
@@ -117,8 +123,8 @@ def _findings(audited: Audited) -> str:
             f"<code class={a.severity}>{a.kind}</code>",
             _where(a),
             _time(a.observed_us),
-            html.escape(", ".join(a.sessions)),
-            f"<code>{html.escape(json.dumps(a.evidence, default=str))}</code>",
+            printable_html(", ".join(a.sessions)),
+            f"<code>{printable_html(json.dumps(a.evidence, default=str), LONGEST_MESSAGE)}</code>",
         )
         for a in shown
     ]
@@ -163,7 +169,7 @@ def _ownership(audited: Audited) -> str:
         title = f"{name}: {_time(since)} to {_time(until) or 'the end'}"
         shapes.append(
             f'<rect x="{x:.1f}" y="{y + 3}" width="{width:.1f}" height="{_ROW - 6}" '
-            f'fill="{colours[name]}"><title>{html.escape(title)}</title></rect>'
+            f'fill="{colours[name]}"><title>{printable_html(title)}</title></rect>'
         )
     for anomaly in audited.anomalies:
         if anomaly.kind is AnomalyKind.STALL and anomaly.partition in partitions:
@@ -178,7 +184,7 @@ def _ownership(audited: Audited) -> str:
                 f"<title>a stall of {seconds:.1f} s</title></rect>"
             )
     legend = " ".join(
-        f'<span style="color:{colour}">&#9632;</span> {html.escape(name)}'
+        f'<span style="color:{colour}">&#9632;</span> {printable_html(name)}'
         for name, colour in colours.items()
     )
     height = _ROW * len(partitions)
@@ -220,12 +226,12 @@ def _latency(audited: Audited) -> str:
 def _sessions(audited: Audited) -> str:
     rows = [
         (
-            html.escape(state.name),
-            html.escape(f"{state.facts.get('host')} {state.facts.get('pid')}"),
+            printable_html(state.name),
+            printable_html(f"{state.facts.get('host')} {state.facts.get('pid')}"),
             f"{state.rows:,}",
             _time(state.began_us),
             _time(state.last_us),
-            html.escape(state.gap or ("being written" if state.live else "whole")),
+            printable_html(state.gap or ("being written" if state.live else "whole")),
         )
         for state in audited.sessions
     ]

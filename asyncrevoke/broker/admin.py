@@ -37,6 +37,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from asyncrevoke.broker.errors import BrokerRequestError
+from asyncrevoke.printable import printable
 from asyncrevoke.protocol.guard import HostileFrame, read_response
 
 if TYPE_CHECKING:
@@ -292,5 +293,5 @@ def _check(what: str, code: ErrorCode, message: str | None) -> None:
 
 
 def _refused(what: str, code: ErrorCode, message: str | None) -> BrokerRequestError:
-    reason = f" ({message})" if message else ""
+    reason = f" ({printable(message)})" if message else ""
     return BrokerRequestError(f"{what}: the broker answers {code.name}{reason}", int(code))

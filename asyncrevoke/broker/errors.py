@@ -1,6 +1,7 @@
 """What goes wrong before a broker answers, or when it refuses a request."""
 
 from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.printable import printable_lines
 
 
 class BrokerStartError(AsyncRevokeError):
@@ -11,7 +12,11 @@ class BrokerStartError(AsyncRevokeError):
 
     def __init__(self, message: str, log_tail: str = "") -> None:
         self.log_tail = log_tail
-        super().__init__(f"{message}\n{log_tail}" if log_tail else message)
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\n{printable_lines(self.log_tail)}" if self.log_tail else message
 
 
 class BrokerMissingError(BrokerStartError):

@@ -21,6 +21,7 @@ from asyncrevoke.cli.connection_options import (
     Username,
     connection,
 )
+from asyncrevoke.cli.terminal import add_row, print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
     console = Console(width=None if Console().is_terminal else 160)
     tell(audited, console)
     if out is not None:
-        console.print(f"see {out / 'report.html'}", highlight=False, markup=False)
+        print_line(console, f"see {out / 'report.html'}")
 
 
 def tell(audited: Audited, console: Console) -> None:
@@ -141,12 +142,11 @@ def tell(audited: Audited, console: Console) -> None:
     from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
     from asyncrevoke.audit.report import counts  # noqa: PLC0415
 
-    console.print(
+    print_line(
+        console,
         f"{audited.verdict}: {audited.topic}, group {audited.group}: "
         f"{audited.attempts:,} attempts, "
         f"{audited.done:,} records done, {audited.read:,} read back",
-        highlight=False,
-        markup=False,
     )
     if not audited.anomalies:
         return
@@ -155,10 +155,10 @@ def tell(audited: Audited, console: Console) -> None:
         first = next(a for a in audited.anomalies if a.kind is kind)
         where = "" if first.partition is None else f"{first.partition}: {first.offset_lo}"
         meaning = CATALOGUE[kind]
-        table.add_row(meaning.severity, kind, f"{count:,}", where, meaning.text)
+        add_row(table, meaning.severity, kind, f"{count:,}", where, meaning.text)
     console.print(table)
 
 
 def _end(message: str, code: int = USAGE) -> typer.Exit:
-    Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
+    print_error(message)
     return typer.Exit(code)

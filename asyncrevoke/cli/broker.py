@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from asyncrevoke.cli.starting import StartDisplay
+from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def broker(
             if not started.running:
                 raise BrokerStartError("Apache Kafka ended; its last lines:", started.log_tail())
     except AsyncRevokeError as error:
-        messages.print(f"error: {error}", markup=False, highlight=False)
+        print_error(error, messages)
         raise typer.Exit(1) from error
 
 
@@ -102,4 +103,4 @@ def _tell(
         print(json.dumps(facts), flush=True)
         return
     print(started.bootstrap_servers, flush=True)
-    messages.print(f"Apache Kafka runs, its log is {started.log_path}. Ctrl-C ends it.")
+    print_line(messages, f"Apache Kafka runs, its log is {started.log_path}. Ctrl-C ends it.")

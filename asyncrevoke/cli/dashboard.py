@@ -19,6 +19,7 @@ from asyncrevoke.cli.connection_options import (
     Username,
     connection,
 )
+from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def dashboard(
         page = _Page(host, port, tuple(allowed_host or ()))
         asyncio.run(_show(config, group, page, open_page, messages))
     except (ConfigError, OSError) as error:
-        messages.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        print_error(error, messages)
         raise typer.Exit(2) from error
 
 

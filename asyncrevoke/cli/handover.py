@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from asyncrevoke.cli.connection_options import (
     CaFile,
@@ -19,7 +20,9 @@ from asyncrevoke.cli.connection_options import (
     Username,
     connection,
 )
+from asyncrevoke.cli.terminal import add_row, print_error
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
     from asyncrevoke.spark.group_handover import Handover
@@ -115,11 +118,13 @@ def show(plan: Handover) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
-    table = Table(title=f"group {plan.group} ({plan.state.lower()})")
+    title = printable(f"group {plan.group} ({plan.state.lower()})")
+    table = Table(title=Text(title, style="table.title"))
     for name in ("partition", "from", "to", "skipped", "repeated"):
         table.add_column(name, justify="left" if name == "partition" else "right")
     for move in plan.moves:
-        table.add_row(
+        add_row(
+            table,
             f"{move.partition.topic}-{move.partition.partition}",
             "-" if move.before is None else str(move.before),
             str(move.after),
@@ -136,5 +141,5 @@ def show(plan: Handover) -> None:
 
 
 def _end(error: Exception, code: int) -> typer.Exit:
-    Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    print_error(error)
     return typer.Exit(code)

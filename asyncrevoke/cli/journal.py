@@ -22,8 +22,10 @@ from asyncrevoke.cli.connection_options import (
     Username,
     connection,
 )
+from asyncrevoke.cli.terminal import add_row, print_error
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.printable import printable
 
 FAILED = 1
 USAGE = 2
@@ -58,7 +60,7 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
         return
     for name, sealed in found.items():
         what = "is being written" if sealed is None else ", ".join(sealed) or "was sealed before"
-        print(f"{name}: {what}")
+        print(printable(f"{name}: {what}"))
     if not found:
         raise _end(f"{path} holds no journal", USAGE)
 
@@ -81,7 +83,8 @@ def check(path: _Path, *, as_json: _Json = False) -> None:
         for state in states:
             torn = f"; {state.torn}" if state.torn else ""
             ended = _end_of(state)
-            table.add_row(
+            add_row(
+                table,
                 state.name,
                 str(state.facts.get("group")),
                 f"{state.rows:,}",
@@ -125,7 +128,7 @@ def show(
         if as_json:
             print(json.dumps(told))
         else:
-            print(_line(told))
+            print(printable(_line(told)))
 
 
 @journal.command()
@@ -228,5 +231,5 @@ def _load(module: str) -> Any:  # noqa: ANN401
 
 
 def _end(message: str, code: int) -> typer.Exit:
-    Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
+    print_error(message)
     return typer.Exit(code)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, cast
+from io import StringIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 
+from asyncrevoke.printable import LONGEST_MESSAGE, printable, printable_lines
+
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor
+    from structlog.typing import EventDict, ExcInfo, Processor
 
 
 class LogLevel(StrEnum):
@@ -27,6 +30,23 @@ class LogFormat(StrEnum):
 
     CONSOLE = "console"
     JSON = "json"
+
+
+def _for_terminals(_logger: object, _method: str, event_dict: EventDict) -> EventDict:
+    """No escape sequences of others; and no line breaks where brokers are quoted."""
+    quotes = str(event_dict.get("logger", "")).startswith(("aiokafka", "asyncrevoke"))
+    for name, value in event_dict.items():
+        if isinstance(value, str):
+            event_dict[name] = (
+                printable(value, LONGEST_MESSAGE) if quotes else printable_lines(value)
+            )
+    return event_dict
+
+
+def _plain_traceback(output: TextIO, error: ExcInfo) -> None:
+    plain = StringIO()
+    structlog.dev.plain_traceback(plain, error)
+    output.write(printable_lines(plain.getvalue()))
 
 
 class LogOutput:
@@ -83,9 +103,10 @@ class LogOutput:
                 structlog.processors.JSONRenderer(ensure_ascii=False),
             ]
         return [
+            _for_terminals,
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
+                colors=sys.stderr.isatty(), exception_formatter=_plain_traceback
+            ),
         ]
 
     def _remember(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:

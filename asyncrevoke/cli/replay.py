@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.connection_options import Servers
+from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.printable import printable
 from asyncrevoke.target import TargetError, find_consumer
 
 if TYPE_CHECKING:
@@ -167,7 +169,7 @@ def _replay(
 
     name = run_id or new_run_id()
     size = sum(each.size for each in ranges)
-    messages.print(f"run {name}: {size} offsets of {len(ranges)} partitions", highlight=False)
+    print_line(messages, f"run {name}: {size} offsets of {len(ranges)} partitions")
     spark = open_session(master)
     try:
         if not is_connected(spark):
@@ -188,7 +190,7 @@ def _replay(
                 on_progress=on_progress,
             )
     except KeyboardInterrupt:
-        messages.print(f"interrupted; --run-id {name} goes on", highlight=False)
+        print_line(messages, f"interrupted; --run-id {name} goes on")
         raise typer.Exit(FAILED) from None
     finally:
         spark.stop()
@@ -225,14 +227,18 @@ def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool)
         print(as_json_text(result, report))
         return
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(result.outcomes.items()))
-    print(f"run {result.run_id}: {result.records} records in {result.seconds:.1f} s: {outcomes}")
+    print(
+        printable(
+            f"run {result.run_id}: {result.records} records in {result.seconds:.1f} s: {outcomes}"
+        )
+    )
     for name, count in sorted(result.errors.items(), key=lambda each: -each[1]):
-        print(f"  {name}: {count}")
+        print(printable(f"  {name}: {count}"))
     for percent, seconds in result.latency.items():
         print(f"  {percent:.0%} of calls within {seconds * 1000:.1f} ms")
-    print(f"rows: {result.results}")
+    print(printable(f"rows: {result.results}"))
     if report is not None:
-        print(f"report: {report}")
+        print(printable(f"report: {report}"))
 
 
 def as_json_text(result: ReplayReport, report: Path | None) -> str:
@@ -258,5 +264,5 @@ def _say_time(console: Console, name: str, place: Place) -> None:
 
 
 def _end(console: Console, error: Exception, code: int) -> typer.Exit:
-    console.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    print_error(error, console)
     return typer.Exit(code)

@@ -13,6 +13,7 @@ from asyncrevoke.cli.health_server import HealthPortError
 from asyncrevoke.cli.log_output import LogOutput
 from asyncrevoke.cli.process_end import end_process_within
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.printable import printable_lines
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -89,7 +90,7 @@ def serve(
 
 def tell_mistake(error: Exception, code: int) -> ServingError:
     """Print the sentence of a mistake; returns what is to be raised."""
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {printable_lines(str(error))}", file=sys.stderr)
     return ServingError(code, error)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from html import escape
 from typing import TYPE_CHECKING
 
 from asyncrevoke.dashboard import picture
+from asyncrevoke.printable import printable_html
 
 if TYPE_CHECKING:
     from asyncrevoke.dashboard.history import History, Sample
@@ -20,7 +20,7 @@ def parts(history: History, ago: float) -> dict[str, str]:
     """HTML by the id of the element that it is for; ``ago`` seconds back, 0 is now."""
     until = history.clock() - ago
     return {
-        "title": escape(history.title),
+        "title": printable_html(history.title),
         "figures": _figures(history, until),
         "lanes": picture.lanes(history, until),
         "owners": _owners(history, until),
@@ -79,7 +79,7 @@ def _figure(
     if over_time is not None:
         points = [(float(at), float(v)) for at, v in sorted(over_time.items())]
         drawn = picture.curve(points, until)
-    shown = f"{value:,}" if isinstance(value, int) else escape(value)
+    shown = f"{value:,}" if isinstance(value, int) else printable_html(value)
     return f"<div><dt>{name}</dt><dd>{shown}</dd>{drawn}</div>"
 
 
@@ -90,7 +90,7 @@ def _owners(history: History, until: float) -> str:
         if span is not None:
             owned[span.owner] += 1
     return "".join(
-        f'<li><span class="key o{number % picture.COLOURS}"></span>{escape(owner)} '
+        f'<li><span class="key o{number % picture.COLOURS}"></span>{printable_html(owner)} '
         f"<b>{owned[owner]}</b></li>"
         for owner, number in history.owners.items()
         if owned[owner] or any(history.samples(owner, until - 10, until))
@@ -111,10 +111,10 @@ def _revocations(history: History, until: float, *, live: bool) -> str:
     if not rows:
         return '<p class="none">No partition is being revoked.</p>'
     lines = "".join(
-        f'<tr data-partition="{escape(topic)}-{number}" data-state="{state}">'
-        f"<th scope=row>{escape(topic)}-{number}</th><td>{escape(owner)}</td>"
+        f'<tr data-partition="{printable_html(topic)}-{number}" data-state="{state}">'
+        f"<th scope=row>{printable_html(topic)}-{number}</th><td>{printable_html(owner)}</td>"
         f'<td><span class="key {state}"></span>{state}</td><td>{max(0.0, seconds):.1f} s</td>'
-        f"<td>{escape(waits_for)}</td></tr>"
+        f"<td>{printable_html(waits_for)}</td></tr>"
         for (topic, number), owner, state, seconds, waits_for in rows[:_SHOWN]
     )
     more = f"<p>and {len(rows) - _SHOWN} more</p>" if len(rows) > _SHOWN else ""
@@ -140,8 +140,8 @@ def _places(history: History, *, live: bool) -> str:
         values: list[int | None] = [place.lag, place.committed]
         values += [place.in_flight, place.oldest] if inside else []
         lines.append(
-            f"<tr><th scope=row>{escape(topic)}-{number}</th>"
-            f"<td>{escape(place.owner) or 'nobody'}</td>"
+            f"<tr><th scope=row>{printable_html(topic)}-{number}</th>"
+            f"<td>{printable_html(place.owner) or 'nobody'}</td>"
             + "".join(f"<td>{'' if value is None else f'{value:,}'}</td>" for value in values)
             + "</tr>"
         )
@@ -154,6 +154,6 @@ def _places(history: History, *, live: bool) -> str:
 def _notes(history: History, until: float) -> str:
     return "".join(
         f"<li><time>{time.strftime('%H:%M:%S', time.localtime(note.at))}</time> "
-        f"<b>{escape(note.owner)}</b> {escape(note.text)}</li>"
+        f"<b>{printable_html(note.owner)}</b> {printable_html(note.text)}</li>"
         for note in history.notes(until, _NOTES)
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.printable import LONGEST_MESSAGE, printable_html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ def lanes(history: History, until: float) -> str:
     return (
         f'<div class="names" aria-hidden="true">{_labels(history, height)}</div>'
         f'<svg class="lanes rows-{height}" height="{total}" '
-        f'role="img" aria-label="{escape(_summary(history, until))}" '
+        f'role="img" aria-label="{printable_html(_summary(history, until), LONGEST_MESSAGE)}" '
         f'viewBox="0 0 {_WIDTH:g} {total}" preserveAspectRatio="none">{drawn}</svg>'
     )
 
@@ -98,7 +99,7 @@ def _labels(history: History, height: int) -> str:
         top = row * height
         # Far enough from the last one to be read, and thin lanes have them further apart.
         if top >= free and (height >= 20 or topic != before or number % 10 == 0):
-            name = escape(f"{topic}-{number}")
+            name = printable_html(f"{topic}-{number}")
             labels.append(f'<span data-top="{top}">{name}</span>')
             free = top + (20 if height >= 20 else 50)
         before = topic

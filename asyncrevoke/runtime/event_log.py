@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -90,8 +91,11 @@ class EventLog:
 
 
 def _plain(value: object) -> object:
+    """``value`` in plain types. Names and messages from outside lose what is not printable."""
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, TopicPartition):
-        return f"{value.topic}-{value.partition}"
+        return printable(f"{value.topic}-{value.partition}")
     if isinstance(value, (frozenset, set)):
         return sorted((_plain(item) for item in cast("set[object]", value)), key=str)
     if isinstance(value, (list, tuple)):

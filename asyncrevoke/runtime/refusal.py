@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aiokafka import errors as kafka_errors
 
 from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.printable import printable
 from asyncrevoke.runtime.scram import ScramError
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class RequestFailed(Exception):  # noqa: N818 - as the core calls it
     """A request without a response; the message is a sentence for a log line."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
-        super().__init__(detail)
         self.kind = kind
-        self.detail = detail
+        self.detail = printable(detail)  # may quote the broker
+        super().__init__(self.detail)
 
 
 class NoTokenError(Exception):

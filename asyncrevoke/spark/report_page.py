@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
+
+from asyncrevoke.printable import printable_html
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT, _MARGIN = 720, 220, 34
 
 _PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Replay {run_id}</title>
+<html lang="en"><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Replay {run_id}</title>
 <style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto }}
 table {{ border-collapse: collapse; margin: 1rem 0 }}
@@ -36,18 +39,18 @@ def report_page(report: ReplayReport) -> str:
     """The whole page."""
     errors = f"<h2>Errors</h2>{_table(report.errors)}" if report.errors else ""
     ranges = "".join(
-        f"<tr><td>{escape(each.topic)}-{each.partition}<td class=number>{each.start}"
+        f"<tr><td>{printable_html(each.topic)}-{each.partition}<td class=number>{each.start}"
         f"<td class=number>{each.end}<td class=number>{each.missing or ''}"
         for each in report.ranges
     )
     return _PAGE.format(
-        run_id=escape(report.run_id),
+        run_id=printable_html(report.run_id),
         records=report.records,
         seconds=report.seconds,
         resumed=", resumed: earlier rows of the run are counted, and their time is not"
         if report.resumed
         else "",
-        results=escape(report.results),
+        results=printable_html(report.results),
         outcomes=_table(report.outcomes),
         errors=errors,
         latency=_table(
@@ -92,7 +95,7 @@ def _milliseconds(seconds: float) -> str:
 
 def _table(rows: Mapping[str, object]) -> str:
     body = "".join(
-        f"<tr><td>{escape(str(name))}<td class=number>{escape(str(value))}"
+        f"<tr><td>{printable_html(str(name))}<td class=number>{printable_html(str(value))}"
         for name, value in rows.items()
     )
     return f"<table>{body}</table>"

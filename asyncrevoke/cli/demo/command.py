@@ -26,6 +26,7 @@ from asyncrevoke.cli.demo.schedule import churn
 from asyncrevoke.cli.demo.timeline import Panel, draw
 from asyncrevoke.cli.demo.view import render
 from asyncrevoke.cli.starting import StartDisplay
+from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError
 
@@ -110,10 +111,9 @@ def demo(
     """
     messages = Console(stderr=True)
     if audit and (missing := missing_packages()):
-        messages.print(
-            f"error: --audit needs {missing}: pip install 'asyncrevoke[audit,demo]'",
-            markup=False,
-            highlight=False,
+        print_error(
+            f"--audit needs {missing}: pip install 'asyncrevoke[audit,demo]'",
+            messages,
         )
         raise typer.Exit(2)
     from asyncrevoke.broker import start_broker  # noqa: PLC0415 - loads kio
@@ -158,7 +158,7 @@ def demo(
     except AsyncRevokeError as error:
         if as_json:
             print(json.dumps({"ok": False, "error": str(error)}), flush=True)
-        messages.print(f"error: {error}", markup=False, highlight=False)
+        print_error(error, messages)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         messages.print("stopped before the end: no judgement")
@@ -336,6 +336,6 @@ def _print_json(
 def _print_result(verdicts: dict[Client, Verdict], wrong: list[str], picture: Path) -> None:
     console = Console()
     console.print(table({client.value: verdict for client, verdict in verdicts.items()}))
-    console.print(f"timeline: {picture}", highlight=False)
+    print_line(console, f"timeline: {picture}")
     if wrong:
         console.print(f"asyncrevoke failed: {'; '.join(wrong)}", style="bold red", highlight=False)

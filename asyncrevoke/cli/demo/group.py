@@ -14,6 +14,7 @@ from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, LogReader, Starte
 from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.schedule import Action, Step
 from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.printable import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,14 @@ ERROR_LINES = 20
 
 
 class MemberFailedError(AsyncRevokeError):
-    """A member's process ended although nobody had told it to."""
+    """A member's process ended although nobody had told it to; ``lines`` are its last ones."""
+
+    def __init__(self, message: str, lines: str) -> None:
+        super().__init__(message)
+        self._lines = printable_lines(lines)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n{self._lines}"
 
 
 class Group:
@@ -101,8 +109,8 @@ class Group:
             self.progress.ended(name, "killed" if killed else "left")
             if name not in self._told or (process.returncode != 0 and not killed):
                 raise MemberFailedError(
-                    f"member {name} ({self.client}) ended with exit code {process.returncode}:\n"
-                    f"{self._errors(name)}"
+                    f"member {name} ({self.client}) ended with exit code {process.returncode}:",
+                    self._errors(name),
                 )
 
     @property

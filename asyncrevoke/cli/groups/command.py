@@ -12,9 +12,11 @@ import typer
 from rich.console import Console
 
 from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username, connection
+from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
+from asyncrevoke.printable import printable_json
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
@@ -81,7 +83,7 @@ def groups(
     except GroupsError as error:
         raise _end(error, FAILED) from error
     if as_json:
-        print(msgspec.json.encode(answer).decode())
+        print(printable_json(msgspec.json.encode(answer).decode()))
     else:
         _show(answer)
 
@@ -122,5 +124,5 @@ def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
 
 
 def _end(error: Exception, code: int) -> typer.Exit:
-    Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    print_error(error)
     return typer.Exit(code)

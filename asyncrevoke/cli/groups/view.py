@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from asyncrevoke.cli.terminal import add_row, print_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -21,26 +23,26 @@ def show_groups(console: Console, groups: Sequence[GroupSummary]) -> None:
     """All groups, one a line."""
     table = _table("group", "type", "state")
     for group in groups:
-        table.add_row(group.group, group.type or _UNKNOWN, group.state or _UNKNOWN)
+        add_row(table, group.group, group.type or _UNKNOWN, group.state or _UNKNOWN)
     console.print(table)
 
 
 def show_group(console: Console, group: GroupFacts) -> None:
     """One group: its state, its members, and each partition with its lag."""
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
-    _line(
+    print_line(
         console,
         f"{group.group}: {group.type}, {group.state}{epoch}, "
         f"{group.assignor or 'no assignor'}, coordinated by {group.coordinator}",
     )
-    _line(console, group.rebalance.says)
+    print_line(console, group.rebalance.says)
     if group.members:
         console.print(_members(group.members))
     if group.partitions:
         console.print(_partitions(group.partitions, group.members))
         known = [partition.lag for partition in group.partitions if partition.lag is not None]
         unknown = len(group.partitions) - len(known)
-        _line(
+        print_line(
             console,
             f"lag: {sum(known)}" + (f", and {unknown} partitions of unknown lag" * bool(unknown)),
         )
@@ -53,7 +55,8 @@ def _members(members: Sequence[MemberFacts]) -> Table:
         *(["waits for"] if modern else []),
     )  # fmt: skip
     for member in members:
-        table.add_row(
+        add_row(
+            table,
             member.group_instance_id or member.member_id,
             member.client_id,
             member.host,
@@ -71,7 +74,8 @@ def _partitions(partitions: Iterable[PartitionFacts], members: Iterable[MemberFa
     for column in table.columns[2:]:
         column.justify = "right"
     for partition in partitions:
-        table.add_row(
+        add_row(
+            table,
             f"{partition.topic}-{partition.partition}",
             "nobody" if partition.member_id is None else names[partition.member_id],
             *(
@@ -101,7 +105,3 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _line(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from asyncrevoke.printable import printable
 from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -101,7 +102,7 @@ def _read(entity: Heartbeat0 | Heartbeat1) -> ConsumerGroupHeartbeatResponse:
     assignment = entity.assignment
     return ConsumerGroupHeartbeatResponse(
         error=entity.error_code,
-        detail=entity.error_message or "",
+        detail=printable(entity.error_message or ""),
         member_id=entity.member_id,
         member_epoch=entity.member_epoch,
         heartbeat_interval=entity.heartbeat_interval.total_seconds(),

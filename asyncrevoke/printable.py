@@ -1,0 +1,57 @@
+"""Text from outside, as it may stand in an error, a log line, a terminal or a page.
+
+Brokers, members, producers and journals choose names and messages freely: line breaks forge log
+lines, escape sequences command a terminal, and marks of direction (bidi) reorder what is read.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+# Characters; what is longer is cut.
+LONGEST_TEXT: Final = 1000
+LONGEST_MESSAGE: Final = 8000
+
+
+def printable(text: str, limit: int = LONGEST_TEXT) -> str:
+    """``text`` in one line: what is not printable is escaped as in a Python literal.
+
+    That is all of Unicode's control, format, surrogate and unassigned characters, and all
+    separators but the space. Longer text than ``limit`` is cut, and says how long it was.
+    """
+    if len(text) > limit:
+        text = f"{text[:limit]}… ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """``text`` with its line breaks and tabs, and everything else as :func:`printable` has it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text
+    )
+
+
+def printable_html(text: str, limit: int = LONGEST_TEXT) -> str:
+    """:func:`printable` text for HTML and SVG, as content or in a quoted attribute."""
+    return escape(printable(text, limit))
+
+
+def printable_json(encoded: str) -> str:
+    """JSON in one line that a terminal can show: the same value in printable characters."""
+    if encoded.isprintable():
+        return encoded
+    return "".join(char if char.isprintable() else _json_escaped(char) for char in encoded)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _json_escaped(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
