@@ -20,6 +20,8 @@ has room for all that it declares. It costs about 1 us per partition of a Fetch 
 records are passed without a look at them.
 """
 
+# Fields of kio's dataclasses are of any type.
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import dataclasses
@@ -47,6 +49,8 @@ class Walk:
 
     frame: bytes
     body: bytes = b""
+    # Where the body begins in the frame.
+    start: int = 0
     # (start, end, what stands there instead), ascending
     edits: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
     unknown_errors: list[int] = dataclasses.field(default_factory=list)
@@ -98,7 +102,7 @@ def walk(
     if end > len(frame):
         raise HostileFrame(f"it declares {end} bytes and has {len(frame)}")
     pieces: list[bytes] = []
-    position = offset
+    position = found.start = offset
     for start, stop, replacement in found.edits:
         pieces += (frame[position:start], replacement)
         position = stop
@@ -141,28 +145,21 @@ def _decode(walked: Walk, entity_type: type[E]) -> tuple[E, Walk]:
 def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
     """The walk over one entity, and the fewest bytes that one takes."""
     # What kio's decoder asks when it is made for a type: so both read the same schema.
-    from kio.serial._introspect import (  # noqa: PLC0415 - kio is loaded when it is used
-        EntityField,
-        EntityTupleField,
-        classify_field,
-        get_field_tag,
-        get_schema_field_type,
-        is_optional,
-    )
+    from kio.serial import _introspect as schema  # noqa: PLC0415 - kio is loaded when it is used
 
     flexible = entity_type.__flexible__
     steps: list[_Step] = []
     least = 0
     run = 0  # bytes of fixed size since the last step, passed in one go
     for field in dataclasses.fields(entity_type):
-        if get_field_tag(field) is not None:
+        if schema.get_field_tag(field) is not None:
             continue
-        kind, optional = classify_field(field), is_optional(field)
+        kind, optional = schema.classify_field(field), schema.is_optional(field)
         fixed: int | None = None
-        if isinstance(kind, EntityField | EntityTupleField):
+        if isinstance(kind, schema.EntityField | schema.EntityTupleField):
             step, size = _entity(kind.type_)
         else:
-            kafka_type = get_schema_field_type(field)
+            kafka_type = schema.get_schema_field_type(field)
             fixed = _FIXED.get(kafka_type)
             step, size = _primitive(kafka_type, flexible=flexible)
         if kind.is_array:
@@ -171,7 +168,7 @@ def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
         elif fixed is not None:
             run += fixed
             continue
-        elif optional and isinstance(kind, EntityField):
+        elif optional and isinstance(kind, schema.EntityField):
             step, size = _nullable(step), 1
         if run:
             steps.append(_skip(run))

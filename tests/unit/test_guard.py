@@ -6,12 +6,11 @@ import itertools
 import random
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from kio.schema.consumer_group_heartbeat.v1 import response as heartbeat1
-from kio.serial import entity_reader
-from kio.serial._parse import get_reader
+from kio.serial import _parse, entity_reader
 from kio.serial.errors import SerialError
 from wire import response_frames as frames
 
@@ -49,12 +48,18 @@ HOSTILE = (
 )
 
 
+def reader_of(kafka_type: str, flexible: bool, optional: bool) -> Reader[object]:
+    """How kio's decoder reads a primitive."""
+    read: Reader[object] = cast("Any", _parse).get_reader(kafka_type, flexible, optional)
+    return read
+
+
 def supported() -> list[tuple[str, bool, bool]]:
     """Every primitive that kio's decoder has a reader for."""
-    found = []
+    found: list[tuple[str, bool, bool]] = []
     for kafka_type, flexible, optional in itertools.product(TYPES, (False, True), (False, True)):
         try:
-            get_reader(kafka_type, flexible, optional)
+            reader_of(kafka_type, flexible, optional)
         except NotImplementedError:
             continue
         found.append((kafka_type, flexible, optional))
@@ -80,7 +85,7 @@ def test_a_primitive_is_walked_as_far_as_kio_reads(
     kafka_type: str, flexible: bool, optional: bool
 ) -> None:
     step, least = guard._primitive(kafka_type, flexible=flexible)
-    read: Reader[object] = get_reader(kafka_type, flexible, optional)
+    read = reader_of(kafka_type, flexible, optional)
     rng = random.Random(f"{kafka_type} {flexible} {optional}")
     walked = 0
     for _ in range(1500):

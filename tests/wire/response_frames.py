@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MEMORY_LIMIT = 2 * 1024**3
 SLOWEST_DECODE = 2.0
 CORRELATION_ID = 77
+KNOWN_TOPIC = uuid.UUID(int=77)
 
 
 def frame(message_type: type[Request], version: int, rng: random.Random) -> bytes:
@@ -87,7 +88,7 @@ def _value(declared: Any, kafka_type: str, rng: random.Random) -> Any:
         case "timedelta_i32":
             return datetime.timedelta(milliseconds=rng.randrange(1000))
         case "uuid":
-            return rng.choice((None, uuid.UUID(int=rng.getrandbits(128))))
+            return rng.choice((None, KNOWN_TOPIC, uuid.UUID(int=rng.getrandbits(128))))
         case _:
             raise TypeError(f"no sample of {kafka_type} {declared}")
 

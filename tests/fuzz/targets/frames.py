@@ -1,0 +1,116 @@
+"""Whole response frames of every request and version that the consumer speaks.
+
+An input is one byte that chooses the version and whether the request is at hand, then the frame.
+What is promised: a frame is decoded or refused with ``MalformedResponse``, nothing else; the
+message has no more parts than the frame has bytes; a usual fetch is read by its shortcut as by the
+guarded decoder; and kafka-python reads what is accepted with the same values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import msgspec
+from wire import response_frames, second_codec
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol import codec, guard, messages
+
+if TYPE_CHECKING:
+    import random
+
+    from asyncrevoke.protocol.messages import Request
+
+_SPOKEN = [(kind, version) for kind in codec.REQUESTS for version in codec.versions(kind)]
+_REQUEST_AT_HAND = 0x80
+_IDS = {"topic": response_frames.KNOWN_TOPIC.bytes}
+_PARTITION = TopicPartition("topic", 0)
+_REQUESTS: dict[type[Request], Request] = {
+    messages.FetchRequest: messages.FetchRequest(
+        partitions=(messages.FetchPartition(partition=_PARTITION, offset=0, max_bytes=1),),
+        max_wait=0.5,
+        min_bytes=1,
+        max_bytes=1,
+        topic_ids=_IDS,
+    ),
+    messages.OffsetFetchRequest: messages.OffsetFetchRequest(
+        group_id="g", partitions=(_PARTITION,), topic_ids=_IDS
+    ),
+    messages.OffsetCommitRequest: messages.OffsetCommitRequest(
+        group_id="g",
+        generation=1,
+        member_id="m",
+        group_instance_id=None,
+        entries=(),
+        topic_ids=_IDS,
+    ),
+}
+# The count of the header's tagged fields stands behind the correlation id.
+_TAGS_AT = 4
+_HEADERS = (
+    b"\x80\0",
+    b"\x80\x80\0",
+    b"\x01\0\0",
+    b"\x02\x07\x01z\x63\x03abc",
+    b"\x7f",
+    b"\x81\0\0\0",
+)
+
+
+class Frames:
+    """Builds frames with random legal values, most of them damaged then."""
+
+    name: ClassVar[str] = "frames"
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def generate(self, random: random.Random) -> bytes:
+        """Build a legal frame, and damage it in four cases of five."""
+        index = random.randrange(len(_SPOKEN))
+        kind, version = _SPOKEN[index]
+        frame = response_frames.frame(kind, version, random)
+        damage = random.random()
+        if damage < 0.1:
+            frame = frame[:_TAGS_AT] + random.choice(_HEADERS) + frame[_TAGS_AT + 1 :]
+        if damage < 0.8:
+            frame = frame[:_TAGS_AT] + response_frames.spoil(frame[_TAGS_AT:], random)
+        chosen = index | (_REQUEST_AT_HAND if random.random() < 0.7 else 0)
+        return bytes((chosen,)) + frame
+
+    def check(self, data: bytes) -> None:
+        """Decode the frame."""
+        if not data:
+            return
+        kind, version = _SPOKEN[(data[0] & ~_REQUEST_AT_HAND) % len(_SPOKEN)]
+        request = _REQUESTS.get(kind) if data[0] & _REQUEST_AT_HAND else None
+        frame = data[1:]
+        try:
+            decoded = codec.decode_response(kind, version, frame, request)
+        except codec.MalformedResponse as error:
+            if isinstance(error.__cause__, MemoryError):
+                raise
+            self.counts["refused"] += 1
+            return
+        self.counts["accepted"] += 1
+        if (parts := _parts(decoded.message)) > len(frame) + 1:
+            raise AssertionError(f"{parts} parts of {len(frame)} bytes")
+        # Without its shortcut, a fetch is read as anything else is.
+        dialect = codec._dialect(kind, version)
+        again = codec._read(dialect, version, frame, request)
+        if again != decoded:
+            raise AssertionError(f"the shortcut read {decoded}, and the guarded decoder {again}")
+        entity, walked = guard.read_response(frame, dialect.response_type)
+        second_codec.check(entity, walked)
+
+
+def _parts(value: object) -> int:
+    """How many messages and elements there are in it, itself one."""
+    if isinstance(value, TopicPartition):
+        return 0
+    if isinstance(value, msgspec.Struct):
+        return 1 + sum(_parts(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, tuple):
+        return sum(max(_parts(each), 1) for each in cast("tuple[object, ...]", value))
+    return 0

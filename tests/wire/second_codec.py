@@ -1,0 +1,235 @@
+"""kafka-python's codec of the responses that asyncrevoke decodes, and how the two compare.
+
+kafka-python reads Kafka's own message definitions, kio's dataclasses are generated from them: the
+two share no code. Fields are compared in the order in which they stand in the message.
+"""
+
+# kafka-python's definitions have no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportOptionalSubscript=false
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import io
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+# kafka-python reads its definitions by a function that Python 3.11 deprecates.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol.api_header import ResponseHeader
+    from kafka.protocol.data_container import DataContainer
+    from kafka.protocol.schemas import StructField, load_json
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
+
+    from asyncrevoke.protocol.guard import Walk
+
+_UNKNOWN_ERROR = -1
+_ERRORS = frozenset(map(int, ErrorCode))
+
+
+def _field(name: str, kind: str, *fields: dict[str, Any], null: bool = False) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": name, "type": kind, "versions": "0+"}
+    if fields:
+        described["fields"] = list(fields)
+    if null:
+        described |= {"nullableVersions": "0+", "default": "null"}
+    return described
+
+
+_ASSIGNED = _field(
+    "TopicPartitions",
+    "[]TopicPartitions",
+    _field("TopicId", "uuid"),
+    _field("Partitions", "[]int32"),
+)
+_DESCRIBED_ASSIGNMENT = (
+    _field(
+        "TopicPartitions",
+        "[]TopicPartitions",
+        _field("TopicId", "uuid"),
+        _field("TopicName", "string"),
+        _field("Partitions", "[]int32"),
+    ),
+)
+# Messages of KIP-848, which kafka-python does not have, as Kafka's protocol guide lists them.
+_OF_KIP_848 = {
+    "ConsumerGroupHeartbeatResponse": (
+        _field("ThrottleTimeMs", "int32"),
+        _field("ErrorCode", "int16"),
+        _field("ErrorMessage", "string", null=True),
+        _field("MemberId", "string", null=True),
+        _field("MemberEpoch", "int32"),
+        _field("HeartbeatIntervalMs", "int32"),
+        _field("Assignment", "Assignment", _ASSIGNED, null=True),
+    ),
+    "ConsumerGroupDescribeResponse": (
+        _field("ThrottleTimeMs", "int32"),
+        _field(
+            "Groups",
+            "[]DescribedGroup",
+            _field("ErrorCode", "int16"),
+            _field("ErrorMessage", "string", null=True),
+            _field("GroupId", "string"),
+            _field("GroupState", "string"),
+            _field("GroupEpoch", "int32"),
+            _field("AssignmentEpoch", "int32"),
+            _field("AssignorName", "string"),
+            _field(
+                "Members",
+                "[]Member",
+                _field("MemberId", "string"),
+                _field("InstanceId", "string", null=True),
+                _field("RackId", "string", null=True),
+                _field("MemberEpoch", "int32"),
+                _field("ClientId", "string"),
+                _field("ClientHost", "string"),
+                _field("SubscribedTopicNames", "[]string"),
+                _field("SubscribedTopicRegex", "string", null=True),
+                _field("Assignment", "Assignment", *_DESCRIBED_ASSIGNMENT),
+                _field("TargetAssignment", "Assignment", *_DESCRIBED_ASSIGNMENT),
+            ),
+            _field("AuthorizedOperations", "int32"),
+        ),
+    ),
+}
+
+
+@cache
+def _structure(name: str) -> Any:
+    if name in _OF_KIP_848:
+        description: dict[str, Any] = {
+            "name": name,
+            "type": "response",
+            "versions": "0+",
+            "fields": list(_OF_KIP_848[name]),
+        }
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            description = load_json(name)
+    structure: Any = StructField(description)
+    structure._versions = (0, structure._versions[1])
+    structure.set_data_class(type(name, (DataContainer,), {"_struct": structure}))
+    return structure
+
+
+def decode(entity_type: type[Entity], data: bytes) -> tuple[Any, int]:
+    """What kafka-python makes of a body, and where it ends."""
+    flexible, version = entity_type.__flexible__, int(entity_type.__version__)
+    structure = _structure(entity_type.__name__)
+    read = structure.compiled_decode_from(version, compact=flexible, tagged=flexible)
+    found: tuple[Any, int] = read(memoryview(data), 0)
+    return found
+
+
+def after_header(frame: bytes, *, flexible: bool) -> bytes:
+    """The body of a frame, as kafka-python finds it."""
+    stream = io.BytesIO(frame)
+    ResponseHeader.decode(stream, flexible=flexible)
+    return stream.read()
+
+
+def encode(entity: Entity) -> bytes:
+    """The bytes of kafka-python for the same values, without tagged fields."""
+    flexible, version = entity.__flexible__, int(entity.__version__)
+    structure = _structure(type(entity).__name__)
+    values = _values(entity, structure, version)
+    written: bytes = structure.encode(values, version=version, compact=flexible, tagged=flexible)
+    return written
+
+
+def _pairs(entity: Any, structure: Any, version: int) -> list[tuple[Any, Any]]:
+    """The fields of kio's dataclass beside those of kafka-python's structure."""
+    ours = [field for field in dataclasses.fields(entity) if "tag" not in field.metadata]
+    return list(zip(ours, structure.untagged_fields(version), strict=True))
+
+
+def _values(entity: Any, structure: Any, version: int) -> dict[str, Any]:
+    def value(given: Any, field: Any) -> Any:
+        if isinstance(given, tuple):
+            inner = field.array_of
+            return [value(each, inner) for each in given]
+        if dataclasses.is_dataclass(given):
+            return _values(given, field, version)
+        return _scalar(given)
+
+    return {
+        theirs.name: value(getattr(entity, ours.name), theirs)
+        for ours, theirs in _pairs(entity, structure, version)
+    }
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(milliseconds=1)
+    return int(value) if isinstance(value, ErrorCode) else value
+
+
+def differences(entity: Entity, decoded: Any) -> list[str]:
+    """Which fields kio and kafka-python read with different values. An error code that kio does not
+    know is read by the guard as UNKNOWN_SERVER_ERROR."""
+    structure = _structure(type(entity).__name__)
+    return list(_different(entity, decoded, structure, int(entity.__version__), ""))
+
+
+def _different(entity: Any, decoded: Any, structure: Any, version: int, path: str) -> list[str]:
+    found: list[str] = []
+    for ours, theirs in _pairs(entity, structure, version):
+        found += _compare(
+            getattr(entity, ours.name),
+            getattr(decoded, theirs.name),
+            theirs,
+            version,
+            f"{path}.{ours.name}",
+        )
+    return found
+
+
+def _compare(mine: Any, other: Any, field: Any, version: int, path: str) -> list[str]:
+    if isinstance(mine, tuple) and other is not None:
+        elements = mine
+        if len(elements) != len(other):
+            return [f"{path}: {len(elements)} and {len(other)} elements"]
+        return [
+            difference
+            for number, (one, two) in enumerate(zip(elements, other, strict=True))
+            for difference in _compare(one, two, field.array_of, version, f"{path}[{number}]")
+        ]
+    if dataclasses.is_dataclass(mine) and other is not None:
+        return _different(mine, other, field, version, path)
+    if isinstance(mine, ErrorCode) and other not in _ERRORS:
+        other = _UNKNOWN_ERROR
+    if isinstance(other, memoryview):
+        other = other.tobytes()
+    value = _scalar(mine)
+    if type(value) is type(other) and value == other:
+        return []
+    if value is None and other is None:
+        return []
+    return [f"{path}: {value!r} and {other!r}"]
+
+
+def check(entity: Entity, walked: Walk) -> None:
+    """Raise unless kafka-python reads what was accepted in the same way.
+
+    Two classes of differences are intended. Tagged fields are passed by their declared size and
+    not read, because none is used, while kafka-python reads those that it knows and may refuse
+    their content; and bytes after the message are not read by either.
+    """
+    decoded, end = decode(type(entity), walked.body)
+    if end != len(walked.body):
+        raise AssertionError(f"kafka-python read {end} bytes of {len(walked.body)}")
+    if found := differences(entity, decoded):
+        raise AssertionError("; ".join(found[:5]))
+    if any(replacement == b"\0" for _, _, replacement in walked.edits):
+        return
+    decoded, _ = decode(type(entity), walked.frame[walked.start :])
+    if found := differences(entity, decoded):
+        raise AssertionError("; ".join(found[:5]))
