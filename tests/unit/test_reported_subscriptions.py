@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -26,6 +27,9 @@ from asyncrevoke.protocol.messages import (
     MetadataResponse,
 )
 from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VALID = Subscription(topics=("orders",), owned=(tp(1), tp(3)), generation=4, rack="r")
 
@@ -92,8 +96,9 @@ def a_negative_partition() -> bytes:
 @pytest.mark.parametrize(
     "blob", [too_long, too_many_topics, too_many_partitions, a_negative_partition]
 )
-def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(blob: object) -> None:
-    assert callable(blob)
+def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(
+    blob: Callable[[], bytes],
+) -> None:
     reported = read_subscription(blob(), 5)
     assert reported.subscription == Subscription(topics=())
     assert reported.unreadable
