@@ -36,10 +36,7 @@ from asyncrevoke.core.subscribing import Subscribing
 from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.core.topic_ids import TopicIds
 from asyncrevoke.core.tracking import Tracking
-from asyncrevoke.errors import (
-    ConsumerClosedError,
-    FatalError,
-)
+from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (
     BlockingRecord,
     GroupMetadata,
@@ -619,6 +616,7 @@ class ConsumerCore:
         error = ConsumerClosedError("the consumer was closed meanwhile")
         self._commits.fail_waiters(error)
         self._lookups.fail_all(error)
+        self._seeking.fail_tickets(error)
         self._cluster.stop()
 
     # --- errors and facts ------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from asyncrevoke.core.answer_checks import find_contradiction
 from asyncrevoke.core.effects import (
     CancelTimer,
     Channel,
@@ -14,9 +15,11 @@ from asyncrevoke.core.effects import (
     Emit,
     Event,
     Failed,
+    FailureKind,
     Node,
     Probed,
     Replied,
+    Reset,
     Send,
     SetTimer,
     Silent,
@@ -49,8 +52,8 @@ class Outbox:
         self._patience = patience
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
-        # Which broker each request went to that is not answered.
-        self._asked: dict[int, Node] = {}
+        # The requests that are not answered.
+        self._asked: dict[int, Send] = {}
         self._decodes: dict[int, OnDecoded] = {}
         self._timers: dict[str, OnTimer] = {}
         self._on_stood_in: OnStoodIn | None = None
@@ -65,10 +68,9 @@ class Outbox:
         """Ask for ``message`` to be sent; ``then(now, reply)`` gets the response or the failure."""
         self._next_request += 1
         self._replies[self._next_request] = then
-        self._asked[self._next_request] = node
-        self._effects.append(
-            Send(self._next_request, message, node, channel, timeout, self._patience)
-        )
+        send = Send(self._next_request, message, node, channel, timeout, self._patience)
+        self._asked[self._next_request] = send
+        self._effects.append(send)
         return self._next_request
 
     @property
@@ -82,12 +84,13 @@ class Outbox:
 
     def awaits(self, node: Node) -> bool:
         """Whether a request to this broker is not answered."""
-        return node in self._asked.values()
+        return any(send.node == node for send in self._asked.values())
 
     def asked_by(self, event: Event) -> Node | None:
         """The broker that was asked what this event, not routed yet, answers."""
         if isinstance(event, (Replied, Failed)):
-            return self._asked.get(event.request_id)
+            send = self._asked.get(event.request_id)
+            return None if send is None else send.node
         return None
 
     def forget(self, request_id: int) -> None:
@@ -175,9 +178,9 @@ class Outbox:
         """Give an event to whoever asked for it; an answer that nobody awaits is dropped."""
         match event:
             case Replied(request_id, message):
-                self._asked.pop(request_id, None)
+                send = self._asked.pop(request_id, None)
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
-                    on_reply(now, message)
+                    on_reply(now, message if send is None else self._checked(send, message))
             case Failed(request_id):
                 self._asked.pop(request_id, None)
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
@@ -193,6 +196,20 @@ class Outbox:
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
                     on_timer(now)
+
+    def _checked(self, send: Send, message: Response) -> Reply:
+        wrong = find_contradiction(send.message, message)
+        if wrong is None:
+            return message
+        self.emit(
+            "warning",
+            "the answer of a broker cannot be true; asking again on a new connection",
+            request=type(send.message).__name__,
+            node=f"{send.node.host}:{send.node.port}",
+            problem=wrong,
+        )
+        self._effects.append(Reset(send.node, send.channel))
+        return Failed(send.request_id, FailureKind.MALFORMED, f"an impossible answer: {wrong}")
 
     def take(self) -> list[Effect]:
         """The effects since the last call."""

@@ -267,6 +267,12 @@ class Seeking:
             self._commits.schedule(now)
         self._outbox.wake()
 
+    def fail_tickets(self, error: Exception) -> None:
+        """End all that waits for a position, because the consumer ends."""
+        for ticket in dict.fromkeys(self._tickets.values()):
+            self._outbox.put(Complete(ticket, error=error))
+        self._tickets.clear()
+
     def _settle_ticket(self, instance: PartitionInstance) -> None:
         ticket = self._tickets.pop(instance, None)
         if ticket is not None and ticket not in self._tickets.values():

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.effects import Event, Node
     from asyncrevoke.core.outbox import Outbox
 
+_NEVER = float("inf")
+
 
 class SilentBrokers:
     """Sees each event before whoever asked.
@@ -37,8 +39,8 @@ class SilentBrokers:
             case Silent(node, since):
                 self._silent(now, node, since)
             case Probed(node, begun_at, answered):
-                since = self._probed.pop(node)
-                if answered:
+                since = self._probed.pop(node, _NEVER)
+                if answered and since != _NEVER:
                     heard_before = since + self._outbox.patience / 2
                     self._outbox.put(DropSilent(node, heard_before, begun_at))
             case Failed(kind=kind):

@@ -252,16 +252,14 @@ class Tracking:
         instance = self._assignment.owner_of(record.ledger_id)
         if instance is None:
             return
-        ledger = _ledger(instance, record.ledger_id)
-        if ledger is not None and ledger.abandon(record.offset):
+        if _abandon(instance, record):
             self._ended(now, instance)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         """These records were never started, or have ended without being done."""
         for record in records:
             instance = self._assignment.owner_of(record.ledger_id)
-            ledger = None if instance is None else _ledger(instance, record.ledger_id)
-            if instance is not None and ledger is not None and ledger.abandon(record.offset):
+            if instance is not None and _abandon(instance, record):
                 self._assignment.in_flight -= 1
         for partition in {record.topic_partition for record in records}:
             instance = self._assignment.get(partition)
@@ -337,3 +335,12 @@ def _ledger(instance: PartitionInstance, ledger_id: int) -> Ledger | None:
     if current is not None and current.ledger_id == ledger_id:
         return current
     return instance.old_ledgers.get(ledger_id)
+
+
+def _abandon(instance: PartitionInstance, record: Record) -> bool:
+    """False if the record has ended before, or was dropped and may be delivered again."""
+    ledger = _ledger(instance, record.ledger_id)
+    try:
+        return ledger is not None and ledger.abandon(record.offset)
+    except KeyError:
+        return False

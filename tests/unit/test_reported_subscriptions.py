@@ -96,7 +96,9 @@ def a_negative_partition() -> bytes:
 @pytest.mark.parametrize(
     "blob", [too_long, too_many_topics, too_many_partitions, a_negative_partition]
 )
-def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(blob: Callable[[], bytes]) -> None:
+def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(
+    blob: Callable[[], bytes],
+) -> None:
     reported = read_subscription(blob(), 5)
     assert reported.subscription == Subscription(topics=())
     assert reported.unreadable

@@ -1,0 +1,88 @@
+"""Whether an answer can be one to its request, checked once, where answers enter the core.
+
+Bytes that cannot be decoded never come here. What a decoded answer says may still be impossible:
+no member has an empty id, and no generation is negative. Such an answer counts as none at all: the
+request has failed, its connection is dropped, and whoever asked asks again as after any failure.
+So the parts of the core need no branch for what no broker may say. What costs only what it names,
+such as a partition that nobody has asked for, is ignored there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.protocol.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ErrorCode,
+    FindCoordinatorResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MetadataResponse,
+    Request,
+    Response,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LARGEST_PORT = 65535
+
+
+def find_contradiction(request: Request, answer: Response) -> str | None:
+    """What in ``answer`` cannot be true of ``request``; None if nothing is wrong."""
+    check = _CHECKS.get(type(answer))
+    return None if check is None else check(request, answer)
+
+
+def _check_address(node_id: int, host: str, port: int) -> str | None:
+    if node_id < 0 or not host or not 0 < port <= _LARGEST_PORT:
+        return f"a broker {node_id} at {host[:100]!r}, port {port}"
+    return None
+
+
+def _check_metadata(_request: Request, answer: MetadataResponse) -> str | None:
+    for broker in answer.brokers:
+        if (wrong := _check_address(broker.node_id, broker.host, broker.port)) is not None:
+            return wrong
+    return None
+
+
+def _check_coordinator(_request: Request, answer: FindCoordinatorResponse) -> str | None:
+    if answer.error is not ErrorCode.none:
+        return None
+    return _check_address(answer.node_id, answer.host, answer.port)
+
+
+def _check_join(request: Request, answer: JoinGroupResponse) -> str | None:
+    has_id = isinstance(request, JoinGroupRequest) and request.member_id
+    if answer.error is ErrorCode.member_id_required and has_id:
+        return "a member id is required of a member that has sent one"
+    if answer.error not in (ErrorCode.none, ErrorCode.member_id_required):
+        return None
+    if not answer.member_id:
+        return "the member id is empty"
+    if answer.error is ErrorCode.none and answer.generation < 0:
+        return f"generation {answer.generation}"
+    return None
+
+
+def _check_epoch(request: Request, answer: ConsumerGroupHeartbeatResponse) -> str | None:
+    leaves = (
+        isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch < JOIN_EPOCH
+    )
+    if answer.error is not ErrorCode.none or leaves:
+        return None
+    if answer.member_epoch <= JOIN_EPOCH:
+        return f"member epoch {answer.member_epoch}"
+    return None
+
+
+# By the type of the answer; whoever has asked notices one to another request.
+_CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
+    MetadataResponse: _check_metadata,
+    FindCoordinatorResponse: _check_coordinator,
+    JoinGroupResponse: _check_join,
+    ConsumerGroupHeartbeatResponse: _check_epoch,
+}
