@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         PartitionsError,
         RequestTimeoutError,
         TopicAuthorizationError,
+        UnreadableRecordError,
         UnsupportedVersionError,
     )
     from asyncrevoke.handlers.batch import BatchError
@@ -106,6 +107,7 @@ __all__ = [
     "RunningHandler",
     "TopicAuthorizationError",
     "TopicPartition",
+    "UnreadableRecordError",
     "UnsupportedVersionError",
 ]
 

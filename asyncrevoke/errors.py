@@ -9,7 +9,7 @@ from asyncrevoke.printable import LONGEST_MESSAGE, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.model import TopicPartition, UnreadableRecord
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
@@ -147,6 +147,28 @@ class CorruptRecordError(PartitionsError):
             [partition],
             f"{_names([partition])} at offset {offset}: {detail}; seek past it to go on",
         )
+
+
+class UnreadableRecordError(CorruptRecordError):
+    """A producer has written what cannot be read: its checksum is right, and it is beyond a limit
+    or contradicts itself. The position stays before it.
+
+    ``offset`` is that of the record, and ``next_offset`` the one to seek to. If a whole batch
+    cannot be read, these are the first offset of it that was to be read, and the one after it.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, next_offset: int, detail: str
+    ) -> None:
+        self.next_offset = next_offset
+        if next_offset > offset + 1:
+            detail = f"{detail}, and the batch goes up to offset {next_offset - 1}"
+        super().__init__(partition, offset, detail)
+
+    @classmethod
+    def of(cls, record: UnreadableRecord) -> UnreadableRecordError:
+        """The error of what could not be read."""
+        return cls(record.topic_partition, record.offset, record.next_offset, record.detail)
 
 
 class DecodeError(AsyncRevokeError):

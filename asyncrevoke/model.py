@@ -158,6 +158,16 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         return -1 if self.value is None else len(self.value)
 
 
+class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
+    """Stands where a record cannot be read, or all of a batch up to ``next_offset``.
+
+    Nothing of what was written is in it. Handlers never get it: their failure policy does.
+    """
+
+    next_offset: int = -1
+    detail: str = ""
+
+
 if TYPE_CHECKING:
     # Only a tuple tells a type checker what each name gets when a poll result is unpacked.
     class _Unpacks(tuple[Sequence[Record], frozenset[TopicPartition], frozenset[TopicPartition]]):

@@ -6,8 +6,14 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import CorruptRecordError
-from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
+from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
+from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.protocol.records import (
+    CorruptBatch,
+    PartlyUnreadable,
+    RecordBatch,
+    UnreadableBatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +49,7 @@ class RecordBuffer:
         "_epochs",
         "_open_size",
         "_supplied",
+        "_unreadable",
         "buffered",
         "checked_epoch",
         "fetch_epoch",
@@ -83,6 +90,8 @@ class RecordBuffer:
         self._batches: deque[tuple[RecordBatch, int]] = deque()
         self._decoded: list[Record] | None = None
         self._cursor = 0
+        # Indices in ``_decoded`` of what cannot be read.
+        self._unreadable: list[int] = []
         self._open_size = 0
         self.waits = False
         # What came of decoding the first batch elsewhere, and what ``size`` counts for it then.
@@ -116,12 +125,19 @@ class RecordBuffer:
             self._skip_empty()
 
     def take(
-        self, limit: int, due_to: Callable[[Sequence[Record], int, int], int] | None = None
+        self,
+        limit: int,
+        due_to: Callable[[Sequence[Record], int, int], int] | None = None,
+        *,
+        unreadable: bool = False,
     ) -> list[Record]:
         """Up to ``limit`` records in offset order; empty if the batches turn out to hold none.
 
         Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded;
         records before it are returned first. :meth:`discard` allows it to be fetched again.
+
+        Likewise UnreadableRecordError for a record that cannot be read; with ``unreadable`` an
+        UnreadableRecord is returned instead, as the last one.
 
         ``due_to(records, first, end)`` may end it earlier: at the index that it returns.
         """
@@ -142,6 +158,15 @@ class RecordBuffer:
                     raise CorruptRecordError(self.partition, self.position, detail) from error
             cursor = self._cursor
             end = min(cursor + limit, len(decoded))
+            if self._unreadable:
+                end = self._to_unreadable(decoded, cursor, end, returned=unreadable)
+                if end == cursor:
+                    if taken:
+                        break
+                    unread = decoded[cursor]
+                    assert isinstance(unread, UnreadableRecord)
+                    raise UnreadableRecordError.of(unread)
+                limit = min(limit, end - cursor)
             if due_to is not None:
                 end = due_to(decoded, cursor, end)
             if end > cursor:
@@ -159,6 +184,22 @@ class RecordBuffer:
                 break
             self._close(batch)
         return taken
+
+    def _to_unreadable(
+        self, decoded: list[Record], cursor: int, end: int, *, returned: bool
+    ) -> int:
+        """Where to end before the next record that cannot be read, or after it if it is returned.
+
+        The position is that of the record then, whatever is missing before it.
+        """
+        index = next((each for each in self._unreadable if each >= cursor), end)
+        if index >= end:
+            return end
+        if returned:
+            return index + 1
+        if index == cursor:
+            self.position = decoded[index].offset
+        return index
 
     @property
     def next_size(self) -> int:
@@ -191,6 +232,7 @@ class RecordBuffer:
         """Forget everything that was not taken, so that it is fetched again."""
         self._batches.clear()
         self._decoded = self._supplied = None
+        self._unreadable = []
         self._cursor = self._open_size = self._counted = 0
         self.waits = False
         self.buffered = self.size = 0
@@ -206,10 +248,14 @@ class RecordBuffer:
     def _open(self, batch: RecordBatch) -> list[Record]:
         counted = self._counted or batch.size
         decoded = self._supplied
-        if decoded is None:
-            decoded = batch.decode(*self.partition, self.ledger_id, self.position)
-        elif isinstance(decoded, CorruptBatch):
-            raise decoded
+        try:
+            if decoded is None:
+                decoded = batch.decode(*self.partition, self.ledger_id, self.position)
+            elif isinstance(decoded, CorruptBatch):
+                raise decoded
+        except UnreadableBatch as error:
+            decoded = PartlyUnreadable([self._unreadable_batch(batch, str(error))])
+        some_unreadable = isinstance(decoded, PartlyUnreadable)
         if decoded:
             first, last = decoded[0].offset, decoded[-1].offset
             if not self.position <= first <= last - len(decoded) + 1 < batch.next_offset > last:
@@ -222,9 +268,29 @@ class RecordBuffer:
         self._supplied = None
         self._counted = 0
         self.buffered += len(decoded) - self._batches[0][1]
+        self._unreadable = (
+            [n for n, each in enumerate(decoded) if isinstance(each, UnreadableRecord)]
+            if some_unreadable
+            else []
+        )
         self._decoded = decoded
         self._cursor = 0
         return decoded
+
+    def _unreadable_batch(self, batch: RecordBatch, detail: str) -> UnreadableRecord:
+        """What stands for all of a batch from the position on."""
+        first = max(self.position, batch.base_offset)
+        return UnreadableRecord(
+            *self.partition,
+            first,
+            -1,
+            0,
+            None,
+            None,
+            ledger_id=self.ledger_id,
+            next_offset=batch.next_offset,
+            detail=detail,
+        )
 
     def _without_finished(
         self, finished: CompletionMap, decoded: list[Record], leader_epoch: int
@@ -251,6 +317,7 @@ class RecordBuffer:
         self._batches.popleft()
         self.size -= self._open_size
         self._decoded = None
+        self._unreadable = []
         self._cursor = self._open_size = 0
         self.position = batch.next_offset
         self.leader_epoch = batch.leader_epoch

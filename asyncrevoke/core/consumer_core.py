@@ -347,6 +347,10 @@ class ConsumerCore:
         or by batch. With ``settle`` (task groups) the next step counts those that no task holds."""
         self._tracking.track(one_by_one=on, settle=settle)
 
+    def deliver_unreadable(self) -> None:
+        """See :meth:`Delivery.deliver_unreadable`."""
+        self._fetching.delivery.deliver_unreadable()
+
     @property
     def in_flight(self) -> int:
         """Records that were returned and are not done."""

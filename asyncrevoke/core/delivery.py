@@ -50,6 +50,12 @@ class Delivery:
         self.spoiled: list[FetchSource] = []
         self.early: list[FetchSource] = []
         self.barren: list[FetchSource] = []
+        self.unreadable = False
+
+    def deliver_unreadable(self) -> None:
+        """From now on deliver an ``UnreadableRecord``, as the last one that a drain takes of its
+        partition, where a record cannot be read, instead of reporting UnreadableRecordError."""
+        self.unreadable = True
 
     def offer(self, source: FetchSource) -> None:
         """It may have something now."""

@@ -8,6 +8,7 @@ from asyncrevoke.core.delay import DelayedHead
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.replica_choice import ReplicaChoice
 from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.messages import FetchPartition
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Gate(Protocol):
     early: list[FetchSource]
     # Sources that were drained of batches without anything to deliver.
     barren: list[FetchSource]
+    # Whether what cannot be read is delivered as UnreadableRecord, or ends the drain as an error.
+    unreadable: bool
 
 
 class FetchSource:
@@ -194,7 +197,8 @@ class FetchSource:
         if buffer is None:
             return []
         try:
-            records = buffer.take(min(limit, self._left), self._due_to)
+            unreadable = self._gate.unreadable
+            records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
         except CorruptRecordError as error:
             self.corrupt = error
             self._gate.spoiled.append(self)
@@ -202,6 +206,10 @@ class FetchSource:
             return []
         if not records:
             self._gate.barren.append(self)
+        elif unreadable and isinstance(records[-1], UnreadableRecord):
+            # It is the last one of its drain: who looks for it has one place to look.
+            self._left = 0
+            return records
         self._left -= len(records)
         return records
 

@@ -23,7 +23,8 @@ class Trial:
     """A record or batch that has failed. ``calls`` counts the calls that were made for it.
 
     ``failure`` is set when a record has no further ones here: it goes to another topic.
-    ``refused`` is set before the first one, of a record whose lane cannot be known: it fails by it.
+    ``refused`` is set before the first one, of a record whose lane cannot be known, or that cannot
+    be read: it fails by it.
     """
 
     __slots__ = ("calls", "failure", "refused")

@@ -10,6 +10,7 @@ from asyncrevoke.handlers.batch import Batch, Item
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.lane_order import NO_LANE, Order, order_by_name
 from asyncrevoke.handlers.lanes import Entry
+from asyncrevoke.model import UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -70,6 +71,8 @@ def _order_by_call(
 ) -> Order[Item]:
     def key_of(item: Item) -> Hashable:
         assert not isinstance(item, Batch)
+        if isinstance(item, UnreadableRecord):
+            return NO_LANE
         try:
             return lane_key(order_by, nulls, item)
         except BaseException as error:  # noqa: BLE001 - all of it is the user's function's

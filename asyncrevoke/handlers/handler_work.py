@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
+from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError, UnreadableRecordError
 from asyncrevoke.handlers.backlog import TRACED, Backlog, Trial
 from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.batch_work import run_batch
@@ -295,7 +295,8 @@ class HandlerWork:
         assert topic is not None
         assert self._dead_letters is not None
         past = self._past(record)
-        past = past._replace(calls=past.calls + (0 if isinstance(error, DecodeError) else calls))
+        uncalled = isinstance(error, (DecodeError, UnreadableRecordError))
+        past = past._replace(calls=past.calls + (0 if uncalled else calls))
         what, fields = "the dead letter topic", {"dead_letter": topic}
         try:
             letter = DeadLetter(past.record, error, past.calls)

@@ -131,6 +131,7 @@ class Hosting:
                     deadline=session.deadline,
                 )
                 session.watch(runner)
+                session.core.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
             if self.failure is None:

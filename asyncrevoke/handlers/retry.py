@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,9 @@ class Retry:
 
     def allows(self, error: BaseException, calls: int) -> bool:
         """Whether there is another attempt after so many calls, the last of which raised this."""
-        if isinstance(error, DecodeError) or not isinstance(error, self.retry_on):
+        if isinstance(error, (DecodeError, UnreadableRecordError)) or not isinstance(
+            error, self.retry_on
+        ):
             return False
         return self.attempts is None or calls < self.attempts
 

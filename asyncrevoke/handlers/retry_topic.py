@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.config.topics import check_topics
-from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.retry import Retry
@@ -43,7 +43,7 @@ class RetryTopic:
 
     def takes(self, error: BaseException, retry: Retry | None, returns: int) -> bool:
         """Whether a record that failed with this, after coming back so often, goes there."""
-        if isinstance(error, DecodeError):
+        if isinstance(error, (DecodeError, UnreadableRecordError)):
             return False
         if not isinstance(error, Exception if retry is None else retry.retry_on):
             return False

@@ -7,7 +7,7 @@ import time
 from random import random as any_fraction
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.batch import Item, first_offset, records_of
 from asyncrevoke.handlers.ending import end
@@ -17,6 +17,7 @@ from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import Entry, LaneQueue
 from asyncrevoke.handlers.shares import in_flight_limits
 from asyncrevoke.handlers.workers import Workers
+from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.runtime.running_calls import RunningCall
 
 if TYPE_CHECKING:
@@ -215,13 +216,20 @@ class HandlerRunner:
         for partition, records in batch.by_partition().items():
             handler = self._work.prepare(partition.topic)
             flow, batches = self._flows[id(handler)], handler.batch
+            # Of a partition's records, only the last one may be unreadable.
+            last = records[-1]
+            unreadable = isinstance(last, UnreadableRecord)
+            readable = records[:-1] if unreadable else records
             if batches is None:
-                self._work.choose(partition.topic, records)
-                self._backlog.put(partition, records, flow)
-            else:
+                self._work.choose(partition.topic, readable)
+                self._backlog.put(partition, readable, flow)
+            elif readable:
                 self._backlog.collect(
-                    partition, records, batches.max_records, batches.max_wait, flow
+                    partition, readable, batches.max_records, batches.max_wait, flow
                 )
+            if isinstance(last, UnreadableRecord):
+                self._backlog.refuse(last, UnreadableRecordError.of(last))
+                self._backlog.put(partition, (last,), flow)
         self._workers.notify()
         for partition in sorted(batch.to_be_revoked):
             self._backlog.drain(partition)

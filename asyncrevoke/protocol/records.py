@@ -10,12 +10,20 @@ from __future__ import annotations
 import struct
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 
-from asyncrevoke.model import Record
+from asyncrevoke.model import Record, UnreadableRecord
+from asyncrevoke.protocol.single_records import (
+    MAX_RECORD_HEADERS,
+    TooManyObjects,
+    pieces,
+    read_one_by_one,
+    reason,
+    too_many_headers,
+)
 from asyncrevoke.protocol.unpacking import (
     COMPRESSION,
     TooLarge,
@@ -29,11 +37,28 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import AbortedTransaction, FetchedPartition
 
-__all__ = ["LARGEST_UNPACKED", "CorruptBatch", "RecordBatch", "RecordDecoder", "decode_batches"]
+__all__ = [
+    "LARGEST_UNPACKED",
+    "CorruptBatch",
+    "PartlyUnreadable",
+    "RecordBatch",
+    "RecordDecoder",
+    "UnreadableBatch",
+    "decode_batches",
+]
 
 
 class CorruptBatch(Exception):  # noqa: N818 - it names what was read
     """A record batch that fails its checksum, contradicts itself or cannot be decoded."""
+
+
+class UnreadableBatch(CorruptBatch):
+    """A record batch that cannot be decoded although its checksum is right: its producer has
+    written it so, and to fetch it again would bring the same."""
+
+
+class PartlyUnreadable(list[Record]):
+    """The records of a batch, at least one of which is an ``UnreadableRecord``."""
 
 
 class RecordBatch(Protocol):
@@ -77,7 +102,8 @@ class RecordBatch(Protocol):
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``.
 
-        May be called in another thread, once at a time.
+        If some cannot be read and the others can, it is ``PartlyUnreadable``; if nothing can,
+        ``UnreadableBatch`` is raised. May be called in another thread, once at a time.
         """
         ...
 
@@ -105,6 +131,15 @@ _ABORT: Final = 0
 _LARGEST_OFFSET: Final = 2**63 - 1
 # What a compressed batch may unpack to, in bytes; records that large are no mistake.
 LARGEST_UNPACKED: Final = 256 * 1024 * 1024
+# What a record or a header counts for beside its bytes: more of them in a batch are not made.
+_OBJECT_SIZE: Final = 256
+# What the parser may make of so many bytes in one call takes milliseconds at worst.
+_AT_ONCE: Final = 2**20 + 2**16
+_SHORTEST_HEADER: Final = 2
+# A record has seven bytes at least. Many short ones take longer to decode than their bytes tell.
+_SHORTEST_RECORD: Final = 7
+_SHORT_RECORD: Final = 32
+_NO_MEMORY: Final = "there is not enough memory to decode the record batch"
 
 
 class _LogBatch:
@@ -142,53 +177,94 @@ class _LogBatch:
 
     @property
     def unpacked_size(self) -> int:
-        return unpacked_size(self._data) if self._data else 0
+        if not self._data:
+            return 0
+        size = unpacked_size(self._data)
+        return max(size, min(self.count, size // _SHORTEST_RECORD) * _SHORT_RECORD)
 
     def _unpacked(self) -> bytes | memoryview:
         """Its bytes without compression."""
         if not _is_intact(self._data):
             raise CorruptBatch("the checksum of the record batch is wrong")
+        if self.count > self._limit // _OBJECT_SIZE:
+            error = TooManyObjects(self._limit // _OBJECT_SIZE)
+            raise UnreadableBatch(_refusal(error))
         try:
             if not compression(self._data):
                 return self._data
             unpacked = unpack(bytes(self._data), self._limit)
         except TooLarge as error:
-            raise CorruptBatch(
-                f"a compressed record batch is refused: {error}; if it is sound, raise"
-                " buffer_memory above a quarter of that"
-            ) from error
+            raise UnreadableBatch(_refusal(error)) from error
+        except MemoryError as error:
+            raise CorruptBatch(_NO_MEMORY) from error
         except Exception as error:  # the codecs share no base class
-            raise CorruptBatch(f"the record batch cannot be decoded: {error}") from error
+            raise UnreadableBatch(f"the record batch cannot be decoded: {error}") from error
         self.size = len(unpacked)
         return unpacked
 
     def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
         if self.count == 0:
             return []
-        unpacked = self._unpacked()
+        unpacked = cast("bytes", self._unpacked())
+        maker = _RecordMaker(topic, partition, ledger_id)
         try:
-            batch = DefaultRecordBatch(unpacked)
-            kind = batch.timestamp_type
-            records = [
-                Record(
-                    topic,
-                    partition,
-                    record.offset,
-                    record.timestamp,
-                    kind,
-                    record.key,
-                    record.value,
-                    tuple(headers) if (headers := record.headers) else (),
-                    ledger_id,
-                )
-                for record in batch
-            ]
-        except Exception as error:  # the parser has several
-            raise CorruptBatch(f"the record batch cannot be decoded: {error}") from error
-        self._check(records)
+            records: list[Record]
+            try:
+                records = self._all(unpacked, maker)
+            except (MemoryError, TooManyObjects):
+                raise
+            except Exception:  # noqa: BLE001 - the parser has several
+                records = PartlyUnreadable(self._one_by_one(unpacked, maker))
+        except MemoryError as error:
+            raise CorruptBatch(_NO_MEMORY) from error
+        except TooManyObjects as error:
+            raise UnreadableBatch(_refusal(error)) from error
+        except Exception as error:
+            detail = f"the record batch cannot be decoded: {reason(error)}"
+            raise UnreadableBatch(detail) from error
         if from_offset > self.base_offset:
-            return [record for record in records if record.offset >= from_offset]
+            wanted = [record for record in records if record.offset >= from_offset]
+            return PartlyUnreadable(wanted) if isinstance(records, PartlyUnreadable) else wanted
         return records
+
+    def _all(self, unpacked: bytes, maker: _RecordMaker) -> list[Record]:
+        """Its records, if all can be read."""
+        records: list[Record]
+        if len(unpacked) <= _AT_ONCE:
+            records = maker.records(unpacked)
+        else:
+            records = []
+            left = self._header_budget
+            may_be_too_many = len(unpacked) // _SHORTEST_HEADER > left
+            for piece in pieces(unpacked):
+                part = maker.records(piece)
+                if may_be_too_many:
+                    left -= sum(map(len, [record.headers for record in part]))
+                    if left < 0:
+                        raise TooManyObjects(self._limit // _OBJECT_SIZE)
+                records += part
+        self._check(records)
+        return records
+
+    def _one_by_one(self, unpacked: bytes, maker: _RecordMaker) -> list[Record]:
+        left = self._header_budget
+
+        def parse(data: bytes) -> Record:
+            nonlocal left
+            (record,) = maker.records(data)
+            left -= len(record.headers)
+            if left < 0:
+                raise TooManyObjects(self._limit // _OBJECT_SIZE)
+            return record
+
+        return read_one_by_one(
+            unpacked, self.count, self.base_offset, self.next_offset, parse, maker.unreadable
+        )
+
+    @property
+    def _header_budget(self) -> int:
+        """How many headers its records may have together."""
+        return self._limit // _OBJECT_SIZE - self.count
 
     def _check(self, records: list[Record]) -> None:
         """A checksum says that nothing was changed on the way, not that it was right before."""
@@ -201,6 +277,52 @@ class _LogBatch:
             or not all(map(lt, offsets, islice(offsets, 1, None)))
         ):
             raise CorruptBatch("the offsets in the record batch are out of order")
+
+
+class _RecordMaker(NamedTuple):
+    """Whose records they are."""
+
+    topic: str
+    partition: int
+    ledger_id: int
+
+    def records(self, data: bytes | memoryview) -> list[Record]:
+        """Those of a batch without compression; raises what the parser raises, and ValueError for a
+        record that has too many headers."""
+        topic, partition, ledger_id = self
+        batch = DefaultRecordBatch(data)
+        kind = batch.timestamp_type
+        return [
+            Record(
+                topic,
+                partition,
+                record.offset,
+                record.timestamp,
+                kind,
+                record.key,
+                record.value,
+                (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers())
+                if (headers := record.headers)
+                else (),
+                ledger_id,
+            )
+            for record in batch
+        ]
+
+    def unreadable(self, offset: int, why: str) -> UnreadableRecord:
+        """What stands for one that cannot be read."""
+        return UnreadableRecord(
+            self.topic,
+            self.partition,
+            offset,
+            -1,
+            0,
+            None,
+            None,
+            ledger_id=self.ledger_id,
+            next_offset=offset + 1,
+            detail=why,
+        )
 
 
 class _WholeBatch(_LogBatch):
@@ -343,6 +465,13 @@ def _is_intact(data: bytes | memoryview) -> bool:
     """Whether the checksum is right; the parser's own would take eleven times as long."""
     expected: int = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)[0]
     return crc32c(memoryview(data)[_CHECKSUM_AT + _CHECKSUM.size :]) == expected
+
+
+def _refusal(error: TooLarge | TooManyObjects) -> str:
+    return (
+        f"a record batch is refused: {error}; if it is sound, raise buffer_memory above a quarter"
+        f" of what it needs, where each record and header counts {_OBJECT_SIZE} bytes"
+    )
 
 
 def _is_abort(data: bytes) -> bool:

@@ -1,0 +1,190 @@
+"""The records of one batch (message format v2) by their lengths: in pieces, or one by one.
+
+aiokafka's parser makes all headers of a record in one call, as many as the record claims and the
+rest of the buffer holds, and looks at the record's length afterwards. So it is given no more than
+one call may take.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from asyncrevoke.model import Record, UnreadableRecord
+
+__all__ = [
+    "MAX_RECORD_HEADERS",
+    "TooManyObjects",
+    "pieces",
+    "read_one_by_one",
+    "reason",
+    "too_many_headers",
+]
+
+# A record with more is not made: each takes some hundred bytes, and two in the log.
+MAX_RECORD_HEADERS: Final = 10_000
+# A batch with more of them cannot be read at all.
+_MOST_UNREADABLE: Final = 100
+# Bytes that the parser gets at a time, unless one record has more.
+_PIECE: Final = 64 * 1024
+_COUNT_AT: Final = BATCH_HEADER_SIZE - 4
+_LONGEST_VARINT: Final = 10
+_ATTRIBUTES_MORE: Final = 0x80
+
+
+class TooManyObjects(ValueError):  # noqa: N818 - it names what was read
+    """The records and headers of a batch are more than are taken."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"it holds more than {most} records and headers, and no more are taken")
+
+
+def too_many_headers() -> NoReturn:
+    """Raise ValueError for a record with more than ``MAX_RECORD_HEADERS``."""
+    raise ValueError(f"the record has more than {MAX_RECORD_HEADERS} headers")
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Parts of a batch without compression, as batches of some of its records each.
+
+    Raises ValueError or IndexError if a record has too many headers, or lengths do not fit.
+    """
+    start = at = BATCH_HEADER_SIZE
+    end = len(data)
+    count = 0
+    while at < end:
+        first = data[at]
+        if first < 0x80:
+            stop = at + 1 + (first >> 1)
+        elif (second := data[at + 1]) < 0x80:
+            # Half of the 14 bits, and the two bytes that they stand in.
+            stop = at + (first >> 1) + (second << 6) - 62
+        else:
+            size, body = _varint(data, at)
+            stop = body + size
+            # Only such a record can have a number of headers that matters.
+            if size > _PIECE:
+                if stop > end:
+                    raise ValueError("a record is longer than its batch")
+                if count:
+                    yield _part(data, count, start, at)
+                _check_headers(data, body, stop)
+                yield _part(data, 1, at, stop)
+                start, count, at = stop, 0, stop
+                continue
+            if size < 0:
+                raise ValueError("a record has a negative length")
+        if stop - start > _PIECE and count:
+            yield _part(data, count, start, at)
+            start, count = at, 0
+        count += 1
+        at = stop
+    if at != end:
+        raise ValueError("the records do not fill their batch")
+    if count:
+        yield _part(data, count, start, end)
+
+
+def read_one_by_one(
+    data: bytes,
+    count: int,
+    base_offset: int,
+    next_offset: int,
+    parse: Callable[[bytes], Record],
+    unreadable: Callable[[int, str], UnreadableRecord],
+) -> list[Record]:
+    """The records of a batch of which some cannot be read: those are ``unreadable(offset, why)``.
+
+    Raises ValueError or IndexError if lengths or offsets do not fit: then nothing says which bytes
+    belong to which record.
+    """
+    records: list[Record] = []
+    refused = 0
+    at, end, expected = BATCH_HEADER_SIZE, len(data), base_offset
+    for _ in range(count):
+        size, body = _varint(data, at)
+        stop = body + size
+        if not 0 <= size <= end - body:
+            raise ValueError("a record is longer than its batch, or has a negative length")
+        offset = base_offset + _offset_delta(data, body)
+        if not expected <= offset < next_offset:
+            raise ValueError("the offsets in the record batch are out of order")
+        expected = offset + 1
+        try:
+            _check_headers(data, body, stop)
+            record = parse(_part(data, 1, at, stop))
+            if record.offset != offset:
+                raise ValueError(f"it says offset {record.offset}")
+        except (MemoryError, TooManyObjects):
+            raise
+        except Exception as error:
+            refused += 1
+            if refused > _MOST_UNREADABLE:
+                raise ValueError(
+                    f"more than {_MOST_UNREADABLE} of its records cannot be read"
+                ) from error
+            record = unreadable(offset, reason(error))
+        records.append(record)
+        at = stop
+    if at != end:
+        raise ValueError("the records do not fill their batch")
+    return records
+
+
+def reason(error: Exception) -> str:
+    """Why something cannot be read, without any of its content."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the name of a header is not UTF-8"
+    if isinstance(error, IndexError):
+        return "a record reaches beyond its end"
+    return str(error)
+
+
+def _part(data: bytes, count: int, start: int, stop: int) -> bytes:
+    return b"".join((data[:_COUNT_AT], count.to_bytes(4, "big"), data[start:stop]))
+
+
+def _check_headers(data: bytes, body: int, stop: int) -> None:
+    """Raise if the record from ``body`` to ``stop`` claims too many headers, or has no room for
+    what stands before them."""
+    at = _after_attributes(data, body)
+    for _ in range(2):
+        _, at = _varint(data, at)
+    for _ in range(2):  # key and value
+        size, at = _varint(data, at)
+        at += max(size, 0)
+    if at >= stop:
+        raise ValueError("a key or value is longer than its record")
+    count, at = _varint(data, at)
+    if count > MAX_RECORD_HEADERS:
+        too_many_headers()
+
+
+def _offset_delta(data: bytes, body: int) -> int:
+    _, at = _varint(data, _after_attributes(data, body))
+    delta, _ = _varint(data, at)
+    return delta
+
+
+def _after_attributes(data: bytes, body: int) -> int:
+    # No attribute has a meaning yet, and parsers differ about how long large ones are.
+    if data[body] >= _ATTRIBUTES_MORE:
+        raise ValueError("a record has unknown attributes")
+    return body + 1
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The signed number (zigzag) that stands there, and where it ends."""
+    value = 0
+    for index in range(_LONGEST_VARINT):
+        byte = data[at + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if value >> 64:
+                break
+            return (value >> 1) ^ -(value & 1), at + index + 1
+    raise ValueError("a number has more than 64 bits")
