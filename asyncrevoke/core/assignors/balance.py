@@ -13,7 +13,8 @@ That is done twice, first with free partitions alone. So a partition leaves its 
 free ones cannot even out the loads, and once all that had to go are free, nothing moves any more:
 the group comes to rest after one follow-up round. If no chain leaves a member, none of the
 members reached from it can take part in any later one; they are settled and the search stays
-short.
+short. Searches have an allowance that grows with the size of the group as n log n does: members
+that make them long on purpose get a result that is a little less even, but not less than Java's.
 
 At the end, partitions go back to their owners where that leaves the loads as even as they are.
 

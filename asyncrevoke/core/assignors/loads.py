@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # removed from the free ones; how many each is to get is brought up to date after each.
 NameFree: TypeAlias = Callable[[int, list[int], Mapping[int, int]], Iterator[tuple[int, int]]]
 
+# Steps that searches may take: these, and so many times n log n.
+_FEWEST_STEPS = 2_000
+_STEPS = 2
+
 
 class Loads:
     """How many partitions of each topic each member holds. Members and topics are numbers here,
@@ -52,6 +56,16 @@ class Loads:
         ]
         self.loads = [len(owned[member_id]) for member_id in self.members]
         # (load, member) of each topic's subscribers; entries may be out of date, see lightest.
+        self._heaps: list[list[tuple[int, int]]] = []
+        self._sort_subscribers()
+        # Of each member, the topics of which it has more than it owned, and those of which it has
+        # no more, as heaps; entries may be out of date.
+        self._spare: list[list[int]] = []
+        self._kept: list[list[int]] = []
+        size = sum(map(len, self.subscribers)) + sum(map(len, partitions.values()))
+        self._allowance = _FEWEST_STEPS + _STEPS * size * size.bit_length()
+
+    def _sort_subscribers(self) -> None:
         self._heaps = [[(self.loads[m], m) for m in those] for those in self.subscribers]
         for heap in self._heaps:
             heapq.heapify(heap)
@@ -69,18 +83,29 @@ class Loads:
         self.loads[member] += 1
 
     def level(self, *, free_only: bool) -> None:
-        """Pass partitions on from heavy members to light ones until none can be."""
+        """Pass partitions on from heavy members to light ones until none can be.
+
+        The loads of those that give never rise, and those of the lightest never fall: a topic whose
+        lightest subscriber is too heavy once is *closed* for good. Whoever has given once is never
+        light enough to take.
+        """
+        self._sort_subscribers()
+        self._sort_held()
+        closed = bytearray(len(self.topics))
         floor = min(self.loads) + 1
         heaviest = [(-load, member) for member, load in enumerate(self.loads)]
         heapq.heapify(heaviest)
         settled: set[int] = set()
+        allowance = Allowance(self._allowance)
         while heaviest:
             load, giver = heapq.heappop(heaviest)
             if -load <= floor:
                 return
             if -load != self.loads[giver] or giver in settled:
                 continue
-            chain = self._direct(giver, free_only) or self._search(giver, free_only, settled)
+            chain = self._direct(giver, closed, free_only) or self._search(
+                giver, free_only, settled, allowance
+            )
             if not chain:
                 continue
             for source, topic, target in chain:
@@ -89,30 +114,50 @@ class Loads:
             taker = chain[-1][2]
             heapq.heappush(heaviest, (-self.loads[taker], taker))
 
+    def _sort_held(self) -> None:
+        self._spare = [[] for _ in self.members]
+        self._kept = [[] for _ in self.members]
+        for topic, (held, own) in enumerate(zip(self.held, self.own, strict=True)):
+            for member, count in held.items():
+                if count > own.get(member, 0):
+                    self._spare[member].append(topic)
+                elif count:
+                    self._kept[member].append(topic)
+
     def restore(self) -> None:
         """Undo moves of owned partitions that turn out not to have been needed.
 
         Each step lowers the number of moved partitions, so this ends.
         """
+        self._sort_held()
+        allowance = Allowance(self._allowance)
+        lacking = [
+            (topic, owner)
+            for topic, own in enumerate(self.own)
+            for owner, count in own.items()
+            if self.held[topic].get(owner, 0) < count
+        ]
         again = True
         while again:
             again = False
-            for topic, own in enumerate(self.own):
-                held = self.held[topic]
-                for owner, count in own.items():
-                    while held.get(owner, 0) < count and self._restore_one(topic, owner):
-                        again = True
+            for topic, owner in lacking:
+                held, count = self.held[topic], self.own[topic][owner]
+                while held.get(owner, 0) < count and self._restore_one(topic, owner, allowance):
+                    again = True
 
-    def _restore_one(self, topic: int, owner: int) -> bool:
+    def _restore_one(self, topic: int, owner: int, allowance: Allowance) -> bool:
         held, own = self.held[topic], self.own[topic]
+        if not allowance.take(len(held)):
+            return False
         holders = [member for member, count in sorted(held.items()) if count > own.get(member, 0)]
         heaviest = max(holders, key=lambda member: self.loads[member])
         if self.loads[owner] < self.loads[heaviest]:
             self._move(heaviest, topic, owner)
             return True
         # The owner must pass one on that is not its own: to a light member, or to a holder.
-        search = _Search(self, owner, self.loads[heaviest] - 1, frozenset(holders))
-        if not self._spread(search, [owner], []):
+        limit = self.loads[heaviest] - 1
+        search = _Search(self, owner, limit, allowance, ends=frozenset(holders))
+        if not self._spread_spare(search, [owner]):
             return False
         steps = search.chain()
         end = steps[-1][2]
@@ -150,19 +195,24 @@ class Loads:
         return result
 
     def _move(self, source: int, topic: int, target: int) -> None:
-        held = self.held[topic]
-        held[source] -= 1
-        held[target] = held.get(target, 0) + 1
+        held, own = self.held[topic], self.own[topic]
+        left = held[source] = held[source] - 1
+        if left and left == own.get(source, 0):
+            heapq.heappush(self._kept[source], topic)
+        more = held[target] = held.get(target, 0) + 1
+        owned = own.get(target, 0)
+        if more == owned + 1:
+            heapq.heappush(self._spare[target], topic)
+        elif more == 1:
+            heapq.heappush(self._kept[target], topic)
         self.loads[source] -= 1
         self.loads[target] += 1
-        for theirs in self.topics_of[source]:
-            heapq.heappush(self._heaps[theirs], (self.loads[source], source))
 
     def lightest(self, topic: int) -> int:
         """Of the subscribers with the smallest load, the first.
 
-        A load that grew leaves an entry that is too low, corrected here; one that shrank has had
-        a new entry pushed, and what it left is dropped when it comes to the top.
+        A load that grew leaves an entry that is too low, corrected here. One that shrank leaves an
+        entry that is too high, which hides only members that are too heavy to take anything.
         """
         heap = self._heaps[topic]
         while True:
@@ -170,34 +220,36 @@ class Loads:
             now = self.loads[member]
             if load == now:
                 return member
-            if load < now:
-                heapq.heapreplace(heap, (now, member))
-            else:
-                heapq.heappop(heap)
+            heapq.heapreplace(heap, (now, member))
 
-    def _direct(self, giver: int, free_only: bool) -> list[tuple[int, int, int]]:
+    def _direct(self, giver: int, closed: bytearray, free_only: bool) -> list[tuple[int, int, int]]:
         """One step to a member lighter by two or more; rather a partition that is not its own."""
         limit = self.loads[giver] - 2
-        sticky: list[tuple[int, int, int]] = []
-        for topic in self.topics_of[giver]:
-            count = self.held[topic].get(giver, 0)
-            if count == 0:
-                continue
-            taker = self.lightest(topic)
-            if self.loads[taker] > limit:
-                continue
-            if count > self.own[topic].get(giver, 0):
-                return [(giver, topic, taker)]
-            if not free_only and not sticky:
-                sticky = [(giver, topic, taker)]
-        return sticky
+        for topics, spare in ((self._spare[giver], True), (self._kept[giver], False)):
+            if not spare and free_only:
+                break
+            while topics:
+                topic = topics[0]
+                count, own = self.held[topic].get(giver, 0), self.own[topic].get(giver, 0)
+                if not closed[topic] and (count > own if spare else 0 < count <= own):
+                    taker = self.lightest(topic)
+                    if self.loads[taker] <= limit:
+                        return [(giver, topic, taker)]
+                    closed[topic] = 1
+                heapq.heappop(topics)
+        return []
 
-    def _search(self, giver: int, free_only: bool, settled: set[int]) -> list[tuple[int, int, int]]:
+    def _search(
+        self, giver: int, free_only: bool, settled: set[int], allowance: Allowance
+    ) -> list[tuple[int, int, int]]:
         """The chain that moves the fewest owned partitions.
 
-        If there is none, all members that were reached are settled.
+        If there is none, all members that were reached are settled: no later chain leads over
+        them.
         """
-        search = _Search(self, giver, self.loads[giver] - 2)
+        if allowance.is_spent:
+            return []
+        search = _Search(self, giver, self.loads[giver] - 2, allowance, passed=settled)
         members = [giver]
         while members:
             needs_owned: list[tuple[int, int]] = []
@@ -208,7 +260,8 @@ class Loads:
                 for member, topic in needs_owned:
                     if topic not in search.seen and search.reach(member, topic, members):
                         return search.chain()
-        settled.update(search.came_from)
+        if not allowance.is_spent:
+            settled.update(search.came_from)
         return []
 
     def _spread(
@@ -219,6 +272,8 @@ class Loads:
         True if the search has found its end; ``needs_owned`` gets what they hold and own.
         """
         for member in members:  # grows while it is gone through
+            if not search.allowance.take(len(self.topics_of[member])):
+                return False
             for topic in self.topics_of[member]:
                 count = 0 if topic in search.seen else self.held[topic].get(member, 0)
                 if count > self.own[topic].get(member, 0):
@@ -228,17 +283,61 @@ class Loads:
                     needs_owned.append((member, topic))
         return False
 
+    def _spread_spare(self, search: _Search, members: list[int]) -> bool:
+        """The same without what they own, by the topics that are listed as spare."""
+        for member in members:  # grows while it is gone through
+            topics = sorted(set(self._spare[member]))
+            if not search.allowance.take(1 + len(topics)):
+                return False
+            for topic in topics:
+                count, own = self.held[topic].get(member, 0), self.own[topic].get(member, 0)
+                if topic in search.seen or count <= own:
+                    continue
+                if search.reach(member, topic, members):
+                    return True
+        return False
+
+
+class Allowance:
+    """How many more steps searches may take, so that no group of members costs much more than its
+    size. What is not found by then stays a little less even, or moves one partition too many."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self._left <= 0
+
+    def take(self, steps: int) -> bool:
+        """Use this much; False if nothing was left."""
+        if self._left <= 0:
+            return False
+        self._left -= steps
+        return True
+
 
 class _Search:
-    """The way from a member over topics to one with a load of at most ``limit``, or in ``ends``."""
+    """The way from a member over topics to one with a load of at most ``limit``, or in ``ends``,
+    but not over those in ``passed``."""
 
     def __init__(
-        self, loads: Loads, giver: int, limit: int, ends: frozenset[int] = frozenset()
+        self,
+        loads: Loads,
+        giver: int,
+        limit: int,
+        allowance: Allowance,
+        *,
+        ends: Collection[int] = (),
+        passed: Collection[int] = (),
     ) -> None:
         self._loads = loads
         self._limit = limit
         self._ends = ends
+        self._passed = passed
         self._end = giver
+        self.allowance = allowance
         # member -> the member before it and the topic between them
         self.came_from: dict[int, tuple[int, int]] = {giver: (giver, -1)}
         self.seen: set[int] = set()
@@ -246,8 +345,10 @@ class _Search:
     def reach(self, member: int, topic: int, members: list[int]) -> bool:
         """Step on to the other subscribers of ``topic``; True if one of them is an end."""
         self.seen.add(topic)
-        for other in self._loads.subscribers[topic]:
-            if other in self.came_from:
+        subscribers = self._loads.subscribers[topic]
+        self.allowance.take(len(subscribers))
+        for other in subscribers:
+            if other in self.came_from or other in self._passed:
                 continue
             self.came_from[other] = (member, topic)
             members.append(other)

@@ -70,8 +70,9 @@ class Claims:
                     self.owners[partition] = member.member_id
                 else:
                     disputed.setdefault(partition, [other]).append(claim)
+        # The first two of those that claim it.
         self._disputed = {
-            partition: frozenset(member_id for _, member_id in claims)
+            partition: sorted({member_id for _, member_id in claims})[:2]
             for partition, claims in disputed.items()
         }
         for partition, claims in disputed.items():
@@ -89,8 +90,7 @@ class Claims:
         claimants = self._disputed.get(partition)
         if claimants is None:
             return owner
-        others = claimants - {member_id}
-        return min(others) if others else None
+        return next((other for other in claimants if other != member_id), None)
 
 
 def withhold(plan: Assignment, claims: Claims) -> Assignment:

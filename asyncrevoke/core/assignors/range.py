@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
@@ -11,7 +12,7 @@ from asyncrevoke.core.assignors.racks import Racks
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.core.assignors.racks import PartitionRacks
@@ -56,16 +57,12 @@ class RangeAssignor:
         ]
         if any(topic.racks.useful for topic in topics):
             _match_racks(topics)
+        assignment: Assignment = {member.member_id: [] for member in members}
         for topic in topics:
-            topic.deal(lambda _member_id, _number: True)
-        return {
-            member.member_id: [
-                TopicPartition(topic.name, number)
-                for topic in topics
-                for number in sorted(topic.taken.get(member.member_id, ()))
-            ]
-            for member in members
-        }
+            topic.deal()
+            for member_id, numbers in topic.taken.items():
+                assignment[member_id] += [TopicPartition(topic.name, n) for n in sorted(numbers)]
+        return assignment
 
 
 class _Topic:
@@ -101,14 +98,27 @@ class _Topic:
         if len(taken) > self._share:
             self._extra -= 1
 
-    def matches(self, member_id: str, number: int) -> bool:
-        """Whether a partition is in the member's rack."""
-        return self.racks.match(member_id, TopicPartition(self.name, number))
+    def racks_of(self, number: int) -> frozenset[str]:
+        """Where one partition has replicas."""
+        return self.racks.of_partition(TopicPartition(self.name, number))
 
-    def deal(self, may_have: Callable[[str, int], bool]) -> None:
-        """Fill up the members in their order, with what they may have of what is left."""
+    def deal(self) -> None:
+        """Fill up the members in their order with what is left."""
+        left = iter(list(self.left))
         for member_id in self.taken:
-            able = (number for number in self.left if may_have(member_id, number))
+            if numbers := list(itertools.islice(left, self.room(member_id))):
+                self.take(member_id, numbers)
+
+    def deal_by_rack(self) -> None:
+        """Fill up the members in their order with what of it is in their racks."""
+        beside: dict[str | None, list[int]] = {None: list(self.left)}
+        for number in self.left:
+            for rack in self.racks_of(number):
+                beside.setdefault(rack, []).append(number)
+        queues = {rack: iter(numbers) for rack, numbers in beside.items()}
+        for member_id in self.taken:
+            queue = queues.get(self.racks.of_member(member_id), iter(()))
+            able = (number for number in queue if number in self.left)
             if numbers := list(itertools.islice(able, self.room(member_id))):
                 self.take(member_id, numbers)
 
@@ -121,17 +131,29 @@ def _match_racks(topics: Sequence[_Topic]) -> None:
         if len(group) > 1:
             _match_together(group)
         elif group[0].racks.useful:
-            group[0].deal(group[0].matches)
+            group[0].deal_by_rack()
 
 
 def _match_together(topics: Sequence[_Topic]) -> None:
-    """Co-partitioned topics: a number goes to a member only if it is in its rack everywhere."""
-    able = list(topics[0].taken)
-    for number in list(topics[0].left):
-        for member_id in able:
-            if all(t.matches(member_id, number) and t.room(member_id) for t in topics):
-                for topic in topics:
-                    topic.take(member_id, (number,))
-                if not any(topic.room(member_id) for topic in topics):
-                    able.remove(member_id)
-                break
+    """Co-partitioned topics: a number goes to a member only if it is in its rack everywhere.
+
+    The members have the same room in all of them, and less and less of it.
+    """
+    one = topics[0]
+    # The members of each rack, and their places in the order of all.
+    waiting: dict[str | None, deque[tuple[int, str]]] = {}
+    for place, member_id in enumerate(one.taken):
+        waiting.setdefault(one.racks.of_member(member_id), deque()).append((place, member_id))
+    for number in list(one.left):
+        everywhere = one.racks_of(number).intersection(*(t.racks_of(number) for t in topics[1:]))
+        found: list[tuple[int, str]] = []
+        for rack in (None, *everywhere):
+            members = waiting.get(rack)
+            while members and not one.room(members[0][1]):
+                members.popleft()
+            if members:
+                found.append(members[0])
+        if found:
+            _, member_id = min(found)
+            for topic in topics:
+                topic.take(member_id, (number,))

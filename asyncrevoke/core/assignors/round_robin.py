@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
@@ -29,16 +30,18 @@ class RoundRobinAssignor:
     ) -> Assignment:
         """Deal in order of topic, then partition; who is not subscribed is passed over."""
         assignment: Assignment = {member.member_id: [] for member in members}
-        circle = [
-            (member.member_id, frozenset(member.subscription.topics))
-            for member in static_first(members)
-        ]
-        subscribed = frozenset[str]().union(*(topics for _, topics in circle))
+        circle = [member.member_id for member in static_first(members)]
+        wanted = {member.member_id: member.subscription.topics for member in members}
+        places: dict[str, list[int]] = {}
+        for place, member_id in enumerate(circle):
+            for topic in frozenset(wanted[member_id]) & partitions.keys():
+                places.setdefault(topic, []).append(place)
         turn = 0
-        for topic in sorted(subscribed & partitions.keys()):
+        for topic in sorted(places):
+            subscribed = places[topic]
             for number in partitions[topic]:
-                while topic not in circle[turn][1]:
-                    turn = (turn + 1) % len(circle)
-                assignment[circle[turn][0]].append(TopicPartition(topic, number))
-                turn = (turn + 1) % len(circle)
+                index = bisect_left(subscribed, turn)
+                place = subscribed[index] if index < len(subscribed) else subscribed[0]
+                assignment[circle[place]].append(TopicPartition(topic, number))
+                turn = (place + 1) % len(circle)
         return assignment
