@@ -31,6 +31,7 @@ from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.journal.segments import Session, seal
+from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record
 from asyncrevoke.spark.audit_database import SparkDatabase, over
 from asyncrevoke.spark.audit_journal import SCHEMA, for_the_rules, journal_frame
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from asyncrevoke.audit.sql import Text
+
 _ORDERS = Orders("key", nulls=True)
 _AT = 1_800_000_000_000_000
 _MILLION = 1_000_000
@@ -51,7 +54,7 @@ _MILLION = 1_000_000
 
 def write_journal(folder: Path, records: int, size: int) -> None:
     """What a consumer would have written of the topic that ``running`` has filled."""
-    session = Session(folder / "benchmark")
+    session = Session(folder / new_session_id(_AT / 1e6))
     session.folder.mkdir()
     log = LogFile(
         session, "benchmark", segment_bytes=2**40, segment_seconds=9e9, on_full=lambda _: None
@@ -100,13 +103,15 @@ def on_spark(spark: SparkSession, address: str, folder: Path) -> int:
 async def here(address: str, folder: Path) -> int:
     """One comparison by DuckDB."""
     config = ConsumerConfig(bootstrap_servers=address)
+    database = database_of(read_journal(folder).table)
     async with Topic(TOPIC, config, isolation_level="read_committed") as source:
         comparison = Comparison(
-            database := database_of(read_journal(folder).table),
+            database,
             *(TOPIC, source.bounds, (), _ORDERS, Settings()),
             compacted=False,
         )
         read, ranges = await differing_here(database, comparison, source)
+    database.close()
     assert not ranges
     return read
 
@@ -132,7 +137,7 @@ class Made:
         self,
         spark: SparkSession,
         ranges: Sequence[Range],  # noqa: ARG002 - all of them
-        query: str,
+        query: Text,
         *,
         bare: Sequence[int],  # noqa: ARG002 - the query knows
     ) -> DataFrame:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.catalogue import AnomalyKind
 from asyncrevoke.audit.dialect import PIECE, in_piece
+from asyncrevoke.audit.sql import compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from asyncrevoke.audit.dialect import Dialect
+    from asyncrevoke.audit.sql import Sql
 
 NOTED: Final = """
     SELECT session, part, off AS lo, last_offset + 1 AS hi, CAST(records AS BIGINT) AS records,
@@ -132,24 +134,31 @@ def _pieces(lo: int, hi: int) -> range:
     return range(lo // PIECE, (hi - 1) // PIECE + 1)
 
 
-def batch_rules(sql: Dialect) -> dict[AnomalyKind, str]:
+def batch_rules(sql: Dialect) -> dict[AnomalyKind, Sql]:
     """Calls for what is in the table ``doubts``, as the other rules give them."""
 
-    def calls(sure: int) -> str:
+    def calls(sure: int) -> Sql:
         evidence = sql.evidence(
             batch_from="d.batch_lo",
             batch_to="d.batch_hi - 1",
             handled_checksum="d.handled",
             checksum_in_the_topic="d.has",
         )
-        return f"""
+        return compose(
+            """
             SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash,
-                   {sql.array("a.session")} AS sessions, {sql.empty("INT")} AS generations,
+                   {sessions} AS sessions, {no_generations} AS generations,
                    a.f AS at_us, {evidence} AS evidence
             FROM attempts AS a JOIN doubts AS d
-                ON d.session = a.session AND {in_piece(sql, "a", "d", "lo", "hi")}
+                ON d.session = a.session AND {within}
             WHERE a.s >= d.since AND a.s < d.until AND d.sure = {sure}
-        """
+        """,
+            sessions=sql.array("a.session"),
+            no_generations=sql.empty("INT"),
+            evidence=evidence,
+            within=in_piece(sql, "a", "d", "lo", "hi"),
+            sure=sure,
+        )
 
     return {
         AnomalyKind.CONTENT_MISMATCH: calls(1),

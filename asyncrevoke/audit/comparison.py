@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
 
 from asyncrevoke.audit.batches import ALTERED, DOUBTS, NOTED, batch_rules
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
 from asyncrevoke.audit.content import Bare
 from asyncrevoke.audit.rules import Terms, judged, rules, together
+from asyncrevoke.audit.sql import compose, joined
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.dialect import Dialect
+    from asyncrevoke.audit.sql import Sql, Text
 
 # Below so many records, fingerprints would save nothing.
 EXACT_BELOW = 4_000_000
@@ -93,11 +95,11 @@ class Database(Protocol):
         """A small table."""
         ...
 
-    def define(self, name: str, query: str) -> None:
+    def define(self, name: str, query: Text) -> None:
         """A table of what this gives."""
         ...
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
+    def rows(self, query: Text) -> list[tuple[Any, ...]]:
         """What it gives."""
         ...
 
@@ -123,7 +125,7 @@ class Comparison:
         self._db = database
         self._topic = topic
         self._settings = settings
-        self._bare = Bare(database.rows, sessions, batches=batches)
+        self._bare = Bare(database, sessions, batches=batches)
         self._terms = Terms(
             int(settings.skew * 1e6),
             compacted,
@@ -153,7 +155,12 @@ class Comparison:
             database.define("inverted", inverted())
         if self._bare.by_batch():
             database.define("noted", NOTED)
-        rows = database.rows(f"SELECT {', '.join(_WINDOW)} FROM windows ORDER BY part")
+        rows = database.rows(
+            compose(
+                "SELECT {names} FROM windows ORDER BY part",
+                names=joined(", ", map(database.dialect.identifier, _WINDOW)),
+            )
+        )
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
 
     def windows(self) -> list[Range]:
@@ -171,7 +178,7 @@ class Comparison:
         total = sum(window.hi - window.lo for window in windows)
         return not self._settings.exact and total >= EXACT_BELOW
 
-    def fingerprints(self, table: str) -> str:
+    def fingerprints(self, table: LiteralString) -> Sql:
         """The query that gives those of this table of records."""
         return fingerprints(self._db.dialect, table, self.bare_partitions)
 
@@ -244,7 +251,9 @@ class Comparison:
             if doubts := self._bare.doubts(compacted=self._terms.compacted):
                 self._db.put("doubts", DOUBTS, doubts)
                 for kind, query in batch_rules(sql).items():
-                    found[kind] = f"{found[kind]} UNION ALL {query}" if kind in found else query
+                    found[kind] = (
+                        joined(" UNION ALL ", (found[kind], query)) if kind in found else query
+                    )
         rows = self._db.rows(together(found))
         return [self._anomaly(*row) for row in rows]
 
@@ -285,17 +294,24 @@ class Comparison:
         sql = self._db.dialect
         quantiles = sql.quantiles("f - s", 0.5, 0.95, 0.99)
         ((found, highest, first, last),) = self._db.rows(
-            f"SELECT {quantiles}, max(f - s), min(f), max(f) FROM attempts "
-            "WHERE attempt IS NOT NULL"
+            compose(
+                "SELECT {quantiles}, max(f - s), min(f), max(f) FROM attempts"
+                " WHERE attempt IS NOT NULL",
+                quantiles=quantiles,
+            )
         )
         if found is None:
             return {}, []
         values = zip(("p50", "p95", "p99", "max"), [*found, highest], strict=True)
         step = max(1, (last - first) // 120)
-        slot = sql.whole(f"f - {first}", str(step))
+        slot = sql.whole(compose("f - {first}", first=first), step)
         rows = self._db.rows(
-            f"SELECT {slot} AS slot, {sql.quantiles('f - s', 0.5, 0.99)} FROM attempts"
-            f" WHERE attempt IS NOT NULL GROUP BY {slot} ORDER BY slot"
+            compose(
+                "SELECT {slot} AS slot, {quantiles} FROM attempts"
+                " WHERE attempt IS NOT NULL GROUP BY {slot} ORDER BY slot",
+                slot=slot,
+                quantiles=sql.quantiles("f - s", 0.5, 0.99),
+            )
         )
         by_time = [(first + slot * step, p50 / 1e6, p99 / 1e6) for slot, (p50, p99) in rows]
         return {name: us / 1e6 for name, us in values}, by_time

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from asyncrevoke.audit.batches import Noted, OfTopic, doubts
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind
+from asyncrevoke.audit.sql import compose, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from asyncrevoke.audit.dialect import Dialect
+    from asyncrevoke.audit.sql import Text
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.journal.schema import Content
 
@@ -19,6 +22,23 @@ _NO_BATCHES = (
     ' options of the topic, or write hashes of each record, Journal(content="records")'
 )
 _NOT_NOTED = "the journal does not say in which record batches they came"
+
+
+class Answers(Protocol):
+    """What is asked; see :class:`asyncrevoke.audit.comparison.Database`."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it writes what is not common to all."""
+        ...
+
+    def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
+        """A small table."""
+        ...
+
+    def rows(self, query: Text) -> list[tuple[Any, ...]]:
+        """What it gives."""
+        ...
 
 
 class Handled(NamedTuple):
@@ -31,17 +51,18 @@ class Handled(NamedTuple):
 
 
 class Bare:
-    """The sessions of a journal that have no hashes of records. ``rows`` answers queries, and
-    ``batches`` says whether those of the topic are known."""
+    """The sessions of a journal that have no hashes of records. ``batches`` says whether those of
+    the topic are known."""
 
     def __init__(
         self,
-        rows: Callable[[str], list[tuple[Any, ...]]],
+        database: Answers,
         sessions: Sequence[SessionState],
         *,
         batches: bool,
     ) -> None:
-        self._rows = rows
+        self._db = database
+        self._rows = database.rows
         self._contents = self._find(sessions)
         self.sessions: Sequence[str] = list(self._contents)
         # Those whose content is compared by batches.
@@ -53,12 +74,14 @@ class Bare:
         bare: dict[str, Content | None] = {
             state.name: state.content for state in sessions if state.content != "records"
         }
-        unknown = [f"'{state.name}'" for state in sessions if not state.facts]
+        unknown = [(state.name,) for state in sessions if not state.facts]
         if unknown:
+            self._db.put("without_beginning", {"session": "STRING"}, unknown)
             found = self._rows(
-                "SELECT session, bool_or(kind = 'FETCHED') FROM journal"
-                f" WHERE session IN ({', '.join(unknown)}) AND kind IN ('ATTEMPT', 'FETCHED')"
-                " GROUP BY session HAVING count(record_hash) = 0"
+                "SELECT journal.session, bool_or(kind = 'FETCHED') FROM journal"
+                " JOIN without_beginning ON without_beginning.session = journal.session"
+                " WHERE kind IN ('ATTEMPT', 'FETCHED')"
+                " GROUP BY journal.session HAVING count(record_hash) = 0"
             )
             bare |= {name: "batches" if noted else None for name, noted in found}
         return bare
@@ -101,11 +124,17 @@ class Bare:
 
     def doubts(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
         """The rows of the table ``doubts``; needs ``altered``, ``noted`` and ``batches``."""
-        columns = ", ".join(Noted._fields)
-        altered = list(map(Noted._make, self._rows(f"SELECT {columns} FROM altered")))
+        columns = joined(", ", map(self._db.dialect.identifier, Noted._fields))
+        altered = list(
+            map(Noted._make, self._rows(compose("SELECT {columns} FROM altered", columns=columns)))
+        )
         if not altered:
             return []
-        noted = map(Noted._make, self._rows(f"SELECT {columns} FROM noted"))
-        columns = ", ".join(OfTopic._fields)
-        topic = map(OfTopic._make, self._rows(f"SELECT {columns} FROM batches"))
+        noted = map(
+            Noted._make, self._rows(compose("SELECT {columns} FROM noted", columns=columns))
+        )
+        columns = joined(", ", map(self._db.dialect.identifier, OfTopic._fields))
+        topic = map(
+            OfTopic._make, self._rows(compose("SELECT {columns} FROM batches", columns=columns))
+        )
         return list(doubts(altered, noted, topic, compacted=compacted))

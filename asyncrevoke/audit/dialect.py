@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, LiteralString, Protocol
+
+from asyncrevoke.audit.sql import Sql, compose, identifier, joined, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from asyncrevoke.audit.sql import Part, Text
 
 
 class Dialect(Protocol):
     """Makes expressions of expressions."""
 
-    def array(self, *items: str) -> str:
+    def identifier(self, name: str) -> Sql:
+        """The name of a table or column, quoted. ValueError unless it is a word."""
+        ...
+
+    def array(self, *items: Text) -> Sql:
         """An array of these."""
         ...
 
-    def empty(self, kind: str) -> str:
+    def empty(self, kind: LiteralString) -> Sql:
         """An array of nothing, of ``"STRING"`` or ``"INT"``."""
         ...
 
-    def evidence(self, **fields: str) -> str:
+    def evidence(self, **fields: Text) -> Sql:
         """JSON."""
         ...
 
-    def whole(self, number: str, divisor: str) -> str:
+    def whole(self, number: Text, divisor: Part) -> Sql:
         """A division of whole numbers that are not negative, without the rest."""
         ...
 
-    def hashed(self, number: str) -> str:
+    def hashed(self, number: Text) -> Sql:
         """A BIGINT that looks like chance."""
         ...
 
-    def quantiles(self, value: str, *wanted: float) -> str:
+    def quantiles(self, value: Text, *wanted: float) -> Sql:
         """An array of them."""
         ...
 
-    def covering(self, table: str, how: str = "") -> str:
+    def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
         """The join of ``table`` with the one row of ``covers`` whose ``beyond`` is the least above
         ``table.off``; ``how`` is LEFT to keep rows that have none."""
         ...
@@ -44,95 +52,129 @@ class Dialect(Protocol):
 class DuckDialect:
     """SQL of DuckDB."""
 
-    def array(self, *items: str) -> str:
+    def identifier(self, name: str) -> Sql:
         """See :class:`Dialect`."""
-        return f"[{', '.join(items)}]"
+        return identifier(name, '"')
 
-    def empty(self, kind: str) -> str:
+    def array(self, *items: Text) -> Sql:
         """See :class:`Dialect`."""
-        return f"CAST([] AS {kind}[])"
+        return compose("[{listed}]", listed=joined(", ", items))
 
-    def evidence(self, **fields: str) -> str:
+    def empty(self, kind: LiteralString) -> Sql:
         """See :class:`Dialect`."""
-        given = ", ".join(f"'{name}', {value}" for name, value in fields.items())
-        return f"CAST(json_object({given}) AS STRING)"
+        return compose("CAST([] AS {kind}[])", kind=kind)
 
-    def whole(self, number: str, divisor: str) -> str:
+    def evidence(self, **fields: Text) -> Sql:
         """See :class:`Dialect`."""
-        return f"({number}) // ({divisor})"
+        given = _pairs(fields)
+        return compose("CAST(json_object({given}) AS STRING)", given=given)
 
-    def hashed(self, number: str) -> str:
+    def whole(self, number: Text, divisor: Part) -> Sql:
         """See :class:`Dialect`."""
-        return f"CAST(hash({number}) >> 1 AS BIGINT)"
+        return compose("({number}) // ({divisor})", number=number, divisor=divisor)
 
-    def quantiles(self, value: str, *wanted: float) -> str:
+    def hashed(self, number: Text) -> Sql:
         """See :class:`Dialect`."""
-        return f"quantile_cont({value}, {list(wanted)})"
+        return compose("CAST(hash({number}) >> 1 AS BIGINT)", number=number)
 
-    def covering(self, table: str, how: str = "") -> str:
+    def quantiles(self, value: Text, *wanted: float) -> Sql:
         """See :class:`Dialect`."""
-        return (
-            f"ASOF {how} JOIN covers ON covers.part = {table}.part AND {table}.off < covers.beyond"
+        return compose(
+            "quantile_cont({value}, [{wanted}])", value=value, wanted=joined(", ", wanted)
+        )
+
+    def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
+        """See :class:`Dialect`."""
+        return compose(
+            "ASOF {how} JOIN covers ON covers.part = {table}.part AND {table}.off < covers.beyond",
+            how=how,
+            table=table,
         )
 
 
 class SparkDialect:
     """SQL of Spark, without what ANSI mode refuses."""
 
-    def array(self, *items: str) -> str:
+    def identifier(self, name: str) -> Sql:
         """See :class:`Dialect`."""
-        return f"array({', '.join(items)})"
+        return identifier(name, "`")
 
-    def empty(self, kind: str) -> str:
+    def array(self, *items: Text) -> Sql:
         """See :class:`Dialect`."""
-        return f"CAST(array() AS ARRAY<{kind}>)"
+        return compose("array({listed})", listed=joined(", ", items))
 
-    def evidence(self, **fields: str) -> str:
+    def empty(self, kind: LiteralString) -> Sql:
         """See :class:`Dialect`."""
-        given = ", ".join(f"'{name}', {value}" for name, value in fields.items())
-        return f"to_json(named_struct({given}))"
+        return compose("CAST(array() AS ARRAY<{kind}>)", kind=kind)
 
-    def whole(self, number: str, divisor: str) -> str:
+    def evidence(self, **fields: Text) -> Sql:
         """See :class:`Dialect`."""
-        return f"(({number}) div ({divisor}))"
+        given = _pairs(fields)
+        return compose("to_json(named_struct({given}))", given=given)
 
-    def hashed(self, number: str) -> str:
+    def whole(self, number: Text, divisor: Part) -> Sql:
         """See :class:`Dialect`."""
-        return f"xxhash64({number})"
+        return compose("(({number}) div ({divisor}))", number=number, divisor=divisor)
 
-    def quantiles(self, value: str, *wanted: float) -> str:
+    def hashed(self, number: Text) -> Sql:
         """See :class:`Dialect`."""
-        return f"percentile_approx({value}, array({_listed(wanted)}), 10000)"
+        return compose("xxhash64({number})", number=number)
 
-    def covering(self, table: str, how: str = "") -> str:
+    def quantiles(self, value: Text, *wanted: float) -> Sql:
+        """See :class:`Dialect`."""
+        return compose(
+            "percentile_approx({value}, array({wanted}), 10000)",
+            value=value,
+            wanted=_listed(wanted),
+        )
+
+    def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
         """An equal join by pieces of offsets: Spark has no other that is fast at any size."""
         within = in_piece(self, table, "covers", "above", "beyond")
-        return f"{how} JOIN covering_pieces AS covers ON {within}"
+        return compose("{how} JOIN covering_pieces AS covers ON {within}", how=how, within=within)
 
 
 # Offsets that are joined together with the ranges in which they are.
 PIECE: Final = 1024
 
 
-def in_piece(sql: Dialect, table: str, ranges: str, lo: str, hi: str) -> str:
+def in_piece(
+    sql: Dialect, table: LiteralString, ranges: LiteralString, lo: LiteralString, hi: LiteralString
+) -> Sql:
     """Whether ``table.off`` lies in one of these ranges, from column ``lo`` on up to and without
     ``hi``: each has a row for every piece of offsets, ``piece``, that it is in a part of."""
-    return (
-        f"{ranges}.part = {table}.part"
-        f" AND {ranges}.piece = {sql.whole(f'{table}.off', str(PIECE))}"
-        f" AND {table}.off >= {ranges}.{lo} AND {table}.off < {ranges}.{hi}"
+    return compose(
+        "{ranges}.part = {table}.part AND {ranges}.piece = {piece}"
+        " AND {table}.off >= {ranges}.{lo} AND {table}.off < {ranges}.{hi}",
+        ranges=ranges,
+        table=table,
+        piece=sql.whole(compose("{table}.off", table=table), PIECE),
+        lo=lo,
+        hi=hi,
     )
 
 
 # Parts of ``covers``, for SparkDialect.
-COVERING_PIECES = f"""
+COVERING_PIECES = compose(
+    """
     SELECT part, beyond, at_us, session, above,
-           explode(sequence(above div {PIECE}, (beyond - 1) div {PIECE})) AS piece
+           explode(sequence(above div {piece}, (beyond - 1) div {piece})) AS piece
     FROM (SELECT covers.part, beyond, at_us, session, greatest(above, known.lo) AS above
           FROM covers JOIN known ON known.part = covers.part)
     WHERE beyond > above
-"""
+""",
+    piece=PIECE,
+)
 
 
-def _listed(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number}D" for number in numbers)
+def _listed(numbers: Sequence[float]) -> Sql:
+    return joined(", ", [compose("{number}D", number=number) for number in numbers])
+
+
+def _pairs(fields: Mapping[str, Text]) -> Sql:
+    """Names as texts, each with its value behind it."""
+    pairs = [
+        compose("{name}, {value}", name=literal(name), value=value)
+        for name, value in fields.items()
+    ]
+    return joined(", ", pairs)

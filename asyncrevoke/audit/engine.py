@@ -14,13 +14,15 @@ from asyncrevoke.audit.comparison import (
     orders_of,
 )
 from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.sql import compose, joined
 from asyncrevoke.audit.views import MERGED
 from asyncrevoke.journal.arrow import Table, pa, pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.audit.comparison import Bounds, Range
+    from asyncrevoke.audit.comparison import Bounds, Orders, Range
+    from asyncrevoke.audit.sql import Text
     from asyncrevoke.journal.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent
 
@@ -76,6 +78,21 @@ async def audit(
     facts = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))["facts"].to_pylist()
     orders = orders_of(facts, content.sessions)
     database = database_of(content.table)
+    try:
+        return await _compared(content, source, topic, group, orders, settings, database)
+    finally:
+        database.close()
+
+
+async def _compared(
+    content: JournalContent,
+    source: Source,
+    topic: str,
+    group: str | None,
+    orders: Orders,
+    settings: Settings,
+    database: LocalDatabase,
+) -> Audited:
     comparison = Comparison(
         database,
         topic,
@@ -92,7 +109,14 @@ async def audit(
         await source.batches(wanted, headers.append)
         if headers:
             chunk = pa.Table.from_batches(headers)
-            database.insert("batches", chunk, f"SELECT {', '.join(BATCHES)} FROM chunk")
+            database.insert(
+                "batches",
+                chunk,
+                compose(
+                    "SELECT {names} FROM chunk",
+                    names=joined(", ", map(database.dialect.identifier, BATCHES)),
+                ),
+            )
     windows = ranges = comparison.windows()
     read = 0
     two_tiers = comparison.in_two_tiers(windows)
@@ -151,11 +175,11 @@ class _Chunks:
         self,
         database: LocalDatabase,
         name: str,
-        query: str = "SELECT part, off, timestamp_us, key_hash, record_hash FROM chunk",
+        query: Text = "SELECT part, off, timestamp_us, key_hash, record_hash FROM chunk",
     ) -> None:
         self._database = database
         self._name = name
-        self._query = query
+        self._query: Text = query
         self._tables: list[Table] = []
         self._rows = 0
 

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, Final
+from weakref import finalize
 
 from asyncrevoke.audit.dialect import DuckDialect
+from asyncrevoke.audit.sql import compose, joined
 from asyncrevoke.audit.table_names import tables_of
 from asyncrevoke.journal.arrow import pa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from asyncrevoke.audit.sql import Text
     from asyncrevoke.journal.arrow import Table
+
+# Tables are handed to it: a query reads and writes no file but those of its own temporary folder,
+# loads no extension and sees no variable of Python; and no query changes these settings.
+_SETTINGS: Final = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_LOCKS: Final = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
 class LocalDatabase:
-    """DuckDB, in memory. See :class:`asyncrevoke.audit.comparison.Database`."""
+    """DuckDB, in memory. See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees
+    it. What does not fit into memory goes to a temporary folder that only this user can read."""
 
     def __init__(self) -> None:
         self.dialect = DuckDialect()
-        self._db: Any = import_module("duckdb").connect()
-        self._queries: dict[str, str] = {}
+        overflow = mkdtemp(prefix="asyncrevoke-audit-")
+        self._remove = finalize(self, rmtree, overflow, ignore_errors=True)
+        settings = {**_SETTINGS, "temp_directory": overflow}
+        self._db: Any = import_module("duckdb").connect(":memory:", config=settings)
+        self._db.execute("SET allowed_directories = [?]", [overflow])
+        for lock in _LOCKS:
+            self._db.execute(lock)
+        self._queries: dict[str, Text] = {}
+
+    def close(self) -> None:
+        """Free memory, and remove the temporary folder."""
+        self._db.close()
+        self._remove()
 
     def add(self, name: str, table: Table) -> None:
         """A table of Arrow, which is not copied."""
@@ -29,37 +55,49 @@ class LocalDatabase:
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
         """See :class:`~asyncrevoke.audit.comparison.Database`."""
-        declared = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        self._db.execute(f"CREATE TABLE {name} ({declared})")
+        declared = [
+            compose(
+                "{name} {kind}",
+                name=self.dialect.identifier(column),
+                kind=self.dialect.identifier(kind),
+            )
+            for column, kind in columns.items()
+        ]
+        create = "CREATE TABLE {name} ({columns})"
+        self._db.execute(
+            compose(create, name=self.dialect.identifier(name), columns=joined(", ", declared)),
+        )
         if rows:  # by columns: one by one, each takes a millisecond
             given = zip(*rows, strict=True)
             table = pa.table([pa.array(column) for column in given], names=list(columns))
             self.insert(name, table, "SELECT * FROM chunk")
 
-    def define(self, name: str, query: str) -> None:
+    def define(self, name: str, query: Text) -> None:
         """See :class:`~asyncrevoke.audit.comparison.Database`. It is made when it is asked for."""
         self._queries[name] = query
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
+    def rows(self, query: Text) -> list[tuple[Any, ...]]:
         """See :class:`~asyncrevoke.audit.comparison.Database`."""
-        self._make(query)
+        self._make(tables_of(query))
         found: list[tuple[Any, ...]] = self._db.execute(query).fetchall()
         return found
 
     def table(self, name: str) -> Table:
         """All rows of a table."""
-        query = f"SELECT * FROM {name}"
-        self._make(query)
-        return self._db.sql(query).to_arrow_table()
+        self._make((name,))
+        return self._db.table(name).to_arrow_table()
 
-    def _make(self, query: str) -> None:
-        for name in tables_of(query):
+    def _make(self, names: Iterable[str]) -> None:
+        for name in names:
             if (needed := self._queries.pop(name, None)) is not None:
-                self._make(needed)
-                self._db.execute(f"CREATE TABLE {name} AS {needed}")
+                self._make(tables_of(needed))
+                create = "CREATE TABLE {name} AS {query}"
+                self._db.execute(compose(create, name=self.dialect.identifier(name), query=needed))
 
-    def insert(self, name: str, chunk: Table, query: str) -> None:
+    def insert(self, name: str, chunk: Table, query: Text) -> None:
         """Append what ``query`` gives of ``chunk``."""
         self._db.register("chunk", chunk)
-        self._db.execute(f"INSERT INTO {name} {query}")
+        self._db.execute(
+            compose("INSERT INTO {name} {query}", name=self.dialect.identifier(name), query=query)
+        )
         self._db.unregister("chunk")

@@ -13,13 +13,17 @@ loop was given and gave up (no number of an attempt, and not done) was perhaps n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.sql import compose, joined, literal
 from asyncrevoke.audit.views import FOREVER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.audit.dialect import Dialect
+    from asyncrevoke.audit.sql import Sql, Text
 
 _NO_KEY = "CAST(NULL AS BIGINT)"
 
@@ -40,20 +44,23 @@ class Terms(NamedTuple):
     keys: bool = True
 
 
-def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
+def judged(sql: Dialect, terms: Terms) -> dict[str, Text]:
     """Tables that several rules read, in their order; made when the records are there."""
     skew = terms.skew_us
-    keyed = {"keyed": _keyed(terms)} if terms.keyless else {}
-    return keyed | {
-        "never_done": f"""
+    keyed: dict[str, Text] = {"keyed": _keyed(terms)} if terms.keyless else {}
+    tables: dict[str, Text] = {
+        "never_done": compose(
+            """
             SELECT /*+ BROADCAST(windows) */
                    source.part, source.off, covers.at_us, covers.session, covers.beyond
             FROM source JOIN windows ON windows.part = source.part
             LEFT JOIN first_done ON first_done.part = source.part AND first_done.off = source.off
-            {sql.covering("source", "LEFT")}
+            {covering}
             WHERE first_done.off IS NULL AND source.off >= windows.lo
               AND source.off < windows.committed
         """,
+            covering=sql.covering("source", "LEFT"),
+        ),
         # Where a seek has gone from, and to.
         "sought": """
             SELECT resets.part, spans.off AS lo, resets.off AS hi
@@ -62,42 +69,53 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, str]:
             WHERE resets.at_us >= spans.since AND resets.off > spans.off
         """,
         # Begun after it was covered, and not because somebody went back.
-        "after_commit": f"""
+        "after_commit": compose(
+            """
             SELECT * FROM (
                 SELECT attempts.*, covers.at_us AS covered, covers.session AS coverer, covers.beyond
-                FROM attempts {sql.covering("attempts")}) c
+                FROM attempts {covering}) c
             WHERE (done OR attempt IS NOT NULL) AND s > covered + if(session = coverer, 0, {skew})
               AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = c.part
                               AND resets.off <= c.off AND resets.at_us >= c.covered
                               AND resets.at_us <= c.s)
         """,
+            covering=sql.covering("attempts"),
+            skew=skew,
+        ),
         "repeated": """
             SELECT a.* FROM attempts AS a JOIN (
                 SELECT part, off FROM attempts GROUP BY part, off HAVING count(*) > 1) again
                 ON a.part = again.part AND a.off = again.off
         """,
-        "concurrent": f"""
+        "concurrent": compose(
+            """
             SELECT a.part, a.off, a.key_hash, a.session, b.session AS other, a.s, a.f,
                    b.s AS other_s, b.f AS other_f
             FROM repeated AS a JOIN repeated AS b ON a.part = b.part AND a.off = b.off
             WHERE (a.done OR a.attempt IS NOT NULL) AND (b.done OR b.attempt IS NOT NULL)
               AND a.session < b.session AND a.s + {skew} < b.f AND b.s + {skew} < a.f
         """,
+            skew=skew,
+        ),
     }
+    return keyed | tables
 
 
-def _keyed(terms: Terms) -> str:
+def _keyed(terms: Terms) -> Sql:
     """Calls whose keys are known."""
-    return f"""
+    return compose(
+        """
         SELECT a.part, a.off, coalesce(a.key_hash, source.key_hash) AS key_hash, a.session, a.s,
                a.f, a.done, a.attempt
         FROM attempts AS a LEFT JOIN bare ON bare.session = a.session
         LEFT JOIN source ON source.part = a.part AND source.off = a.off
-        WHERE bare.session IS NULL OR (source.off IS NOT NULL AND {_boolean(terms.keys)})
-    """
+        WHERE bare.session IS NULL OR (source.off IS NOT NULL AND {keys})
+    """,
+        keys=_boolean(terms.keys),
+    )
 
 
-def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
+def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
     """All of them."""
     skew = terms.skew_us
     array, evidence = sql.array, sql.evidence
@@ -110,51 +128,79 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
     sought = """EXISTS (SELECT 1 FROM sought WHERE sought.part = n.part
                         AND n.off >= sought.lo AND n.off < sought.hi)"""
 
-    def never_done(which: str) -> str:
-        return f"""
-            SELECT part, off AS lo, off AS hi, {_NO_KEY} AS key_hash,
-                   {array("session")} AS sessions, {no_generations} AS generations, at_us,
-                   {evidence(committed="beyond")} AS evidence
+    def never_done(which: Text) -> Sql:
+        return compose(
+            """
+            SELECT part, off AS lo, off AS hi, {no_key} AS key_hash,
+                   {sessions} AS sessions, {no_generations} AS generations, at_us,
+                   {evidence} AS evidence
             FROM never_done AS n WHERE {which}
-        """
+        """,
+            no_key=_NO_KEY,
+            sessions=array("session"),
+            no_generations=no_generations,
+            evidence=evidence(committed="beyond"),
+            which=which,
+        )
 
-    def before(column: str) -> str:
-        return f"""
+    def before(column: LiteralString) -> Sql:
+        return compose(
+            """
             WINDOW earlier AS (PARTITION BY {column}
                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-        """
+        """,
+            column=column,
+        )
 
     return {
-        AnomalyKind.LOST: never_done(f"NOT {sought}"),
+        AnomalyKind.LOST: never_done(compose("NOT {sought}", sought=sought)),
         AnomalyKind.SOUGHT_PAST: never_done(sought),
-        AnomalyKind.COMMIT_AHEAD: f"""
+        AnomalyKind.COMMIT_AHEAD: compose(
+            """
             SELECT /*+ BROADCAST(windows) */ d.part, d.off AS lo, d.off AS hi, d.key_hash,
-                   {array("covers.session", "d.session")} AS sessions,
+                   {sessions} AS sessions,
                    {no_generations} AS generations, covers.at_us,
-                   {evidence(committed="covers.beyond", done_us="d.f")} AS evidence
+                   {evidence} AS evidence
             FROM first_done AS d JOIN windows ON windows.part = d.part
-            {sql.covering("d")}
+            {covering}
             WHERE d.off >= windows.lo
               AND d.f > covers.at_us + if(covers.session = d.session, 0, {skew})
         """,
-        AnomalyKind.DUPLICATE_AFTER_COMMIT: f"""
+            sessions=array("covers.session", "d.session"),
+            no_generations=no_generations,
+            evidence=evidence(committed="covers.beyond", done_us="d.f"),
+            covering=sql.covering("d"),
+            skew=skew,
+        ),
+        AnomalyKind.DUPLICATE_AFTER_COMMIT: compose(
+            """
             SELECT x.part, x.off AS lo, x.off AS hi, x.key_hash,
-                   {array("x.session", "x.coverer")} AS sessions,
+                   {sessions} AS sessions,
                    {no_generations} AS generations, x.s AS at_us,
-                   {evidence(committed="x.beyond", committed_us="x.covered")} AS evidence
+                   {evidence} AS evidence
             FROM after_commit AS x JOIN first_done AS d ON d.part = x.part AND d.off = x.off
             WHERE d.f < x.s
         """,
-        AnomalyKind.CONCURRENT_DUPLICATE: f"""
-            SELECT part, off AS lo, off AS hi, key_hash, {array("session", "other")} AS sessions,
+            sessions=array("x.session", "x.coverer"),
+            no_generations=no_generations,
+            evidence=evidence(committed="x.beyond", committed_us="x.covered"),
+        ),
+        AnomalyKind.CONCURRENT_DUPLICATE: compose(
+            """
+            SELECT part, off AS lo, off AS hi, key_hash, {sessions} AS sessions,
                    {no_generations} AS generations, greatest(s, other_s) AS at_us,
                    {both} AS evidence
             FROM concurrent
         """,
-        AnomalyKind.REDELIVERY: f"""
+            sessions=array("session", "other"),
+            no_generations=no_generations,
+            both=both,
+        ),
+        AnomalyKind.REDELIVERY: compose(
+            """
             SELECT d.part, d.off AS lo, d.off AS hi, d.key_hash,
                    array_sort(again.sessions) AS sessions, {no_generations} AS generations,
-                   again.at_us, {evidence(times="d.times")} AS evidence
+                   again.at_us, {evidence} AS evidence
             FROM first_done AS d JOIN (
                 SELECT part, off, array_agg(DISTINCT session) AS sessions, max(s) AS at_us
                 FROM repeated WHERE done GROUP BY part, off HAVING count(*) > 1) again
@@ -164,10 +210,14 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
               AND NOT EXISTS (SELECT 1 FROM concurrent AS x
                               WHERE x.part = d.part AND x.off = d.off)
         """,
+            no_generations=no_generations,
+            evidence=evidence(times="d.times"),
+        ),
         # Records of one batch have one time: they are one call, and judged as one.
-        AnomalyKind.KEY_ORDER: f"""
+        AnomalyKind.KEY_ORDER: compose(
+            """
             SELECT part, off AS lo, off AS hi, lane AS key_hash,
-                   array_distinct({array("session", "blocker")}) AS sessions,
+                   array_distinct({sessions}) AS sessions,
                    {no_generations} AS generations, s AS at_us,
                    {passed} AS evidence
             FROM (
@@ -181,18 +231,29 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                         SELECT part, session, s, f, min(off) AS off, bool_or(done) AS done, lane
                         FROM (SELECT *, if({by_partition}, NULL, key_hash) AS lane FROM {keyed}
                               WHERE attempt IS NOT NULL AND {ordered} AND
-                                    ({by_partition} OR {_boolean(terms.nulls)}
+                                    ({by_partition} OR {nulls}
                                      OR key_hash IS NOT NULL))
                         GROUP BY part, session, s, f, lane)
                     GROUP BY part, lane, off)
-                {before("part, lane ORDER BY off")})
+                {earlier})
             WHERE s + if(session = blocker, 0, {skew}) < ended
         """,
-        AnomalyKind.OWNERSHIP: f"""
+            sessions=array("session", "blocker"),
+            no_generations=no_generations,
+            passed=passed,
+            by_partition=by_partition,
+            keyed=keyed,
+            ordered=ordered,
+            nulls=_boolean(terms.nulls),
+            earlier=before("part, lane ORDER BY off"),
+            skew=skew,
+        ),
+        AnomalyKind.OWNERSHIP: compose(
+            """
             SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash,
-                   {array("a.session")} AS sessions,
+                   {sessions} AS sessions,
                    {no_generations} AS generations, a.s AS at_us,
-                   {evidence(begun_us="a.s", ended_us="a.f", outcome="a.outcome")} AS evidence
+                   {evidence} AS evidence
             FROM attempts AS a
             WHERE NOT EXISTS (
                 SELECT 1 FROM spans
@@ -200,72 +261,107 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                   AND a.s <= spans.until + {skew}
                   AND (NOT a.done OR a.attempt IS NULL OR a.f <= spans.until + {skew}))
         """,
-        AnomalyKind.STALE_COMMIT: f"""
-            SELECT part, off AS lo, off AS hi, {_NO_KEY} AS key_hash,
-                   {array("session", "newer_session")} AS sessions,
-                   {array("generation", "newer")} AS generations, at_us,
-                   {evidence(newer_us="newer_at")} AS evidence
+            sessions=array("a.session"),
+            no_generations=no_generations,
+            evidence=evidence(begun_us="a.s", ended_us="a.f", outcome="a.outcome"),
+            skew=skew,
+        ),
+        AnomalyKind.STALE_COMMIT: compose(
+            """
+            SELECT part, off AS lo, off AS hi, {no_key} AS key_hash,
+                   {sessions} AS sessions,
+                   {generations} AS generations, at_us,
+                   {evidence} AS evidence
             FROM (SELECT *, max(generation) OVER earlier AS newer,
                          max_by(session, generation) OVER earlier AS newer_session,
                          max_by(at_us, generation) OVER earlier AS newer_at
                   FROM commits WHERE generation >= 0
-                  {before("part ORDER BY at_us, seq")})
+                  {earlier})
             WHERE newer > generation AND at_us > newer_at + if(session = newer_session, 0, {skew})
         """,
-        AnomalyKind.COMMIT_REGRESSION: f"""
-            SELECT part, off AS lo, higher - 1 AS hi, {_NO_KEY} AS key_hash,
-                   {array("session", "higher_session")} AS sessions,
-                   {array("generation")} AS generations, at_us,
-                   {evidence(committed="off", before="higher", before_us="higher_at")} AS evidence
+            no_key=_NO_KEY,
+            sessions=array("session", "newer_session"),
+            generations=array("generation", "newer"),
+            evidence=evidence(newer_us="newer_at"),
+            earlier=before("part ORDER BY at_us, seq"),
+            skew=skew,
+        ),
+        AnomalyKind.COMMIT_REGRESSION: compose(
+            """
+            SELECT part, off AS lo, higher - 1 AS hi, {no_key} AS key_hash,
+                   {sessions} AS sessions,
+                   {generations} AS generations, at_us,
+                   {evidence} AS evidence
             FROM (SELECT *, max(off) OVER earlier AS higher,
                          max_by(session, off) OVER earlier AS higher_session,
                          max_by(at_us, off) OVER earlier AS higher_at
                   FROM commits
-                  {before("part ORDER BY at_us, seq")}) c
+                  {earlier}) c
             WHERE off < higher AND at_us > higher_at + if(session = higher_session, 0, {skew})
               AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = c.part
                               AND resets.off <= c.off AND resets.at_us >= c.higher_at
                               AND resets.at_us <= c.at_us)
         """,
-        AnomalyKind.PHANTOM: f"""
+            no_key=_NO_KEY,
+            sessions=array("session", "higher_session"),
+            generations=array("generation"),
+            evidence=evidence(committed="off", before="higher", before_us="higher_at"),
+            earlier=before("part ORDER BY at_us, seq"),
+            skew=skew,
+        ),
+        AnomalyKind.PHANTOM: compose(
+            """
             SELECT /*+ BROADCAST(windows, ranges) */
                    a.part, a.off AS lo, a.off AS hi, any_value(a.key_hash) AS key_hash,
                    array_sort(array_agg(DISTINCT a.session)) AS sessions,
                    {no_generations} AS generations, min(a.s) AS at_us,
-                   {evidence(log_end="any_value(windows.log_end)")} AS evidence
+                   {evidence} AS evidence
             FROM attempts AS a JOIN windows ON windows.part = a.part
             LEFT JOIN ranges ON ranges.part = a.part AND a.off >= ranges.lo AND a.off < ranges.hi
-            WHERE {_boolean(not terms.compacted)} AND a.off >= windows.log_start
+            WHERE {compacted} AND a.off >= windows.log_start
               AND (a.off >= windows.log_end OR ranges.lo IS NOT NULL)
               AND NOT EXISTS (SELECT 1 FROM source WHERE source.part = a.part
                               AND source.off = a.off)
             GROUP BY a.part, a.off
         """,
-        AnomalyKind.CONTENT_MISMATCH: f"""
-            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash, {array("a.session")} AS sessions,
+            no_generations=no_generations,
+            evidence=evidence(log_end="any_value(windows.log_end)"),
+            compacted=_boolean(not terms.compacted),
+        ),
+        AnomalyKind.CONTENT_MISMATCH: compose(
+            """
+            SELECT a.part, a.off AS lo, a.off AS hi, a.key_hash, {sessions} AS sessions,
                    {no_generations} AS generations, a.f AS at_us,
-                   {
-            evidence(handled="a.record_hash", in_the_topic="source.record_hash")
-        } AS evidence
+                   {evidence} AS evidence
             FROM attempts AS a JOIN source ON source.part = a.part AND source.off = a.off
             WHERE a.record_hash <> source.record_hash
         """,
+            sessions=array("a.session"),
+            no_generations=no_generations,
+            evidence=evidence(handled="a.record_hash", in_the_topic="source.record_hash"),
+        ),
         **({AnomalyKind.ORDER_NOT_COMPARED: _not_compared(sql, terms)} if terms.keyless else {}),
-        AnomalyKind.ORPHAN: f"""
-            SELECT part, off AS lo, off AS hi, key_hash, {array("session")} AS sessions,
+        AnomalyKind.ORPHAN: compose(
+            """
+            SELECT part, off AS lo, off AS hi, key_hash, {sessions} AS sessions,
                    {no_generations} AS generations, at_us,
-                   {evidence(begun_us="at_us")} AS evidence
+                   {evidence} AS evidence
             FROM journal AS b
             WHERE kind = 'START'
               AND NOT EXISTS (SELECT 1 FROM live WHERE live.session = b.session)
               AND NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.session = b.session
                               AND a.part = b.part AND a.off = b.off AND a.s = b.at_us)
         """,
-        AnomalyKind.REVOCATION_OVERRUN: f"""
+            sessions=array("session"),
+            no_generations=no_generations,
+            evidence=evidence(begun_us="at_us"),
+        ),
+        AnomalyKind.REVOCATION_OVERRUN: compose(
+            """
             SELECT part, CAST(NULL AS BIGINT) AS lo, CAST(NULL AS BIGINT) AS hi,
-                   {_NO_KEY} AS key_hash, {array("j.session")} AS sessions,
-                   {array("generation")} AS generations, at_us,
-                   {evidence(seconds=_seconds("until - at_us"), budget="budget")} AS evidence
+                   {no_key} AS key_hash, {sessions} AS sessions,
+                   {generations} AS generations, at_us,
+                   {evidence} AS evidence
             FROM (SELECT session, part, kind, at_us, generation,
                          lead(at_us) OVER own AS until, lead(kind) OVER own AS then_kind
                   FROM events WHERE kind IN ('REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST')
@@ -274,29 +370,47 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
             WHERE kind = 'REVOKE_BEGIN' AND then_kind IN ('RELEASED', 'LOST')
               AND until - at_us > budget * 1000000
         """,
+            no_key=_NO_KEY,
+            sessions=array("j.session"),
+            generations=array("generation"),
+            evidence=evidence(seconds=_seconds("until - at_us"), budget="budget"),
+        ),
         # Records that waited: the first one to go on with was there when the last one before it
         # ended.
-        AnomalyKind.STALL: f"""
-            SELECT h.part, h.off AS lo, h.off AS hi, {_NO_KEY} AS key_hash,
-                   {array("h.giver", "h.session")} AS sessions,
+        AnomalyKind.STALL: compose(
+            """
+            SELECT h.part, h.off AS lo, h.off AS hi, {no_key} AS key_hash,
+                   {sessions} AS sessions,
                    {no_generations} AS generations, h.stopped AS at_us,
-                   {evidence(seconds=_seconds("h.went_on - h.stopped"))} AS evidence
+                   {evidence} AS evidence
             FROM handovers AS h JOIN source ON source.part = h.part AND source.off = h.off
             WHERE source.timestamp_us <= h.stopped
         """,
-        AnomalyKind.UNVERIFIABLE: f"""
+            no_key=_NO_KEY,
+            sessions=array("h.giver", "h.session"),
+            no_generations=no_generations,
+            evidence=evidence(seconds=_seconds("h.went_on - h.stopped")),
+        ),
+        AnomalyKind.UNVERIFIABLE: compose(
+            """
             SELECT /*+ BROADCAST(windows) */
-                   a.part, min(a.off) AS lo, max(a.off) AS hi, {_NO_KEY} AS key_hash,
+                   a.part, min(a.off) AS lo, max(a.off) AS hi, {no_key} AS key_hash,
                    {nobody} AS sessions, {no_generations} AS generations, min(a.s) AS at_us,
                    {gone} AS evidence
             FROM attempts AS a JOIN windows ON windows.part = a.part
             WHERE a.off < windows.log_start GROUP BY a.part
         """,
-        AnomalyKind.PENDING: f"""
-            SELECT w.part, w.committed AS lo, w.log_end - 1 AS hi, {_NO_KEY} AS key_hash,
+            no_key=_NO_KEY,
+            nobody=nobody,
+            no_generations=no_generations,
+            gone=gone,
+        ),
+        AnomalyKind.PENDING: compose(
+            """
+            SELECT w.part, w.committed AS lo, w.log_end - 1 AS hi, {no_key} AS key_hash,
                    {nobody} AS sessions, {no_generations} AS generations,
                    CAST(NULL AS BIGINT) AS at_us,
-                   {evidence(done_beyond="coalesce(beyond.done, 0)")} AS evidence
+                   {evidence} AS evidence
             FROM windows AS w LEFT JOIN (
                 SELECT /*+ BROADCAST(windows) */ windows.part, count(*) AS done
                 FROM first_done JOIN windows ON windows.part = first_done.part
@@ -304,29 +418,47 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, str]:
                 ON beyond.part = w.part
             WHERE w.log_end > w.committed
         """,
+            no_key=_NO_KEY,
+            nobody=nobody,
+            no_generations=no_generations,
+            evidence=evidence(done_beyond="coalesce(beyond.done, 0)"),
+        ),
     }
 
 
-def _not_compared(sql: Dialect, terms: Terms) -> str:
-    return f"""
-        SELECT i.part, i.off AS lo, i.off AS hi, {_NO_KEY} AS key_hash,
-               {sql.empty("STRING")} AS sessions, {sql.empty("INT")} AS generations, i.s AS at_us,
-               {sql.evidence(begun_us="i.s")} AS evidence
+def _not_compared(sql: Dialect, terms: Terms) -> Sql:
+    return compose(
+        """
+        SELECT i.part, i.off AS lo, i.off AS hi, {no_key} AS key_hash,
+               {nobody} AS sessions, {no_generations} AS generations, i.s AS at_us,
+               {evidence} AS evidence
         FROM inverted AS i JOIN windows ON windows.part = i.part
         LEFT JOIN source ON source.part = i.part AND source.off = i.off
         WHERE i.off >= windows.log_start
-          AND NOT (source.off IS NOT NULL AND {_boolean(terms.keys)})
-    """
+          AND NOT (source.off IS NOT NULL AND {keys})
+    """,
+        no_key=_NO_KEY,
+        nobody=sql.empty("STRING"),
+        no_generations=sql.empty("INT"),
+        evidence=sql.evidence(begun_us="i.s"),
+        keys=_boolean(terms.keys),
+    )
 
 
-def together(found: dict[AnomalyKind, str]) -> str:
+def together(found: Mapping[AnomalyKind, Text]) -> Sql:
     """What all rules give, with ``kind`` before it: neighbours of one kind as one range, with the
     evidence of the first."""
     every = [
-        f"SELECT '{kind}' AS kind, {rank} AS rank, rule.* FROM ({rule}) rule"
+        compose(
+            "SELECT {kind} AS kind, {rank} AS rank, rule.* FROM ({rule}) rule",
+            kind=literal(kind),
+            rank=rank,
+            rule=rule,
+        )
         for rank, (kind, rule) in enumerate(found.items())
     ]
-    return f"""
+    return compose(
+        """
         SELECT kind, part, min(lo) AS lo, max(hi) AS hi,
                if(min(key_hash) = max(key_hash) AND count(key_hash) = count(*), min(key_hash),
                   NULL) AS key_hash,
@@ -338,17 +470,19 @@ def together(found: dict[AnomalyKind, str]) -> str:
               FROM (SELECT *, if(lo = 1 + lag(hi) OVER (
                                      PARTITION BY kind, part, sessions, generations
                                      ORDER BY lo, at_us), 0, 1) AS fresh
-                    FROM ({" UNION ALL ".join(every)})))
+                    FROM ({listed})))
         GROUP BY kind, rank, part, sessions, generations, island
         ORDER BY rank, part, lo, at_us
-    """
+    """,
+        listed=joined(" UNION ALL ", every),
+    )
 
 
-def _seconds(us: str) -> str:
-    return f"CAST({us} AS DOUBLE) / 1000000"
+def _seconds(us: Text) -> Sql:
+    return compose("CAST({us} AS DOUBLE) / 1000000", us=us)
 
 
-def _boolean(value: bool) -> str:
+def _boolean(value: bool) -> LiteralString:
     return "true" if value else "false"
 
 

@@ -10,33 +10,38 @@ record_hash`` of the records in them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString
 
+from asyncrevoke.audit.sql import compose, joined, literal
 from asyncrevoke.journal.schema import BUCKET, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.audit.dialect import Dialect
+    from asyncrevoke.audit.sql import Sql, Text
 
 # A time that does not come.
 FOREVER = 2**62
 
-_DONE = ", ".join(f"'{outcome}'" for outcome in TERMINAL)
+_DONE = joined(", ", map(literal, TERMINAL))
 # Of a hash, so that the sum of a bucket's stays below 2**63, however often they were done.
 SUMMED = 2**40 - 1
 
 
-def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, str]:
+def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
     """What can be said without the topic's records; each needs only those before it. ``bare`` are
     the partitions of which a part has no hashes."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
-        "attempts": f"""
+        "attempts": compose(
+            """
             SELECT session, seq, part, off, key_hash, record_hash, attempt, started_us AS s,
-                   at_us AS f, outcome, outcome IN ({_DONE}) AS done
+                   at_us AS f, outcome, outcome IN ({done}) AS done
             FROM journal WHERE kind = 'ATTEMPT'
         """,
+            done=_DONE,
+        ),
         # Few, beside all that is said of single records.
         "events": """
             SELECT session, seq, kind, part, off, at_us, generation, outcome
@@ -49,24 +54,31 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, st
         """,
         "resets": "SELECT session, part, off, at_us FROM events WHERE kind = 'RESET'",
         # From being assigned to being released or lost; what has no end goes on.
-        "spans": f"""
+        "spans": compose(
+            """
             SELECT session, part, off, generation, since, until FROM (
                 SELECT session, part, kind, off, generation, at_us AS since,
-                       coalesce(lead(at_us) OVER own, {FOREVER}) AS until
+                       coalesce(lead(at_us) OVER own, {forever}) AS until
                 FROM events WHERE kind IN ('ASSIGN', 'RELEASED', 'LOST')
                 WINDOW own AS (PARTITION BY session, part ORDER BY seq))
             WHERE kind = 'ASSIGN'
         """,
+            forever=FOREVER,
+        ),
         # All that is said of attempts before any is looked at by itself, from one look at them:
         # where they lie, and the fingerprints of what was done of what the topic has.
-        "buckets": f"""
-            SELECT part, {sql.whole("off", str(BUCKET))} AS bucket,
-                   min(off) AS lo, max(off) + 1 AS hi, {mixtures(marked(sql, bare), in_log)}
+        "buckets": compose(
+            """
+            SELECT part, {bucket} AS bucket,
+                   min(off) AS lo, max(off) + 1 AS hi, {mixtures}
             FROM (SELECT /*+ BROADCAST(bounds) */ attempts.part, attempts.off, record_hash, done,
                          bounds.lo AS log_lo, bounds.hi AS log_hi
                   FROM attempts LEFT JOIN bounds ON bounds.part = attempts.part) placed
-            GROUP BY part, {sql.whole("off", str(BUCKET))}
+            GROUP BY part, {bucket}
         """,
+            bucket=sql.whole("off", BUCKET),
+            mixtures=mixtures(marked(sql, bare), in_log),
+        ),
         "known": """
             SELECT part, min(off) AS lo
             FROM (SELECT part, off FROM spans WHERE off IS NOT NULL
@@ -111,7 +123,8 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, st
             GROUP BY spans.part, spans.session, spans.since, spans.until
         """,
         # The last end before a partition went, and the first beginning after it came to somebody.
-        "handovers": f"""
+        "handovers": compose(
+            """
             SELECT o.part, o.session AS giver, min_by(n.session, n.began) AS session,
                    min_by(n.off, n.began) AS off, min(n.began) AS went_on, o.stopped
             FROM tenures AS o JOIN tenures AS n ON n.part = o.part AND n.began >= o.until
@@ -119,10 +132,12 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, st
             GROUP BY o.part, o.session, o.since, o.until, o.stopped
             HAVING min(n.began) - o.stopped > {stall_us}
         """,
+            stall_us=stall_us,
+        ),
     }
 
 
-def inverted() -> str:
+def inverted() -> LiteralString:
     """Records without a hash of the key that may not have kept its order: one of a lower offset had
     not ended when they began, or one of a higher offset began before they had ended."""
     return """
@@ -139,28 +154,42 @@ def inverted() -> str:
     """
 
 
-def marked(sql: Dialect, bare: Sequence[int]) -> str:
+def marked(sql: Dialect, bare: Sequence[int]) -> Text:
     """What stands for a record in fingerprints: its hash, and of the partitions in ``bare`` that of
     its offset."""
     if not bare:
         return "record_hash"
-    return f"if(part IN ({', '.join(map(str, bare))}), {sql.hashed('off')}, record_hash)"
+    return compose(
+        "if(part IN ({listed}), {hashed}, record_hash)",
+        listed=joined(", ", bare),
+        hashed=sql.hashed("off"),
+    )
 
 
-def mixtures(mark: str, where: str = "true") -> str:
+def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
     """The fingerprint of those of some records for which this is true: how many, and two mixtures
     of what stands for them."""
-    return f"""
+    return compose(
+        """
         count(CASE WHEN {where} THEN 1 END) AS records,
         bit_xor(CASE WHEN {where} THEN {mark} END) AS mixed,
-        CAST(sum(CASE WHEN {where} THEN {mark} & {SUMMED} END) AS BIGINT) AS total
-    """
+        CAST(sum(CASE WHEN {where} THEN {mark} & {summed} END) AS BIGINT) AS total
+    """,
+        where=where,
+        mark=mark,
+        summed=SUMMED,
+    )
 
 
-def fingerprints(sql: Dialect, table: str, bare: Sequence[int] = ()) -> str:
+def fingerprints(sql: Dialect, table: LiteralString, bare: Sequence[int] = ()) -> Sql:
     """What two sets of records are compared by, of each bucket."""
-    bucket, mark = sql.whole("off", str(BUCKET)), marked(sql, bare)
-    return f"SELECT part, {bucket} AS bucket, {mixtures(mark)} FROM {table} GROUP BY part, {bucket}"
+    bucket, mark = sql.whole("off", BUCKET), marked(sql, bare)
+    return compose(
+        "SELECT part, {bucket} AS bucket, {mixtures} FROM {table} GROUP BY part, {bucket}",
+        bucket=bucket,
+        mixtures=mixtures(mark),
+        table=table,
+    )
 
 
 MERGED = """
@@ -171,7 +200,7 @@ MERGED = """
 """``source_fingerprints``, of ``read_fingerprints`` in which a bucket may have several rows."""
 
 
-def flagged(sql: Dialect, *, inverted: bool = False) -> str:
+def flagged(sql: Dialect, *, inverted: bool = False) -> Sql:
     """The buckets in which ``source_fingerprints`` are not those of what was done; and in one more
     row, without them, what all others have: ``part, lo, hi, read``, of which the last is how many
     records of the topic there were. With ``inverted``, also the buckets of the records in that
@@ -179,15 +208,20 @@ def flagged(sql: Dialect, *, inverted: bool = False) -> str:
 
     What was done twice differs, too: then the bucket is compared record by record, and that is all.
     """
-    bucket = sql.whole("off", str(BUCKET))
-    more = f"""
+    bucket = sql.whole("off", BUCKET)
+    more = compose(
+        """
         UNION ALL
-        SELECT DISTINCT part, {bucket} * {BUCKET} AS lo, ({bucket} + 1) * {BUCKET} AS hi,
+        SELECT DISTINCT part, {bucket} * {size} AS lo, ({bucket} + 1) * {size} AS hi,
                CAST(0 AS BIGINT) AS read
         FROM inverted
-    """
-    return f"""
-        SELECT part, bucket * {BUCKET} AS lo, (bucket + 1) * {BUCKET} AS hi,
+    """,
+        bucket=bucket,
+        size=BUCKET,
+    )
+    return compose(
+        """
+        SELECT part, bucket * {bucket} AS lo, (bucket + 1) * {bucket} AS hi,
                CAST(sum(read) AS BIGINT) AS read
         FROM (SELECT if(differs, part, NULL) AS part, if(differs, bucket, NULL) AS bucket, read
               FROM (SELECT coalesce(source.part, done.part) AS part,
@@ -200,5 +234,8 @@ def flagged(sql: Dialect, *, inverted: bool = False) -> str:
                     FULL JOIN (SELECT * FROM buckets WHERE records > 0) done
                         ON source.part = done.part AND source.bucket = done.bucket) compared) found
         GROUP BY part, bucket
-        {more if inverted else ""}
-    """
+        {more}
+    """,
+        bucket=BUCKET,
+        more=more if inverted else "",
+    )

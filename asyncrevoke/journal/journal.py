@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import secrets
 import socket
 import time
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.schema import VERSION
+from asyncrevoke.journal.session_id import new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,8 +99,7 @@ class Journal:
         from asyncrevoke.journal.segments import Session  # noqa: PLC0415
 
         now = time.time() if wall_clock is None else wall_clock()
-        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-        session = Session(self.path / f"{stamp}-{secrets.token_hex(4)}")
+        session = Session(self.path / new_session_id(now))
         try:
             session.folder.mkdir(parents=True)
             lock = session.lock()

@@ -10,6 +10,7 @@ from asyncrevoke.journal.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.rows import SCHEMA
 from asyncrevoke.journal.schema import Kind
 from asyncrevoke.journal.segments import read, sessions
+from asyncrevoke.journal.session_id import parse_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,11 +124,14 @@ def _read_session(session: Session) -> tuple[SessionState, Table]:
         content = read(segment)
         batches += content.batches
         chain.add(segment, content)
+        for batch in content.batches:
+            chain.add_rows(segment, batch)
         if content.torn is not None:
             if segment is segments[-1]:
                 torn = content.torn
             else:
                 chain.damaged.append(f"segment {segment.path.name}: {content.torn}")
+    parse_session_id(chain.name, session.folder)
     table = pa.Table.from_batches(batches, SCHEMA)
     # Of a live one, the end is being written.
     state = _state(chain, segments, table, live, None if live else torn)
@@ -140,6 +144,7 @@ class _Chain:
     def __init__(self, name: str) -> None:
         # Of the session; that of the folder, if no segment says it.
         self.name = name
+        self._is_named = False
         self.damaged: list[str] = []
         # Segments that do not say what they follow, as those of version 1.
         self.silent: list[str] = []
@@ -160,6 +165,7 @@ class _Chain:
             self.damaged.append(f"segment {name}: {content.damaged}")
         about = content.about
         if about is not None:
+            parse_session_id(about.session, segment.path)
             self._follow(name, about, follows=segment.number == expected and self._is_known)
             if about.segment != segment.number:
                 self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
@@ -167,9 +173,20 @@ class _Chain:
             self.silent.append(name)
         self._last, self._before, self._is_known = segment, about, content.damaged is None
 
+    def add_rows(self, segment: Segment, rows: RecordBatch) -> None:
+        """Some of its rows. ConfigError if they are of no session of this library."""
+        for name in pc.unique(rows.column("session_id")).to_pylist():
+            if name is None:
+                continue
+            parse_session_id(name, segment.path)
+            if not self._is_named:
+                self.name, self._is_named = name, True
+            elif name != self.name:
+                self.damaged.append(f"segment {segment.path.name} has rows of session {name}")
+
     def _follow(self, name: str, about: About, *, follows: bool) -> None:
         if self._known is None:
-            self.name = about.session
+            self.name, self._is_named = about.session, True
         elif about.session != self._known.session:
             self.damaged.append(
                 f"segment {name} is of session {about.session}, and those before it of "

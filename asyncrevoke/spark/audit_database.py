@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
 from asyncrevoke.audit.dialect import COVERING_PIECES, SparkDialect
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.table_names import tables_of, with_places
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from asyncrevoke.audit.sql import Text
     from asyncrevoke.journal.arrow import Table
 
 # What comes here, and all that is made of it alone: for Spark, each query of a few rows is several
@@ -31,7 +34,7 @@ _TYPES = {"INT": pa.int32(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRI
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
-def over(spark: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
+def over(spark: SparkSession, query: Text, tables: Mapping[str, DataFrame]) -> DataFrame:
     """What a query gives of these tables, by the names that it has for them. Lazy, and nothing is
     registered in the session: DataFrames in, a DataFrame out."""
     # What Spark has kept it finds again in plans without WITH alone; and it drops the names that it
@@ -52,8 +55,8 @@ def frame_of(spark: SparkSession, table: Table) -> DataFrame:
     """The same of a table of Arrow."""
     if not table.num_rows:
         # Spark Connect makes nothing of an empty table of Arrow, whose columns have types as well.
-        empty = [f"CAST(NULL AS {_NAMES[each.type]}) AS `{each.name}`" for each in table.schema]
-        return spark.range(0).selectExpr(*empty)
+        empty = [F.lit(None).cast(_NAMES[each.type]).alias(each.name) for each in table.schema]
+        return spark.range(0).select(*empty)
     made: Any = spark
     return cast("DataFrame", made.createDataFrame(table))
 
@@ -74,7 +77,7 @@ class SparkDatabase:
         self._spark = spark
         self._here = LocalDatabase()
         self._is_here: dict[str, bool] = {_PIECES: False}
-        self._queries: dict[str, str] = {_PIECES: COVERING_PIECES}
+        self._queries: dict[str, Text] = {_PIECES: COVERING_PIECES}
         self._frames: dict[str, DataFrame] = {}
         self._kept: list[DataFrame] = []
 
@@ -88,7 +91,7 @@ class SparkDatabase:
         """A small table."""
         self._take(name, _table(columns, rows))
 
-    def define(self, name: str, query: str) -> None:
+    def define(self, name: str, query: Text) -> None:
         """A table of what this gives, when it is asked for."""
         self._queries[name] = query
 
@@ -104,14 +107,15 @@ class SparkDatabase:
         else:
             self._take(name, _arrow_of(frame))
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
+    def rows(self, query: Text) -> list[tuple[Any, ...]]:
         """What it gives."""
-        if self._all_here(query):
+        if self._all_here(tables_of(query)):
             return self._here.rows(query)
         return [tuple(row) for row in self._over(query).collect()]
 
     def close(self) -> None:
         """Free it."""
+        self._here.close()
         for frame in self._kept:
             frame.unpersist()
 
@@ -119,22 +123,22 @@ class SparkDatabase:
         self._here.add(name, table)
         self._is_here[name] = True
 
-    def _over(self, query: str) -> DataFrame:
+    def _over(self, query: Text) -> DataFrame:
         frames = {name: self._frame(name) for name in tables_of(query)}
         return over(self._spark, query, frames)
 
     def _frame(self, name: str) -> DataFrame:
         if name not in self._frames:
-            if self._all_here(f"SELECT * FROM {name}"):
+            if self._all_here((name,)):
                 self._frames[name] = frame_of(self._spark, self._here.table(name))
             else:
                 self._frames[name] = self._over(self._queries[name])
         return self._frames[name]
 
-    def _all_here(self, query: str) -> bool:
-        """Whether all that it asks for is here; what is to be gathered for it comes first."""
-        self._gather_for(query)
-        return all(self._made_here(name) for name in tables_of(query))
+    def _all_here(self, names: Sequence[str]) -> bool:
+        """Whether all of these tables are here; what is to be gathered for them comes first."""
+        self._gather_for(names)
+        return all(self._made_here(name) for name in names)
 
     def _made_here(self, name: str) -> bool:
         if name not in self._is_here:
@@ -144,10 +148,10 @@ class SparkDatabase:
                 self._here.define(name, query)
         return self._is_here[name]
 
-    def _gather_for(self, query: str) -> None:
-        while missing := self._missing(query):
+    def _gather_for(self, names: Sequence[str]) -> None:
+        while missing := self._missing(names):
             # Some are made of others.
-            first = [name for name in missing if not self._missing(self._queries[name])]
+            first = [name for name in missing if not self._missing(tables_of(self._queries[name]))]
             frames = [self._over(self._queries[name]) for name in first]
             limited = [frame.limit(MOST_GATHERED + 1) for frame in frames]
             tables = _at_once(self._spark, [_gathering(each) for each in limited])
@@ -157,12 +161,12 @@ class SparkDatabase:
                 else:
                     self._take(name, table)
 
-    def _missing(self, query: str) -> set[str]:
-        """What is to be gathered, and was not, of all that a query is made of."""
+    def _missing(self, names: Sequence[str]) -> set[str]:
+        """What is to be gathered, and was not, of all that these tables are made of."""
         missing: set[str] = set()
-        for name in tables_of(query):
+        for name in names:
             if name not in self._is_here:
-                missing |= self._missing(self._queries[name])
+                missing |= self._missing(tables_of(self._queries[name]))
                 if name in _GATHERED:
                     missing.add(name)
         return missing

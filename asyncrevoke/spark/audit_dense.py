@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
 from asyncrevoke.audit.catalogue import AnomalyKind
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.spark.audit_database import over
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.catalogue import Anomaly
+    from asyncrevoke.audit.sql import Text
     from asyncrevoke.config import ConsumerConfig
 
 # Stands for a record's content, on both sides.
 _HASH = "xxhash64(off) AS record_hash"
-_HASHED = "if(record_hash IS NULL, NULL, xxhash64(off)) AS record_hash"
 _UNKNOWN = ("CAST(NULL AS BIGINT) AS timestamp_us", "CAST(NULL AS BIGINT) AS key_hash")
 # What a gap would be taken for.
 _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.SOUGHT_PAST})
@@ -51,7 +53,7 @@ class DenseSource:
         self,
         spark: SparkSession,
         ranges: Sequence[Range],
-        query: str,
+        query: Text,
         *,
         bare: Sequence[int],  # noqa: ARG002 - all of them are
     ) -> DataFrame:
@@ -68,9 +70,8 @@ class DenseSource:
 
     def without_content(self, journal: DataFrame) -> DataFrame:
         """A journal, with the names that the rules have, whose records are such as these."""
-        return journal.selectExpr(
-            *[_HASHED if name == "record_hash" else f"`{name}`" for name in journal.columns]
-        )
+        hashed = F.when(F.col("record_hash").isNotNull(), F.xxhash64("off"))
+        return journal.withColumn("record_hash", hashed)
 
     def confirm(self, anomalies: Sequence[Anomaly]) -> None:
         """What is called lost is there, and no gap that nobody has looked at before."""

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from asyncrevoke.audit.sql import compose, literal
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState
 from asyncrevoke.journal.schema import COLUMNS, Kind
 from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
+from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audit_database import over
+from asyncrevoke.spark.audit_database import over, small_frame
 
 if TYPE_CHECKING:
     import os
@@ -77,8 +81,8 @@ def journal_frame(
 def blobs_frame(frame: DataFrame, column: str = "value") -> DataFrame:
     """The rows of a journal in a column that has pieces of logs, such as the values of a topic
     that ``KafkaSink`` has written to. Lazy."""
-    renamed = frame.selectExpr(f"`{column}` AS value").where("value IS NOT NULL")
-    return map_in_arrow(renamed, _decode, SCHEMA)
+    values = frame.select(F.col(column).alias("value")).where("value IS NOT NULL")
+    return map_in_arrow(values, _decode, SCHEMA)
 
 
 def _decode(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -106,18 +110,23 @@ class Overview(NamedTuple):
 def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> Overview:
     """Look at all rows once."""
     tables = {"journal": journal}
-    rows = over(
-        spark,
-        f"""
+    query = compose(
+        """
         SELECT session_id, topic, `group`, count(*) AS n, min(seq) AS first, max(seq) AS last,
                min(at_us) AS began, max(at_us) AS ended_us,
-               max(CASE WHEN kind = '{Kind.BEGIN}' THEN facts END) AS facts,
-               bool_or(kind = '{Kind.END}') AS ended,
-               collect_set(CASE WHEN kind = '{Kind.TOPIC}' THEN facts END) AS orders
+               max(CASE WHEN kind = {begin} THEN facts END) AS facts,
+               bool_or(kind = {end}) AS ended,
+               collect_set(CASE WHEN kind = {topic} THEN facts END) AS orders
         FROM journal GROUP BY session_id, topic, `group` ORDER BY session_id
         """,
-        tables,
-    ).collect()
+        begin=literal(Kind.BEGIN),
+        end=literal(Kind.END),
+        topic=literal(Kind.TOPIC),
+    )
+    rows = over(spark, query, tables).collect()
+    for row in rows:
+        if not is_session_id(row["session_id"]):
+            raise _unknown_session(journal, row["session_id"])
     of_session: dict[str, list[Any]] = {}
     topics: dict[tuple[str, str | None], frozenset[str]] = {}
     for row in rows:
@@ -158,22 +167,30 @@ def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
 def _missing(
     spark: SparkSession, tables: Mapping[str, DataFrame], names: set[str]
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    listed = ", ".join(f"'{name}'" for name in sorted(names))
+    incomplete = small_frame(spark, {"name": "STRING"}, [(name,) for name in sorted(names)])
     rows = over(
         spark,
-        f"""
+        """
         SELECT session_id, before + 1 AS first, seq - 1 AS last
         FROM (SELECT session_id, seq, coalesce(
                          lag(seq) OVER (PARTITION BY session_id ORDER BY seq), -1) AS before
-              FROM journal WHERE session_id IN ({listed}))
+              FROM journal JOIN incomplete ON incomplete.name = journal.session_id)
         WHERE seq > before + 1 ORDER BY session_id, seq
         """,
-        tables,
+        {**tables, "incomplete": incomplete},
     ).collect()
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     for name, first, last in cast("list[tuple[str, int, int]]", rows):
         found[name] = (*found.get(name, ()), (first, last))
     return found
+
+
+def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:
+    """Why a journal is refused that has rows of such a session; names the file, if Spark knows."""
+    found = journal.where(F.col("session_id").eqNullSafe(F.lit(name)))
+    row = found.select(F.input_file_name()).limit(1).collect()
+    file = unquote(row[0][0]) if row and row[0][0] else "the journal"
+    return not_a_session_id(name, file)
 
 
 def for_the_rules(journal: DataFrame) -> DataFrame:

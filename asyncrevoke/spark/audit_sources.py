@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, LiteralString, Protocol, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from asyncrevoke.audit.sql import Text
 
 _NEEDED = ("partition", "offset", "timestamp", "key", "value")
 
@@ -51,7 +52,7 @@ class Bounded(Protocol):
         ...
 
     def fingerprints(
-        self, spark: SparkSession, ranges: Sequence[Range], query: str, *, bare: Sequence[int]
+        self, spark: SparkSession, ranges: Sequence[Range], query: Text, *, bare: Sequence[int]
     ) -> DataFrame:
         """``part, bucket, records, mixed, total`` of these ranges, of the partitions in
         ``bare`` by offsets alone; ``query`` would give them of the table ``records``, and a bucket
@@ -96,7 +97,7 @@ class FrameSource:
         self,
         spark: SparkSession,
         ranges: Sequence[Range],
-        query: str,
+        query: Text,
         *,
         bare: Sequence[int],  # noqa: ARG002 - the query knows
     ) -> DataFrame:
@@ -115,9 +116,10 @@ class FrameSource:
         )
 
 
-def _micros(frame: DataFrame) -> str:
-    kind = frame.schema["timestamp"].dataType.typeName()
-    return f"{'timestamp * 1000' if kind == 'long' else 'unix_micros(timestamp)'} AS timestamp_us"
+def _micros(frame: DataFrame) -> LiteralString:
+    if frame.schema["timestamp"].dataType.typeName() == "long":
+        return "timestamp * 1000 AS timestamp_us"
+    return "unix_micros(timestamp) AS timestamp_us"
 
 
 class TopicSource:
@@ -141,7 +143,7 @@ class TopicSource:
         self,
         spark: SparkSession,
         ranges: Sequence[Range],
-        query: str,  # noqa: ARG002 - made in Python
+        query: Text,  # noqa: ARG002 - made in Python
         *,
         bare: Sequence[int],
     ) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from unit.injected_anomalies import BATCH_CASES, CASES, Injected, written
-from unit.written_journal import TOPIC, Topic, clean_run, lost_rows
+from unit.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_id
 
 from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
@@ -18,14 +18,16 @@ from asyncrevoke.audit.dialect import SparkDialect
 from asyncrevoke.audit.engine import audit as audit_locally
 from asyncrevoke.audit.views import fingerprints
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.arrow import pa, pq
+from asyncrevoke.journal.format.rows import SCHEMA
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.schema import COLUMNS
 from asyncrevoke.journal.segments import seal_session, sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.spark import audit_database
-from asyncrevoke.spark.audit_database import over, small_frame
+from asyncrevoke.spark.audit_database import frame_of, over, small_frame
 from asyncrevoke.spark.audit_journal import journal_frame, overview
 from asyncrevoke.spark.audit_run import audit
 from asyncrevoke.spark.audit_sources import FrameSource, TopicSource
@@ -120,7 +122,8 @@ def of_case(number: int, anomalies: list[Anomaly]) -> list[dict[str, Any]]:
     return [
         {**a._asdict(), "evidence": sorted(a.evidence.items(), key=str)}
         for a in anomalies
-        if a.partition == number or (a.sessions and a.sessions[0].startswith(f"{number:02}-"))
+        if a.partition == number
+        or (a.sessions and a.sessions[0].startswith(session_id("a", number)[:16]))
     ]
 
 
@@ -185,7 +188,7 @@ def test_rows_that_are_missing_are_told(tmp_path: Path, quick: SparkSession) -> 
     a, b = clean_run()
     a.write(folder)
     b.write(folder)
-    lost_rows(folder / "a", 5, 8)
+    lost_rows(folder / A, 5, 8)
     known = overview(quick, journal_frame(quick, folder), frozenset())
     assert [state.missing for state in known.sessions] == [((5, 8),), ()]
     assert known.sessions[0].gap == "rows 5 to 8 are missing"
@@ -281,3 +284,38 @@ def test_tasks_read_the_batches_that_a_consumer_noted(
     assert min(row["lo"] for row in part) == lows[1]
     result = audit(quick, journal=tmp_path, source=options)
     assert (result.verdict, result.anomalies, result.done) == ("PASS", [], 300)
+
+
+EXPRESSION = "') OR java_method('java.lang.System', 'setProperty', 'audit', 'ran') IN ('"
+
+
+def test_a_session_id_that_is_an_expression_of_spark_is_refused_and_not_evaluated(
+    spark: SparkSession,
+) -> None:
+    row: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS) | {
+        "session_id": EXPRESSION,
+        "kind": "ATTEMPT",
+    }
+    # A row is missing between them, which is looked for by the session's id.
+    rows = [row | {"seq": seq, "at_us": seq, "topic": TOPIC} for seq in (0, 2)]
+    journal = frame_of(spark, pa.Table.from_pylist(rows, SCHEMA))
+    topic = as_frame(spark, Topic())
+    with pytest.raises(ConfigError, match="is not a session id"):
+        audit(spark, journal=journal, source=topic, topic=TOPIC)
+    jvm: Any = spark._jvm
+    assert jvm.java.lang.System.getProperty("audit") is None
+
+
+def test_the_file_of_a_session_that_this_library_did_not_name_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    member, _ = clean_run()
+    member.write(tmp_path)
+    (session,) = sessions(tmp_path)
+    assert seal_session(session)
+    (segment,) = session.segments()
+    table = pq.read_table(segment.path).replace_schema_metadata(None)
+    names = pa.array([EXPRESSION] * table.num_rows)
+    pq.write_table(table.set_column(0, "session_id", names), segment.path)
+    with pytest.raises(ConfigError, match=r"000001\.parquet: .* is not a session id"):
+        audit(spark, journal=tmp_path, source=as_frame(spark, Topic()), topic=TOPIC)

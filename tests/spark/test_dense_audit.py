@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from spark.transactions import ended_ranges
-from unit.written_journal import facts
+from unit.written_journal import A, facts
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
@@ -73,7 +73,7 @@ def journal(folder: Path, topic: str, offsets: list[int], committed: int) -> Pat
     for row in rows:
         queue.append((seq, row))
         seq += len(row.records) if isinstance(row, Attempts) else 1
-    session = Session(folder / "a")
+    session = Session(folder / A)
     session.folder.mkdir()
     log = LogFile(session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=print)
     log.take(queue)

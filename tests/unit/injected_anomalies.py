@@ -280,7 +280,7 @@ def written(folder: Path, *cases: Injected, content: Content | None = "records")
     """Write each case into a partition of its own, and give the topic."""
     topic = Topic()
     for number, case in enumerate(cases):
-        a, b = clean_run(number, f"{number:02}-")
+        a, b = clean_run(number, number)
         a.content = b.content = content
         for member in (a, b):
             # Batches had the holes that they have.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from unit.written_journal import clean_run, record
+from unit.written_journal import A, clean_run, record
 
 from asyncrevoke import BatchError, ConfigError, Consumer, FatalError, Record, Retry
 from asyncrevoke.journal import Journal
@@ -283,7 +283,7 @@ def torn(tmp_path: Path, cut: int) -> JournalContent:
     """A log whose end is missing."""
     member, _ = clean_run()
     member.write(tmp_path)
-    log = tmp_path / "a" / "000001.log"
+    log = tmp_path / A / "000001.log"
     log.write_bytes(log.read_bytes()[:-cut])
     return read_journal(tmp_path)
 
@@ -311,7 +311,7 @@ def test_a_torn_log_is_sealed_without_its_end(tmp_path: Path) -> None:
 def test_a_session_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    session = Session(tmp_path / "a")
+    session = Session(tmp_path / A)
     with session.lock().acquire():
         assert session.live
         assert seal_session(session) is None
@@ -419,7 +419,7 @@ def test_hashes_of_keys_are_signed_as_those_of_spark() -> None:
 
 def encoded_rows(entry: Entry, *, hashed: bool) -> list[dict[str, Any]]:
     """As they are read from a log."""
-    header = header_frame(SegmentHeader("a", "billing", 1), 5).data
+    header = header_frame(SegmentHeader(A, "billing", 1), 5).data
     frames = [frame.data for frame in encode([entry], 5, hashed=hashed)]
     content = read_blob(b"".join([header, *frames]))
     assert (content.torn, content.damaged) == (None, None)
@@ -450,7 +450,7 @@ def test_what_is_not_plain_is_not_taken_apart(change: dict[str, Any]) -> None:
 
 def as_arrow(folder: Path, table: Any, *, in_runs: tuple[str, ...] = ()) -> None:
     """The log of a session, as version 1 wrote it."""
-    known = {"session_id": "a", "group": "billing"}
+    known = {"session_id": A, "group": "billing"}
     columns = {
         name: pc.call_function("run_end_encode", [table[name].combine_chunks()])
         if name in in_runs
@@ -469,12 +469,12 @@ def test_a_log_of_version_1_is_read_and_sealed(tmp_path: Path, in_runs: tuple[st
     member, _ = clean_run()
     member.write(tmp_path)
     now = read_journal(tmp_path).table
-    (tmp_path / "a" / "000001.log").unlink()
-    as_arrow(tmp_path / "a", now, in_runs=in_runs)
+    (tmp_path / A / "000001.log").unlink()
+    as_arrow(tmp_path / A, now, in_runs=in_runs)
     content = read_journal(tmp_path)
     assert content.table.to_pylist() == now.to_pylist()
     assert content.sessions[0].gap is None
-    assert seal_session(Session(tmp_path / "a")) is not None
+    assert seal_session(Session(tmp_path / A)) is not None
     sealed = read_journal(tmp_path)
     assert sealed.table.to_pylist() == now.to_pylist()
     assert (sealed.sessions[0].gap, sealed.sessions[0].sealed) == (None, 1)
@@ -484,7 +484,7 @@ def test_a_log_of_version_1_is_read_and_sealed(tmp_path: Path, in_runs: tuple[st
 def test_journals_from_before_batches_were_noted_are_read(tmp_path: Path, sealed: bool) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    log = tmp_path / "a" / "000001.log"
+    log = tmp_path / A / "000001.log"
     now = read_journal(tmp_path).table
     rows_now = now.to_pylist()
     old = now.drop_columns(["last_offset", "records", "checksum"])
@@ -492,7 +492,7 @@ def test_journals_from_before_batches_were_noted_are_read(tmp_path: Path, sealed
     if sealed:
         pq.write_table(old, log.with_suffix(".parquet"))
     else:
-        as_arrow(tmp_path / "a", old)
+        as_arrow(tmp_path / A, old)
     assert read_journal(tmp_path).table.to_pylist() == rows_now
 
 
@@ -510,5 +510,5 @@ def test_journals_from_before_batches_were_noted_are_read(tmp_path: Path, sealed
 def test_what_earlier_journals_say_of_content_is_understood(
     said: dict[str, object], content: Content | None
 ) -> None:
-    state = SessionState("a", {"group": "billing", **said}, 1, 1, 0, None, None, True, False)
+    state = SessionState(A, {"group": "billing", **said}, 1, 1, 0, None, None, True, False)
     assert state.content == content

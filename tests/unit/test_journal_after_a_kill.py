@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 from unit.journalled_member import JournalledMember
-from unit.written_journal import RECORDS, START, TOPIC, Member, Topic, record
+from unit.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
 
 from asyncrevoke.audit.comparison import Audited, Settings
 from asyncrevoke.audit.engine import audit
@@ -199,20 +199,20 @@ def test_a_session_that_was_killed_before_its_first_row_has_no_part(
         asyncio.run(run(None, tmp_path / "whole", 0, strict=strict))
     (log,) = (tmp_path / "whole").glob("*/*.log")
     killed = tmp_path / "killed"
-    (killed / "a").mkdir(parents=True)
-    (killed / "a" / "000001.log").write_bytes(log.read_bytes()[:size])
+    (killed / A).mkdir(parents=True)
+    (killed / A / "000001.log").write_bytes(log.read_bytes()[:size])
     for _ in range(2):
         assert check(killed) == 0
         (state,) = read_journal(killed).sessions
         assert (state.gap, state.rows, state.begun) == (None, 0, False)
-        assert seal_session(Session(killed / "a")) == []
+        assert seal_session(Session(killed / A)) == []
     result = audited_after(killed, 0)
-    assert (result.verdict, [state.name for state in result.sessions]) == ("PASS", ["b"])
+    assert (result.verdict, [state.name for state in result.sessions]) == ("PASS", [B])
 
 
 def test_zeros_that_a_power_cut_leaves_at_the_end_are_a_torn_end(tmp_path: Path) -> None:
     Member("a", 0, 50, strict=True).write(tmp_path)
-    log = tmp_path / "a" / "000001.log"
+    log = tmp_path / A / "000001.log"
     before = read_journal(tmp_path).table
     log.write_bytes(log.read_bytes() + bytes(5000))
     content = read_journal(tmp_path)

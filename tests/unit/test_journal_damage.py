@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
-from unit.written_journal import Member, facts, numbered
+from unit.written_journal import A, B, Member, facts, numbered
 
 from asyncrevoke.cli.journal import journal as commands
 from asyncrevoke.journal.arrow import pq
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def in_segments(folder: Path, name: str = "a", *, sealed: bool = False) -> Session:
+def in_segments(folder: Path, name: str = A, *, sealed: bool = False) -> Session:
     """A strict session whose rows are in several logs."""
     session = Session(folder / name)
     session.folder.mkdir(parents=True)
     log = LogFile(
-        session, "billing", segment_bytes=1500, segment_seconds=60, on_full=lambda _segment: None
+        session, "billing", segment_bytes=1600, segment_seconds=60, on_full=lambda _segment: None
     )
-    member = Member(name, 0, 40, strict=True)
+    member = Member(name[-1], 0, 40, strict=True)
     rows = sum(rows_of(entry) for entry in member.rows())
     member.end[-1] = member.end[-1]._replace(facts=json.dumps({"rows": rows}))
     _, *others = member.rows()
@@ -190,10 +190,10 @@ def test_segments_in_another_order_are_found(tmp_path: Path, sealed: bool) -> No
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_segment_of_another_session_is_found(tmp_path: Path, sealed: bool) -> None:
     path = in_segments(tmp_path / "one", sealed=sealed).segments()[1].path
-    other = in_segments(tmp_path / "two", "b", sealed=sealed).segments()[1].path
+    other = in_segments(tmp_path / "two", B, sealed=sealed).segments()[1].path
     path.write_bytes(other.read_bytes())
     state = state_of(tmp_path / "one")
-    assert f"segment {path.name} is of session b, and those before it of a" in state.damaged
+    assert f"segment {path.name} is of session {B}, and those before it of {A}" in state.damaged
     assert checked(tmp_path / "one") == 1
 
 
@@ -205,7 +205,7 @@ def test_a_segment_written_anew_with_other_rows_does_not_fit_its_chain(tmp_path:
     rows = [row for batch in content.batches for row in batch.to_pylist()]
     assert content.about is not None
     assert content.about.previous is not None
-    header = SegmentHeader("a", "billing", 2, bytes.fromhex(content.about.previous))
+    header = SegmentHeader(A, "billing", 2, bytes.fromhex(content.about.previous))
     count = len(rows)
     made = Columns({}, {"kind": (["START"], [count]), "at_us": ([rows[0]["at_us"]], [count])})
     first = rows[0]["seq"]
@@ -273,7 +273,7 @@ def test_a_batch_whose_columns_are_not_those_of_its_rows_is_refused(columns: Col
     with pytest.raises(ValueError, match=r"column|rows"):
         decoded(payload, 2)
     frame = frames(Batch(0, 2, columns))
-    header = header_frame(SegmentHeader("a", None, 1), 0).data
+    header = header_frame(SegmentHeader(A, None, 1), 0).data
     content = read_blob(header + b"".join(each.data for each in frame))
     assert content.damaged is not None
     assert "cannot be read" in content.damaged
@@ -293,7 +293,7 @@ def test_a_batch_is_the_same_in_two_halves() -> None:
     )
 
     def read(*batches: Batch) -> list[dict[str, Any]]:
-        header = header_frame(SegmentHeader("a", None, 1), 100).data
+        header = header_frame(SegmentHeader(A, None, 1), 100).data
         data = b"".join(frame.data for batch in batches for frame in frames(batch))
         content = read_blob(header + data)
         assert content.damaged is None
@@ -306,7 +306,7 @@ def test_a_batch_is_the_same_in_two_halves() -> None:
 
 
 def test_a_log_of_a_later_version_is_not_taken_for_one_of_this() -> None:
-    header = header_frame(SegmentHeader("a", None, 1, version=VERSION + 1), 0).data
+    header = header_frame(SegmentHeader(A, None, 1, version=VERSION + 1), 0).data
     rows = [frame.data for frame in encode(Member("a", 0, 1).rows(), 0)]
     content = read_blob(b"".join([header, *rows]))
     assert content.damaged == f"it has version {VERSION + 1}, and version {VERSION} is read"

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.written_journal import START, TOPIC, record
+from unit.written_journal import START, TOPIC, A, record
 
 from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
@@ -33,7 +33,7 @@ def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> N
     many = Attempts([record(offset) for offset in range(60_000)], START, START)
     entries: list[Entry] = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
     frames = encode(entries, 0, hashed=hashed)
-    found = list(pieces(SegmentHeader("a", "billing", 0), frames))
+    found = list(pieces(SegmentHeader(A, "billing", 0), frames))
     assert len(found) > 2
     assert max(map(len, found)) < ROOM
     contents = [read_blob(piece) for piece in found]
@@ -44,7 +44,7 @@ def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> N
     assert {row["kind"] for row in rows[1:]} == {"ATTEMPT"}
     assert [row["offset"] for row in rows[1:]] == [*range(60_000), *range(60_000)]
     assert {(row["session_id"], row["group"], row["topic"]) for row in rows} == {
-        ("a", "billing", TOPIC)
+        (A, "billing", TOPIC)
     }
 
 
@@ -67,7 +67,7 @@ class Heard:
         self.closed = False
 
     async def send(self, session: str, pieces: list[bytes]) -> None:
-        assert session == "a"
+        assert session == A
         self.pieces += pieces
 
     async def aclose(self) -> None:
@@ -75,7 +75,7 @@ class Heard:
 
 
 def log_of(folder: Path) -> LogFile:
-    session = Session(folder / "a")
+    session = Session(folder / A)
     session.folder.mkdir()
     return LogFile(
         session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
@@ -89,18 +89,18 @@ def some_frames() -> Iterator[Frame]:
 async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
     sink = Heard()
     log = log_of(tmp_path)
-    shipping = Shipping(sink, Session(tmp_path / "a"))
+    shipping = Shipping(sink, Session(tmp_path / A))
     await asyncio.to_thread(shipping.send, log, list(some_frames()))
     await asyncio.to_thread(shipping.close)
     assert [read_blob(piece).damaged for piece in sink.pieces] == [None]
     assert sink.closed
     log.close()
-    assert [session.folder.name for session in sessions(tmp_path)] == ["a"]
+    assert [session.folder.name for session in sessions(tmp_path)] == [A]
 
 
 def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
     async def made() -> Shipping:
-        return Shipping(Heard(), Session(tmp_path / "a"))
+        return Shipping(Heard(), Session(tmp_path / A))
 
     shipping = asyncio.run(made())
     log = log_of(tmp_path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.journalled_member import JournalledMember
-from unit.written_journal import START, record
+from unit.written_journal import START, A, record
 
 from asyncrevoke.errors import JournalError
 from asyncrevoke.journal import segments, writer
@@ -108,7 +108,7 @@ async def test_a_call_that_is_cancelled_leaves_the_sync_to_the_others(tmp_path: 
 def written_log(folder: Path, rows: int) -> Segment:
     """A log of so many attempts."""
     folder.mkdir()
-    session = SegmentHeader("a", "billing", 1)
+    session = SegmentHeader(A, "billing", 1)
     each = 8192
     columns = Columns(
         {"offset": bytes(8 * each), "partition": bytes(4 * each), "started_us": bytes(8 * each)},
@@ -130,7 +130,7 @@ def written_log(folder: Path, rows: int) -> Segment:
 
 
 def test_sealing_takes_the_memory_of_a_row_group(tmp_path: Path) -> None:
-    segment = written_log(tmp_path / "a", 1_500_000)
+    segment = written_log(tmp_path / A, 1_500_000)
     assert segment.path.stat().st_size > 28 * MIB
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
@@ -149,7 +149,7 @@ def test_sealing_takes_the_memory_of_a_row_group(tmp_path: Path) -> None:
 
 
 def test_sealing_that_is_given_up_leaves_the_log(tmp_path: Path) -> None:
-    segment = written_log(tmp_path / "a", 300_000)
+    segment = written_log(tmp_path / A, 300_000)
     data = segment.path.read_bytes()
     asked: list[bool] = []
 

@@ -33,6 +33,21 @@ MS = 1000
 STEP = 10 * MS
 
 
+# The sessions of a clean run.
+A = "20270115T080000Z-0000000a"
+B = "20270115T080000Z-0000000b"
+
+
+def session_id(name: str, number: int = 0) -> str:
+    """That of member ``"a"`` or ``"b"`` in the run with this number."""
+    return f"20270115T08{number // 60:02}{number % 60:02}Z-0000000{name}"
+
+
+def of_run(sessions: Sequence[str], number: int) -> bool:
+    """Whether the first of these is of the run with this number."""
+    return bool(sessions) and sessions[0][:-1] == session_id("", number)
+
+
 def record(offset: int, value: bytes | None = None, partition: int = 0) -> Record:
     """One of five keys."""
     key = b"key-%d" % (offset % 5)
@@ -120,11 +135,11 @@ class Member:
         strict: bool = False,
         content: Content | None = "records",
         partition: int = 0,
-        prefix: str = "",
+        number: int = 0,
     ) -> None:
         self.name = name
         self.partition = partition
-        self.folder = prefix + name
+        self.folder = session_id(name, number)
         self.strict = strict
         self.content: Content | None = content
         begin, end = START + first * STEP - MS, START + last * STEP + STEP
@@ -224,11 +239,11 @@ def numbered(entries: Sequence[Entry]) -> deque[Any]:
     return queue
 
 
-def clean_run(partition: int = 0, prefix: str = "") -> tuple[Member, Member]:
+def clean_run(partition: int = 0, number: int = 0) -> tuple[Member, Member]:
     """Two members, one after the other."""
     return (
-        Member("a", 0, 50, partition=partition, prefix=prefix),
-        Member("b", 50, RECORDS, partition=partition, prefix=prefix),
+        Member("a", 0, 50, partition=partition, number=number),
+        Member("b", 50, RECORDS, partition=partition, number=number),
     )
 
 
