@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.fetch_source import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_CORRUPT_BACKOFF
+from asyncrevoke.core.fetch_source import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
 from asyncrevoke.core.partition import State
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
@@ -133,7 +133,7 @@ class FetchAnswers:
         """Its next batch cannot be decoded: report it, and fetch it again in a while, because it
         may be whole then."""
         self.on_error(now, error)
-        self._wait(now, source, str(error), LONGEST_CORRUPT_BACKOFF)
+        self._wait(now, source, str(error), LONGEST_FAULT_BACKOFF)
 
     def _corrupt(self, now: float, source: FetchSource, buffer: RecordBuffer, detail: str) -> None:
         """The next batch to buffer is corrupt: what is before it is delivered first."""
@@ -141,7 +141,7 @@ class FetchAnswers:
             self._reported[source] = None
             partition = source.instance.partition
             self.on_error(now, CorruptRecordError(partition, buffer.position, detail))
-        self._wait(now, source, detail, LONGEST_CORRUPT_BACKOFF)
+        self._wait(now, source, detail, LONGEST_FAULT_BACKOFF)
 
     def _redirected(self, now: float, node: Node, source: FetchSource, replica: int) -> None:
         """The broker gives no records, and names a replica to read from."""
@@ -171,7 +171,7 @@ class FetchAnswers:
         self._cluster.refresh(now, f"fetch {source.name} from replica {replica}: {why}")
         if not source.replica.fall_back(now, awaited=awaited):
             # It does so even for those that have no rack.
-            self._wait(now, source, f"replica {replica}: {why}")
+            self._wait(now, source, f"replica {replica}: {why}", LONGEST_FAULT_BACKOFF)
             return
         self._log.waiting(
             now,

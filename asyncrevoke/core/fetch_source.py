@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 FIRST_BACKOFF = 0.1
 # A broker that restarts refuses its partitions one after another until it leads them again.
 LONGEST_BACKOFF = 2.0
-# A corrupt batch stays so until somebody repairs the log, or the user seeks past it.
-LONGEST_CORRUPT_BACKOFF = 10.0
+# A corrupt batch, or brokers that name each other as the replica to read from, stay so until
+# somebody corrects them.
+LONGEST_FAULT_BACKOFF = 10.0
 
 
 class Gate(Protocol):

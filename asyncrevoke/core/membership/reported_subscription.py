@@ -57,7 +57,8 @@ def read_subscription(metadata: bytes, generation: int) -> ReportedSubscription:
     if foreign := {tp.topic for tp in owned if not is_legal_topic(tp.topic)}:
         ignored.append(f"owned partitions of {len(foreign)} topics that cannot exist")
     user_data = subscription.user_data
-    claimed = generation_of(subscription)
+    # Only with owned partitions does it matter; the user data of other assignors begins otherwise.
+    claimed = generation_of(subscription) if owned else subscription.generation
     if claimed >= generation:
         ignored.append(f"generation {claimed}, which the group has not had yet")
         claimed = max(-1, generation - 1)
