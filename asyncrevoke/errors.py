@@ -173,11 +173,23 @@ class UnreadableRecordError(CorruptRecordError):
 
 class DecodeError(AsyncRevokeError):
     """A record's value is not what its handler's annotation says, or its decoder or ``order_by``
-    has failed."""
+    has failed.
 
-    def __init__(self, partition: TopicPartition, offset: int, detail: str) -> None:
+    The message names the kind of error, the field and the position, and has nothing of the record.
+    ``original`` is what was raised, whose message may have.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        detail: str,
+        *,
+        original: BaseException | None = None,
+    ) -> None:
         self.partition = partition
         self.offset = offset
+        self.original = original
         super().__init__(f"{_names([partition])} at offset {offset}: {detail}")
 
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
@@ -21,6 +20,7 @@ from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_hashes
+from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -33,9 +33,6 @@ _FETCH = 8 * 2**20
 _RECORDS = 2000
 # Objects between two looks of the collector.
 _GARBAGE = 50_000
-
-_Consumer: Any = AIOKafkaConsumer
-_Admin: Any = AIOKafkaAdminClient
 
 
 class Topic:
@@ -61,7 +58,7 @@ class Topic:
         self.compacted = False
 
     async def __aenter__(self) -> Self:
-        self._consumer = _Consumer(
+        self._consumer = kafka_consumer(
             **client_options(self._config),
             group_id=None,
             isolation_level=self._config.isolation_level,
@@ -85,7 +82,7 @@ class Topic:
         await self._consumer.stop()
 
     async def _look(self) -> None:
-        admin = _Admin(**client_options(self._config))
+        admin = kafka_admin(**client_options(self._config))
         await admin.start()
         try:
             (described,) = await admin.describe_topics([self._name])
@@ -159,7 +156,7 @@ def _seldom_collected() -> Generator[None]:
 
 async def is_compacted(name: str, config: ConsumerConfig) -> bool:
     """Whether records vanish from the middle of a topic's log."""
-    admin = _Admin(**client_options(config))
+    admin = kafka_admin(**client_options(config))
     await admin.start()
     try:
         return await _compacts(admin, name)

@@ -25,9 +25,10 @@ def security_options(config: ConsumerConfig) -> dict[str, Any]:
 
 
 def client_options(config: ConsumerConfig) -> dict[str, Any]:
-    """How this consumer connects, as all of aiokafka's clients are told."""
+    """How this consumer connects, for the clients of ``asyncrevoke.runtime.kafka_clients``."""
     return {
         "bootstrap_servers": ",".join(config.bootstrap_servers),
         "client_id": config.client_id,
+        "sasl_scram_max_iterations": config.sasl_scram_max_iterations,
         **security_options(config),
     }

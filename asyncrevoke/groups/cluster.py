@@ -7,11 +7,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from aiokafka import errors as kafka_errors
-from aiokafka.client import AIOKafkaClient
 from kio.schema.errors import ErrorCode
 
 from asyncrevoke.config.security import client_options
 from asyncrevoke.groups.errors import GroupsError, UnsettledError
+from asyncrevoke.runtime.kafka_clients import kafka_client
 
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
@@ -50,7 +50,7 @@ class Cluster:
     def __init__(self, config: ConsumerConfig) -> None:
         self._servers = ", ".join(config.bootstrap_servers)
         # Half typed.
-        self._client: Any = AIOKafkaClient(
+        self._client: Any = kafka_client(
             request_timeout_ms=int(config.request_timeout * 1000),
             **client_options(config),
         )

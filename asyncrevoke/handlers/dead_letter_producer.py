@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.config.security import client_options
+from asyncrevoke.runtime.kafka_clients import kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -130,12 +131,10 @@ class DeadLetterProducer:
             return self._producer
 
     def _make(self) -> _Producer:
-        from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
-
         config = self._config
         return cast(
             "_Producer",
-            AIOKafkaProducer(
+            kafka_producer(
                 acks="all",
                 enable_idempotence=True,
                 max_request_size=_MOST_BYTES,

@@ -10,6 +10,7 @@ import msgspec
 
 from asyncrevoke.config.record_function import check_record_function, function_name
 from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.handlers.decode_failure import decode_error
 from asyncrevoke.model import Record
 
 # Gives the value of a record, or raises DecodeError.
@@ -41,7 +42,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
         decode = cast("_PydanticModel", plain).model_validate_json
     else:
         decode = _json_decoder(annotation, whose)
-    return _guarded(decode, annotation, optional=optional)
+    return _guarded(decode, annotation, plain, optional=optional)
 
 
 def custom_decoder(decode: Decoder) -> Decoder:
@@ -50,16 +51,16 @@ def custom_decoder(decode: Decoder) -> Decoder:
     name = function_name(decode)
 
     def decode_record(record: Record) -> object:
+        failure: DecodeError | None = None
+        value: object = None
         try:
             value = decode(record)
         except DecodeError:
             raise
-        except Exception as error:
-            raise DecodeError(
-                record.topic_partition,
-                record.offset,
-                f"the decoder {name} failed: {type(error).__name__}: {error}",
-            ) from error
+        except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+            failure = decode_error(record, f"the decoder {name} failed", error)
+        if failure is not None:
+            raise failure
         if isinstance(value, Coroutine):
             value.close()
             raise DecodeError(
@@ -116,7 +117,7 @@ def _without_none(annotation: object) -> tuple[object, bool]:
     return (rest[0] if len(rest) == 1 else annotation), len(rest) < len(members)
 
 
-def _guarded(decode: _Decode, annotation: object, *, optional: bool) -> Decoder:
+def _guarded(decode: _Decode, annotation: object, plain: object, *, optional: bool) -> Decoder:
     def decode_value(record: Record) -> object:
         value = record.value
         if value is None:
@@ -126,12 +127,10 @@ def _guarded(decode: _Decode, annotation: object, *, optional: bool) -> Decoder:
         try:
             return decode(value)
         # ValueError covers msgspec, pydantic and UTF-8; a hook of a user's type may raise others.
-        except Exception as error:
-            raise DecodeError(
-                record.topic_partition,
-                record.offset,
-                f"the value does not decode as {name_of(annotation)}: {error}",
-            ) from error
+        except Exception as error:  # noqa: BLE001
+            what = f"the value does not decode as {name_of(annotation)}"
+            failure = decode_error(record, what, error, plain)
+        raise failure
 
     return decode_value
 

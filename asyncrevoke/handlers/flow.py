@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.config.record_function import function_name
-from asyncrevoke.errors import DecodeError
 from asyncrevoke.handlers.batch import Batch, Item
+from asyncrevoke.handlers.decode_failure import decode_error
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.lane_order import NO_LANE, Order, order_by_name
 from asyncrevoke.handlers.lanes import Entry
@@ -33,16 +33,20 @@ class Flow(NamedTuple):
 
 def lane_key(order_by: Callable[[Record], Hashable], nulls: NullKeys, record: Record) -> Hashable:
     """The lane of a record by a function of the user; DecodeError if that fails."""
+    what = f"order_by={function_name(order_by)} gives no key"
     try:
         key = order_by(record)
         hash(key)
-    except Exception as error:
-        raise DecodeError(
-            record.topic_partition,
-            record.offset,
-            f"order_by={function_name(order_by)} gives no key: {type(error).__name__}: {error}",
-        ) from error
-    return NO_LANE if key is None and nulls == "unordered" else key
+    except TypeError as error:
+        hashable = not str(error).startswith("unhashable type")
+        failure = decode_error(
+            record, what if hashable else f"{what}, but an unhashable one", error
+        )
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+        failure = decode_error(record, what, error)
+    else:
+        return NO_LANE if key is None and nulls == "unordered" else key
+    raise failure
 
 
 def flow_of(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.errors import ConfigError, JournalError
@@ -18,6 +17,7 @@ from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 from asyncrevoke.journal.format.sealed import About, SealedFile
 from asyncrevoke.journal.schema import VERSION
 from asyncrevoke.journal.segments import SEALED, Content, read_blob
+from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 _MOST_BYTES = 500_000
 _TIMEOUT = 30.0
 _STOP = 2.0
-
-_Producer: Any = AIOKafkaProducer
-_Consumer: Any = AIOKafkaConsumer
-_Admin: Any = AIOKafkaAdminClient
 
 
 class KafkaSink:
@@ -71,7 +67,7 @@ class KafkaSink:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 if self._producer is None:
-                    producer = _Producer(acks="all", enable_idempotence=True, **self._options)
+                    producer = kafka_producer(acks="all", enable_idempotence=True, **self._options)
                     await producer.start()
                     self._producer = producer
                 key = session.encode()
@@ -135,7 +131,7 @@ async def collect(topic: str, folder: Path, **options: object) -> Collected:
     """
     if not await asyncio.to_thread(_is_free, folder):
         raise ConfigError(f"{folder} is not empty: name a new folder for what is collected")
-    consumer = _Consumer(
+    consumer = kafka_consumer(
         **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
     )
     writers: dict[str, SealedFile] = {}
@@ -170,7 +166,7 @@ def _is_free(folder: Path) -> bool:
 
 
 async def _partitions(topic: str, options: dict[str, object]) -> list[TopicPartition]:
-    admin = _Admin(**options)
+    admin = kafka_admin(**options)
     await admin.start()
     try:
         (described,) = await admin.describe_topics([topic])

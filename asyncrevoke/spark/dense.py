@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.kafka_clients import kafka_admin
 from asyncrevoke.spark.offsets import configured, run_blocking
 from asyncrevoke.spark.range_reader import RangeReader
 
@@ -110,7 +110,7 @@ def _gap(sample: OffsetRange, offset: int) -> str:
 
 
 async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
-    admin: Any = AIOKafkaAdminClient(**client_options(config))  # half typed
+    admin: Any = kafka_admin(**client_options(config))  # half typed
     await admin.start()
     try:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=None)

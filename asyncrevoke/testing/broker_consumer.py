@@ -13,6 +13,7 @@ from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 from asyncrevoke.runtime.opening import adapted
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
 from asyncrevoke.testing.harness import forget
@@ -59,12 +60,10 @@ class BrokerConsumer:
         self._published: dict[TopicPartition, int] = {}
 
     async def __aenter__(self) -> Self:
-        from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
-
         async with AsyncExitStack() as stack:
             topics = await asyncio.to_thread(self._create_topics)
             await self._begin_at_the_end(topics)
-            self._producer = AIOKafkaProducer(**self._options)
+            self._producer = kafka_producer(**self._options)
             await stack.enter_async_context(self._producer)
             await self._enter_consumer()
             stack.push_async_callback(self._leave_consumer)
@@ -167,13 +166,11 @@ class BrokerConsumer:
 
     async def _begin_at_the_end(self, topics: list[str]) -> None:
         """Commit for the new group what the topics end with, before anything is published."""
-        from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
         from aiokafka import TopicPartition as Partition  # noqa: PLC0415
-        from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415
 
         if self.consumer.config.group_id is None or not topics:
             return
-        admin: Any = AIOKafkaAdminClient(**self._options)
+        admin: Any = kafka_admin(**self._options)
         await admin.start()
         try:
             described = await admin.describe_topics(topics)
@@ -184,9 +181,7 @@ class BrokerConsumer:
             for topic in described
             for each in topic["partitions"]
         ]
-        client: Any = AIOKafkaConsumer(
-            **self._options, group_id=self.group, enable_auto_commit=False
-        )
+        client: Any = kafka_consumer(**self._options, group_id=self.group, enable_auto_commit=False)
         async with client:
             client.assign(partitions)
             await client.commit(await client.end_offsets(partitions))

@@ -248,7 +248,7 @@ async def test_a_failure_of_a_decoder_is_not_tried_again_and_goes_to_the_dead_le
     headers = dict(letter.headers)
     assert letter.value == b"seven"
     assert headers["asyncrevoke-error-type"] == b"asyncrevoke.errors.DecodeError"
-    assert b"decode failed: ValueError: invalid literal" in (
+    assert b"decode failed: ValueError at test_decoders.py:" in (
         headers["asyncrevoke-error-message"] or b""
     )
     assert headers["asyncrevoke-attempts"] == b"0"
@@ -262,7 +262,7 @@ async def test_a_failure_of_a_decoder_stops_the_consumer_by_default() -> None:
         run.source.feed(bad, behind)
         error = await run.failure()
         assert isinstance(error, DecodeError)
-        assert isinstance(error.__cause__, ValueError)
+        assert isinstance(error.original, ValueError)
         assert run.source.fate(bad) is Fate.ABANDONED
         assert run.source.commit_point([bad, behind]) == 0
 

@@ -42,6 +42,7 @@ class HostileBroker(FakeBroker):
         self.on: dict[int, Callable[[int, bytes], bytes]] = {}
         self.versions |= {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 1)}
         self.asked: list[int] = []
+        self.mechanism = MECHANISM
 
     async def no_answer(self, _correlation: int, _writer: asyncio.StreamWriter) -> None:
         """Everything after the opening is left unanswered."""
@@ -57,7 +58,7 @@ class HostileBroker(FakeBroker):
         elif api == API_VERSIONS:
             writer.write(api_versions_response(correlation, self.versions))
         elif api == SASL_HANDSHAKE:
-            mechanism = MECHANISM.encode()
+            mechanism = self.mechanism.encode()
             body = struct.pack(">ihih", correlation, 0, 1, len(mechanism)) + mechanism
             writer.write(framed(body))
 

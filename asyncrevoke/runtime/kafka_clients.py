@@ -1,0 +1,94 @@
+"""The one place where aiokafka's clients are made: with limits, and with no secret in their log.
+
+``options`` are those of aiokafka's class, and ``sasl_scram_max_iterations``. What opens a
+connection is limited as for a consumer's own connections
+(:mod:`asyncrevoke.runtime.limited_connection`), within the client's ``request_timeout_ms``. Answers
+of a broker that has been authenticated are not limited.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
+from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
+
+__all__ = ["kafka_admin", "kafka_client", "kafka_consumer", "kafka_producer"]
+
+
+def kafka_producer(**options: object) -> Any:  # noqa: ANN401 - half typed, as all of these
+    """A producer, not started yet."""
+    from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
+
+    most = _prepare(options)
+    made: Any = AIOKafkaProducer
+    producer = made(**options)
+    _limit(producer.client, most)
+    return producer
+
+
+def kafka_consumer(**options: object) -> Any:  # noqa: ANN401
+    """A consumer, not started yet."""
+    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
+
+    most = _prepare(options)
+    made: Any = AIOKafkaConsumer
+    consumer = made(**options)
+    _limit(consumer._client, most)  # noqa: SLF001
+    return consumer
+
+
+def kafka_admin(**options: object) -> Any:  # noqa: ANN401
+    """An admin client, not started yet."""
+    from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - if used
+
+    most = _prepare(options)
+    made: Any = AIOKafkaAdminClient
+    admin = made(**options)
+    _limit(admin._client, most)  # noqa: SLF001
+    return admin
+
+
+def kafka_client(**options: object) -> Any:  # noqa: ANN401
+    """The client that the others are made of, without a connection yet."""
+    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
+
+    most = _prepare(options)
+    made: Any = AIOKafkaClient
+    client = made(**options)
+    _limit(client, most)
+    return client
+
+
+def _prepare(options: dict[str, object]) -> object:
+    """The limit among the options, which aiokafka does not know."""
+    keep_credentials_out_of_logs()
+    return options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
+
+
+def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
+    """Let a client open limited connections.
+
+    aiokafka names its function for that in a module. Both methods that call it get another one, on
+    this client alone: other clients in the process stay as they are.
+    """
+    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
+
+    from asyncrevoke.runtime.limited_connection import open_limited  # noqa: PLC0415
+
+    opening = partial(open_limited, scram_max_iterations=most_iterations)
+    kind: Any = AIOKafkaClient
+    for name in ("bootstrap", "_get_conn"):
+        method: FunctionType = getattr(kind, name)
+        assert "create_conn" in method.__code__.co_names, "aiokafka opens connections otherwise"
+        limited = FunctionType(
+            method.__code__,
+            {**method.__globals__, "create_conn": opening},
+            name,
+            method.__defaults__,
+            method.__closure__,
+        )
+        limited.__kwdefaults__ = method.__kwdefaults__
+        setattr(client, name, MethodType(limited, client))

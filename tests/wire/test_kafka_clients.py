@@ -1,0 +1,124 @@
+"""aiokafka's clients are made in one place, with the limits of a consumer's own connections."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+from wire.test_opening import SASL, SASL_AUTHENTICATE, HostileBroker, scram_challenge
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.security import client_options
+from asyncrevoke.runtime.kafka_clients import (
+    kafka_admin,
+    kafka_client,
+    kafka_consumer,
+    kafka_producer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PACKAGE = Path(__file__).parents[2] / "asyncrevoke"
+CLASSES = {"AIOKafkaProducer", "AIOKafkaConsumer", "AIOKafkaAdminClient", "AIOKafkaClient"}
+# The demonstration connects to a broker without security, as an application of aiokafka does.
+ELSEWHERE = {"cli/demo/aiokafka_member.py", "cli/demo/producer.py", "cli/demo/run.py"}
+
+
+def test_no_other_module_makes_a_client_of_aiokafka() -> None:
+    naming = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.ImportFrom) and CLASSES & {name.name for name in node.names})
+        or (isinstance(node, ast.Attribute) and node.attr in CLASSES)
+    }
+    assert naming == {"runtime/kafka_clients.py"} | ELSEWHERE
+
+
+async def opened(make: Callable[..., Any], options: dict[str, Any]) -> None:
+    client = make(**options)
+    try:
+        await (client.bootstrap() if make is kafka_client else client.start())
+    finally:
+        await (client.stop() if hasattr(client, "stop") else client.close())
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin, kafka_client])
+@pytest.mark.parametrize("most", [None, 5000])
+async def test_a_client_refuses_a_scram_challenge_beyond_the_option(
+    make: Callable[..., Any], most: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    threads = threading.active_count()
+    broker = HostileBroker()
+    broker.on[SASL_AUTHENTICATE] = scram_challenge(2**31 - 1)
+    node = await broker.start()
+    more = {} if most is None else {"sasl_scram_max_iterations": most}
+    servers = f"127.0.0.1:{node.port}"
+    config = ConsumerConfig.from_options(bootstrap_servers=servers, **SASL, **more)
+    try:
+        with pytest.raises(KafkaConnectionError):
+            await opened(make, client_options(config))
+    finally:
+        await broker.stop()
+    assert f"more than sasl_scram_max_iterations={most or 100000}" in caplog.text
+    assert threading.active_count() == threads
+
+
+@pytest.mark.timeout(30)
+async def test_opening_takes_a_client_no_longer_than_its_request_timeout() -> None:
+    broker = HostileBroker()
+    broker.on[SASL_AUTHENTICATE] = scram_challenge(2**31 - 1)
+    node = await broker.start()
+    options: dict[str, Any] = {
+        "bootstrap_servers": f"127.0.0.1:{node.port}",
+        "sasl_scram_max_iterations": 2**31 - 1,
+        "request_timeout_ms": 200,
+        **SASL,
+    }
+    try:
+        async with asyncio.timeout(20):
+            with pytest.raises(KafkaConnectionError):
+                await opened(kafka_client, options)
+        await broker.until(lambda: broker.open == 0)
+    finally:
+        await broker.stop()
+
+
+@pytest.mark.parametrize("make", [kafka_producer, kafka_consumer, kafka_admin, kafka_client])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_no_client_logs_the_password_at_debug(
+    make: Callable[..., Any], mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for log in list(logging.root.manager.loggerDict):
+        if log.startswith("aiokafka"):
+            logging.getLogger(log).filters.clear()
+    caplog.set_level(logging.DEBUG)
+    broker = HostileBroker()
+    broker.mechanism = mechanism
+    broker.on[SASL_AUTHENTICATE] = scram_challenge(4096)
+    node = await broker.start()
+    options = {
+        **SASL,
+        "bootstrap_servers": f"127.0.0.1:{node.port}",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_password": "planted-password",
+        "request_timeout_ms": 300,
+    }
+    try:
+        with pytest.raises(KafkaConnectionError):
+            await opened(make, options)
+    finally:
+        await broker.stop()
+    assert SASL_AUTHENTICATE in broker.asked
+    lines = [logging.Formatter().format(each) for each in caplog.records]
+    assert any("Request to" in line for line in lines)
+    assert [line for line in lines if "planted-password" in line or "p=" in line] == []
