@@ -23,7 +23,7 @@ _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#
 
 # The page has no script and loads nothing.
 _POLICY = (
-    "<meta http-equiv=Content-Security-Policy "
+    "<meta HTTP-EQUIV=Content-Security-Policy "
     """content="default-src 'none'; style-src 'unsafe-inline'">"""
 )
 _STYLE = """

@@ -73,7 +73,8 @@ class HttpServer:
     @property
     def port(self) -> int:
         """The port that is listened on. Only inside the context."""
-        assert self._server is not None
+        if self._server is None:
+            raise RuntimeError("the server has not been entered")
         listening: socket.socket = self._server.sockets[0]
         port: int = listening.getsockname()[1]
         return port

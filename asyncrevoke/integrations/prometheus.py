@@ -40,7 +40,7 @@ class PrometheusMetrics(Measures):
         from prometheus_client import start_http_server
 
         consumer.observe(PrometheusMetrics())
-        start_http_server(9000)
+        start_http_server(9000, addr="127.0.0.1")
 
     Several consumers may share a registry, with one of these each; ``client_id`` and the group tell
     them apart. Nothing is computed until a registry is scraped, which may happen in any thread: it

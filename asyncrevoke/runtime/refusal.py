@@ -47,7 +47,7 @@ class NoTokenError(Exception):
 
 def name_of(node: Node) -> str:
     """A broker for a log line."""
-    address = f"{node.host}:{node.port}"
+    address = printable(f"{node.host}:{node.port}")  # as other brokers call it
     return address if node.node_id < 0 else f"broker {node.node_id} at {address}"
 
 

@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _INTERVAL = 0.5
 _TIMEOUT = 2.0
 _LONGEST_LINE = 4096
+# Connections that have not said the word yet; one more drops the oldest of them.
+_MOST_UNKNOWN = 64
 
 
 class Address(NamedTuple):
@@ -74,6 +77,7 @@ class ProgressServer:
         self._on_progress = on_progress
         self._max_errors = max_errors
         self._lock = threading.Lock()
+        self._unknown: dict[socket.socket, None] = {}
         # By range: of a task that was begun again, the last numbers count.
         self._told: dict[str, tuple[int, int]] = {}
         self._settled = 0, 0
@@ -115,13 +119,51 @@ class ProgressServer:
                 continue
             except OSError:
                 return  # closed
+            self._admit(connection)
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
+    def _admit(self, connection: socket.socket) -> None:
+        with self._lock:
+            oldest = next(iter(self._unknown), None)
+            full = len(self._unknown) >= _MOST_UNKNOWN
+            self._unknown[connection] = None
+            if full and oldest is not None:
+                del self._unknown[oldest]
+                with suppress(OSError):  # it has gone by itself
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
+
+    def _is_task(self, connection: socket.socket) -> bool:
+        """Whether the word comes in time. Raises OSError."""
+        word, heard = f"{self.address.secret}\n".encode(), b""
+        until = time.monotonic() + _TIMEOUT
+        while len(heard) < len(word) and b"\n" not in heard:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            connection.settimeout(left)
+            part = connection.recv(len(word) - len(heard))
+            if not part:
+                return False
+            heard += part
+        connection.settimeout(None)
+        return hmac.compare_digest(heard, word)
+
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rw", encoding="utf-8") as lines:
+        with connection:
             try:
-                if not hmac.compare_digest(lines.readline(_LONGEST_LINE).strip(), self._secret):
-                    return
+                if self._is_task(connection):
+                    with self._lock:
+                        self._unknown.pop(connection, None)
+                    self._listen(connection)
+            except OSError:
+                return  # it has sent nothing in time, or has gone
+            finally:
+                with self._lock:
+                    self._unknown.pop(connection, None)
+
+    def _listen(self, connection: socket.socket) -> None:
+        with connection.makefile("rw", encoding="utf-8") as lines:
+            try:
                 while line := lines.readline(_LONGEST_LINE):
                     name, records, errors = cast("tuple[str, int, int]", json.loads(line))
                     with self._lock:
@@ -129,11 +171,7 @@ class ProgressServer:
                     lines.write(f"{self._verdict()}\n")
                     lines.flush()
             except (OSError, ValueError):
-                return  # its task has ended, or it is none
-
-    @property
-    def _secret(self) -> str:
-        return self.address.secret
+                return  # its task has ended
 
     def _verdict(self) -> str:
         errors = self.progress().errors

@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import socket
 import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+from asyncrevoke.spark import progress
 from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.progress import ProgressServer, ReplayProgress, Reporter
+
+if TYPE_CHECKING:
+    import pytest
 
 FIRST, SECOND = OffsetRange("t", 0, 0, 50), OffsetRange("t", 1, 0, 50)
 
@@ -45,6 +53,34 @@ def test_a_task_without_the_secret_is_not_heard() -> None:
         with Reporter(server.address._replace(secret="x"), FIRST) as stranger:
             stranger.tell(10, 0, at_once=True)
         assert server.progress().records == 0
+
+
+def test_a_task_is_heard_while_300_clients_say_nothing() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(ProgressServer("127.0.0.1", 100, None, None))
+        before = threading.active_count()
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(server.address[:2], 5))
+        with Reporter(server.address, FIRST) as task:
+            task.tell(10, 0, at_once=True)
+            assert server.progress().records == 10
+            until = time.monotonic() + 10
+            while threading.active_count() > before + 65 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert threading.active_count() <= before + 65, "a thread for each of them"
+
+
+def test_a_client_that_does_not_know_the_word_in_time_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "_TIMEOUT", 0.2)
+    with (
+        ProgressServer("127.0.0.1", 100, None, None) as server,
+        socket.create_connection(server.address[:2], 10) as silent,
+        socket.create_connection(server.address[:2], 10) as stranger,
+    ):
+        stranger.sendall("\u00fcber\n".encode())
+        assert silent.recv(1) == stranger.recv(1) == b""
 
 
 def test_a_task_that_cannot_reach_the_driver_goes_on() -> None:

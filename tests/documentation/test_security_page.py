@@ -1,0 +1,103 @@
+"""The threat model is its tests: each row of the page names some, and each of them exists."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "security.md"
+POLICY = ROOT / "SECURITY.md"
+NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+# Tests of what hostile outsiders can do: none of these files may be missing on the page.
+HOSTILE = re.compile(
+    r"hostile|outside_text|_port\b|health_server|opening|scram|reported_|unreadable"
+)
+
+
+def threats() -> dict[str, str]:
+    """The cell of tests by threat, of all tables of threats."""
+    found: dict[str, str] = {}
+    inside = False
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| threat |"):
+            inside = True
+        elif not line.startswith("|"):
+            inside = False
+        elif inside and not line.startswith("|---"):
+            assert len(cells) == 3, line
+            found[cells[0].strip("| ")] = cells[2]
+    return found
+
+
+def names_of_tests(path: Path) -> set[str]:
+    """The names of the tests in a file."""
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("test_")
+    }
+
+
+def test_every_threat_has_a_test_that_exists() -> None:
+    rows = threats()
+    assert len(rows) > 25
+    for threat, cell in rows.items():
+        named = NAMED.findall(cell)
+        assert named, f"no test for: {threat}"
+        for path, name in named:
+            assert (ROOT / path).is_file(), f"{threat}: {path}"
+            assert not name or name in names_of_tests(ROOT / path), f"{threat}: {path}::{name}"
+
+
+def test_every_file_of_hostile_tests_is_named_on_the_page() -> None:
+    text = PAGE.read_text()
+    files = [
+        path
+        for folder in ("unit", "wire")
+        for path in (ROOT / "tests" / folder).glob("test_*.py")
+        if HOSTILE.search(path.stem)
+    ]
+    assert len(files) > 5
+    assert [path.name for path in files if f"/{path.name}" not in text] == []
+
+
+def test_limits_of_ports_are_those_of_the_code() -> None:
+    from asyncrevoke.dashboard import server as dashboard
+    from asyncrevoke.http_port import request
+    from asyncrevoke.http_port.server import PortLimits
+
+    limits = PortLimits()
+    (row,) = [line for line in PAGE.read_text().splitlines() if "keep probes out" in line]
+    told = row.split(" | ")[1]
+    assert f"{limits.request_seconds:g} s for a complete request" in told
+    assert f"at most {limits.request_bytes // 1024} KiB and {request._MAX_HEADERS} headers" in told
+    assert f"at most {limits.waiting} connections without one" in told
+    assert f"{limits.answering} answers under way, each {limits.answer_seconds:g} s" in told
+    assert f"(dashboard: {dashboard._LIMITS.answer_seconds:g} s)" in told
+
+
+@pytest.mark.parametrize("page", [POLICY, ROOT / "README.md"], ids=lambda path: path.name)
+def test_links_of_the_security_policy_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_repository_has_no_invented_address() -> None:
+    """One placeholder in one place: whoever publishes the repository knows where."""
+    text = POLICY.read_text()
+    assert text.count("`REPOSITORY/security/advisories/new`") == 1
+    assert "://" not in text
+    assert "@" not in text, "no invented mail address"
+    assert "REPOSITORY/" not in PAGE.read_text()
+
+
+def test_the_supported_version_is_the_one_of_the_project() -> None:
+    version = re.search(
+        r'^version = "(\d+\.\d+)', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert version is not None
+    assert f"| {version[1]} | yes |" in POLICY.read_text()
