@@ -232,10 +232,13 @@ class ConsumerConfig:
     on_suspect: OnSuspect = "pause"
     """What to do while no heartbeat was answered for ``session_timeout``, because the coordinator
     cannot be reached or the event loop was blocked: ``"pause"`` until the membership is confirmed,
-    or ``"continue"`` to hand out what was fetched. It is no verdict: a coordinator that has moved
-    grants a new session. Hazard of ``"continue"``: others may have the partitions by then, and work
-    on the same records. Hazard of ``"pause"``: an outage of the coordinator alone stops the work.
-    With KIP-848 the session is the broker's; 45 s, Kafka's default, are taken for it."""
+    or ``"continue"`` to hand out what was fetched. While it pauses, handlers, task groups and
+    ``records()`` begin with nothing that they hold either; a batch that your loop has cannot be
+    taken back. It is no verdict: a coordinator that has moved grants a new session. Hazard of
+    ``"continue"``: others may have the partitions by then, and work on the same records. Hazard of
+    ``"pause"``: an outage of the coordinator alone stops the work. With KIP-848 the session is the
+    broker's, which does not tell: nine of the heartbeat intervals that it asks for, as by Kafka's
+    defaults, and 45 s at most are taken for it."""
 
     rebalance_timeout: float = 300.0
     """Seconds that the group waits for this member to rejoin, hence the most that giving

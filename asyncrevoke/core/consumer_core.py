@@ -158,7 +158,7 @@ class ConsumerCore:
             self._modern,
         )
         self._topic_ids = TopicIds(self._cluster)
-        self._suspicion = Suspicion(outbox, config, lambda: self._membership.member_at)
+        self._suspicion = Suspicion(outbox, config, lambda: self._membership)
         if self._suspicion.pauses:
             self._poller.holds = self._suspicion.holds
         self._connect()
@@ -333,6 +333,17 @@ class ConsumerCore:
         """The user begins or ends awaiting the library outside a poll; see :class:`Poller`."""
         self._poller.boundary(now, inside=inside)
         self._after(now)
+
+    def may_begin_until(self, now: float) -> float:
+        """Until when queued records may begin without asking again; before ``now``: none may, as
+        the membership is not confirmed."""
+        return self._suspicion.may_begin_until(now)
+
+    def await_confirmation(self, now: float) -> int:
+        """Wait until queued records may begin. Answers a ticket."""
+        ticket = self._ticket()
+        self._suspicion.wait(now, ticket)
+        return ticket
 
     def _loop_asks(self, now: float) -> None:
         self._membership.wake(now)

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.effects import Complete
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.subscribing import Membership
 
 
 class Suspicion:
-    """With ``on_suspect="pause"`` steps return no records while the last request that the
-    coordinator answered as a member's is older than the session. That is no verdict, so nothing is
-    given up.
+    """With ``on_suspect="pause"`` no record is returned, and no queued one begins, while the last
+    request that the coordinator answered as a member's is older than the session. That is no
+    verdict, so nothing is given up.
 
-    ``member_at()`` is the send time of that request, None where there is no group.
+    ``membership()`` is what we take part in now; its ``member_at`` is None where there is no group.
     """
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, member_at: Callable[[], float | None]
+        self, outbox: Outbox, config: ConsumerConfig, membership: Callable[[], Membership]
     ) -> None:
         self._outbox = outbox
         self._config = config
-        self._member_at = member_at
+        self._membership = membership
         self._holding = False
+        # The tickets of those that wait for a confirmation.
+        self._waiting: list[int] = []
 
     @property
     def pauses(self) -> bool:
@@ -34,8 +39,9 @@ class Suspicion:
 
     def holds(self, now: float) -> bool:
         """Whether records have to wait now."""
-        heard = self._member_at()
-        suspect = heard is not None and now - heard > self._config.session_timeout
+        membership = self._membership()
+        heard = membership.member_at
+        suspect = heard is not None and now - heard > membership.session
         if suspect and not self._holding:
             self._outbox.emit(
                 "warning",
@@ -45,7 +51,28 @@ class Suspicion:
         self._holding = suspect
         return suspect
 
+    def may_begin_until(self, now: float) -> float:
+        """Until when queued records may begin without asking again; before ``now``: none may."""
+        if not self.pauses:
+            return float("inf")
+        if self.holds(now):
+            return float("-inf")
+        membership = self._membership()
+        heard = membership.member_at
+        # Where we are no member yet, we cannot have become one before ``now``.
+        return max(now, (now if heard is None else heard) + membership.session)
+
+    def wait(self, now: float, ticket: int) -> None:
+        """Complete this ticket as soon as records do not have to wait."""
+        self._waiting.append(ticket)
+        self.lift(now)
+
     def lift(self, now: float) -> None:
-        """Let a waiting step look again, if what it waited for has come."""
-        if self._holding and not self.holds(now):
-            self._outbox.wake()
+        """Let those that wait look again, if what they waited for has come."""
+        held = self._holding
+        if (held or self._waiting) and not self.holds(now):
+            waiting, self._waiting = self._waiting, []
+            for ticket in waiting:
+                self._outbox.put(Complete(ticket))
+            if held:
+                self._outbox.wake()

@@ -9,6 +9,7 @@ from asyncrevoke.handlers.batch import first_offset
 from asyncrevoke.handlers.context import HandlerContext
 from asyncrevoke.handlers.middleware import chain
 from asyncrevoke.handlers.time_limit import TimeLimit
+from asyncrevoke.runtime.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.call_log import CallLog
+    from asyncrevoke.runtime.membership_guard import MembershipGuard
     from asyncrevoke.runtime.observer import Tracer
 
 
@@ -55,6 +57,7 @@ class HandlerCalls:
         router: Handlers,
         log: Log,
         clock: Clock,
+        membership: MembershipGuard,
         stuck: Callable[[Item], None],
         *,
         state: object,
@@ -66,6 +69,7 @@ class HandlerCalls:
         self._router = router
         self._log = log
         self._clock = clock
+        self._membership = membership
         self._stuck = stuck
         self._state = state
         self._workers = workers
@@ -147,8 +151,11 @@ class HandlerCalls:
         records: list[Record] | None,
         function: Callable[[HandlerContext], Awaitable[object]],
     ) -> None:
+        waits = not workers.has_free
         slot = await workers.take()
         try:
+            if waits:
+                await may_begin(self._membership)
             await self._inside(item, record, handler, attempt, records, function, slot.state)
         finally:
             workers.give_back(slot)

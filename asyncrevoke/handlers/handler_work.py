@@ -14,6 +14,7 @@ from asyncrevoke.handlers.calls import HandlerCalls
 from asyncrevoke.handlers.dead_letter import DeadLetter
 from asyncrevoke.handlers.postponed import Past, Postponed, past_of
 from asyncrevoke.handlers.worker_resources import UnopenedError
+from asyncrevoke.runtime.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -84,6 +85,7 @@ class HandlerWork:
             router,
             log,
             clock,
+            source.membership,
             self._stuck,
             state=state,
             workers=workers,
@@ -178,6 +180,7 @@ class HandlerWork:
 
         async def start_when_written(item: Item, /) -> None:
             await witness.start(records_of(item))
+            await may_begin(self._source.membership)
             await start_any(item)
 
         if witness.strict:

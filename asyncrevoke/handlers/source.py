@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.runtime.membership_guard import MembershipGuard
 
 
 class RecordSource(Protocol):
@@ -24,6 +25,11 @@ class RecordSource(Protocol):
     polls: the user's own loop does, and the group takes single records of its batches with
     ``submit``.
     """
+
+    @property
+    def membership(self) -> MembershipGuard:
+        """Whether records that were returned may begin."""
+        ...
 
     @property
     def in_flight(self) -> int:

@@ -164,7 +164,9 @@ class TrackedTaskGroup:
             witness=witness,
             order_by=order_by,
         )
-        self._workers: Workers[Item] = Workers(self._lanes, self._work, concurrency, log, deadline)
+        self._workers: Workers[Item] = Workers(
+            self._lanes, self._work, concurrency, log, source.membership, deadline
+        )
         self._backlog.waiting.notify = self._workers.notify
         self._state: _State = "new"
         self._failure: BaseException | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.context import HandlerContext
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.runtime.membership_guard import MembershipGuard
 
 
 class _Task(NamedTuple):
@@ -78,6 +79,11 @@ class TaskRecords:
                 task.on_end()
 
     # -- RecordSource ----------------------------------------------------------------------------
+
+    @property
+    def membership(self) -> MembershipGuard:
+        """That of the source."""
+        return self._source.membership
 
     @property
     def in_flight(self) -> int:

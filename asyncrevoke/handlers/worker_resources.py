@@ -114,6 +114,11 @@ class WorkerResources:
         if left:
             self._log.error("worker_resources did not close when cancelled", abandoned=len(left))
 
+    @property
+    def has_free(self) -> bool:
+        """Whether :meth:`take` returns without waiting."""
+        return bool(self._free) and self._free[-1].opened.done()
+
     async def take(self) -> Slot:
         """One that no other call has; UnopenedError if it cannot be opened.
 

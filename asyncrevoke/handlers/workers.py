@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.lanes import Entry, LaneQueue
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.membership_guard import MembershipGuard
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 
@@ -36,6 +37,7 @@ T = TypeVar("T", bound=Workable)
 _BREATH = 0.004
 # How much longer if each of them does await something.
 _LATEST = 0.012
+_LONGEST_TURN = _BREATH + _LATEST
 # How long cancelled handlers may take to end before they are left behind.
 _GRACE = 5.0
 
@@ -95,6 +97,8 @@ class Workers(Generic[T]):
     a worker that was woken and finds more than it can take wakes two others. So a burst is spread
     in few turns of the loop, and handlers that await nothing are run by one worker in a row.
 
+    While the membership is in doubt nothing starts: the workers are parked until it is confirmed.
+
     Each item starts with the context variables that were set when this object was made: a worker
     whose handler has left some changed is replaced.
     """
@@ -105,12 +109,14 @@ class Workers(Generic[T]):
         work: Work[T],
         concurrency: int,
         log: Log,
+        membership: MembershipGuard,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._lanes = lanes
         self._work = work
         self._concurrency = concurrency
         self._log = log
+        self._membership = membership
         self._deadline = deadline
         self._workers: dict[_Worker[T], None] = {}
         self._parked: list[_Worker[T]] = []
@@ -118,6 +124,11 @@ class Workers(Generic[T]):
         self._in_turn = False
         self._turn = 0
         self._turn_ends = 0.0
+        self._turn_latest = 0.0
+        # Until when, by the loop's clock, the membership is known to let records begin.
+        self._may_begin_until = float("-inf")
+        self._held = False
+        self._confirmation: asyncio.Future[object] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._closing = False
         self._crashed = False
@@ -131,8 +142,13 @@ class Workers(Generic[T]):
 
     def notify(self) -> None:
         """Something may be ready."""
-        if self._lanes.ready and not self._closing and not self._crashed:
+        if self._closing or self._crashed:
+            return
+        if self._lanes.ready:
             self._wake_one()
+        elif self._held:
+            # What was held has been dropped.
+            self._tell_idle()
 
     def cancel(self, partition: TopicPartition) -> None:
         """Cancel what runs of a lost partition. Its lanes go on when it has ended."""
@@ -165,6 +181,8 @@ class Workers(Generic[T]):
         are cancelled all the same and the waiting ends.
         """
         self._closing = True
+        if self._confirmation is not None:
+            self._confirmation.cancel()
         self._settle()
         tasks = {worker.task: worker for worker in self._workers if worker.task is not None}
         for task in tasks:
@@ -217,14 +235,12 @@ class Workers(Generic[T]):
         turn = -1
         now = monotonic()
         while not self._closing:
-            if (
-                now > self._turn_ends
-                and not self._begin_turn()
-                # One whose handler has given the loop a turn may begin another all the same: when
-                # hundreds of them end at once, going round once more costs more than it gives.
-                and (turn == self._turn or now > self._turn_ends + _LATEST)
-            ):
-                await asyncio.sleep(0)
+            if now > self._turn_ends and not self._begin_turn(turn, now):
+                if self._held:
+                    await self._park(worker)
+                    fresh = True
+                else:
+                    await asyncio.sleep(0)
                 now = monotonic()
                 continue
             turn = self._turn
@@ -266,15 +282,42 @@ class Workers(Generic[T]):
                 self._begin(worker)
                 return
 
-    def _begin_turn(self) -> bool:
-        """False if it has begun already: then its time is up."""
+    def _begin_turn(self, last: int, now: float) -> bool:
+        """False if its time is up, or records are held, for a worker whose last turn was ``last``.
+
+        One whose handler has given the loop a turn may begin another after that time all the same:
+        when hundreds of them end at once, going round once more costs more than it gives.
+        """
         if self._in_turn:
-            return False
+            return last != self._turn and now <= self._turn_latest
         self._in_turn = True
         self._turn += 1
-        self._turn_ends = monotonic() + _BREATH
-        asyncio.get_running_loop().call_soon(self._end_turn)
-        return True
+        now = monotonic()
+        self._turn_ends = now + _BREATH
+        self._turn_latest = self._turn_ends + _LATEST
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._end_turn)
+        # Once a turn suffices: a process that is frozen within one finds that it is over.
+        if loop.time() > self._may_begin_until - _LONGEST_TURN:
+            self._ask_membership(now, loop.time())
+        return not self._held
+
+    def _ask_membership(self, turn_began: float, now: float) -> None:
+        seconds = self._membership.may_begin_for()
+        self._held = seconds < 0
+        self._may_begin_until = now + seconds
+        # If held, the turn is over before anything begins in it.
+        self._turn_ends = min(self._turn_ends, turn_began + seconds)
+        self._turn_latest = min(self._turn_latest, turn_began + seconds)
+        if self._held and self._confirmation is None:
+            self._confirmation = self._membership.confirmation()
+            self._confirmation.add_done_callback(self._confirmed)
+
+    def _confirmed(self, confirmation: asyncio.Future[object]) -> None:
+        self._confirmation = None
+        if not confirmation.cancelled() and confirmation.exception() is None:
+            self._may_begin_until = float("-inf")  # ask again
+            self.notify()
 
     def _end_turn(self) -> None:
         self._in_turn = False

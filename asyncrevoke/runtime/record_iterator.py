@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.model import PollResult
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.runtime.membership_guard import MembershipGuard
     from asyncrevoke.runtime.witness import Witness
 
 
@@ -28,11 +30,17 @@ class RecordIterator:
     It holds the records of one step, and the core takes back those that it has not handed out
     before anything changes that concerns them; see :mod:`asyncrevoke.core.hand_out`. There is one
     per consumer, so that a second loop goes on where the first one stopped. A ``witness`` is told
-    of each record like of a batch that has only this one.
+    of each record like of a batch that has only this one. While the membership is in doubt it
+    hands out nothing that it holds, and makes a step, which waits.
     """
 
-    def __init__(self, steps: Steps, witness: Witness | None = None) -> None:
+    def __init__(
+        self, steps: Steps, membership: MembershipGuard, witness: Witness | None = None
+    ) -> None:
         self._steps = steps
+        self._membership = membership
+        # Until when what is held may be handed out, by a clock that costs less than the loop's.
+        self._until = float("-inf")
         self._witness = witness
         self._records: Sequence[Record] = ()
         self._taken = 0
@@ -43,15 +51,23 @@ class RecordIterator:
         return self
 
     async def __anext__(self) -> Record:
-        if self._witness is not None:
-            self._witness.asked(counts=True)
-        while self._taken == self._end:
+        witness = self._witness
+        if witness is not None:
+            witness.asked(counts=True)
+        while (taken := self._taken) == self._end or (
+            monotonic() > self._until and self._is_in_doubt()
+        ):
             await self._steps.step_for(self)
-        record = self._records[self._taken]
-        self._taken += 1
-        if self._witness is not None:
-            self._witness.delivered(PollResult({record.topic_partition: [record]}))
+        self._taken = taken + 1
+        record = self._records[taken]
+        if witness is not None:
+            witness.delivered(PollResult({record.topic_partition: [record]}))
         return record
+
+    def _is_in_doubt(self) -> bool:
+        seconds = self._membership.may_begin_for()
+        self._until = monotonic() + seconds
+        return seconds < 0
 
     def unreported(self) -> dict[TopicPartition, list[Record]]:
         """What was handed out since this was last called, by partition."""

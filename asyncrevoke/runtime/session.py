@@ -11,6 +11,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalSta
 from asyncrevoke.model import PollResult
 from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
+from asyncrevoke.runtime.membership_guard import ConsumerMembership
 from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.poll_boundary import poll_boundary
 from asyncrevoke.runtime.record_iterator import RecordIterator
@@ -74,6 +75,7 @@ class Session:
         # One for all that waits once the consumer stops.
         self.deadline = ShutdownDeadline(driver.now, config.close_timeout)
         self._exit = Exit(core, driver, listener, log, self.deadline, self)
+        self.membership = ConsumerMembership(core, driver)
         self._reader: RecordIterator | None = None
         self._owners = RecordOwners()
         self._delayed = DelayedRevokes()
@@ -420,7 +422,7 @@ class Session:
     def records(self) -> RecordIterator:
         """The iterator over single records."""
         if self._reader is None:
-            self._reader = RecordIterator(self, self._seen_by)
+            self._reader = RecordIterator(self, self.membership, self._seen_by)
         return self._reader
 
     def _report_read(self) -> None:

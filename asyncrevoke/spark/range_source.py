@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.model import PollResult
+from asyncrevoke.runtime.membership_guard import NoMembership
 from asyncrevoke.spark.errors import ReplayError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class RangeSource:
         done: Done,
         max_in_flight: int,
     ) -> None:
+        self.membership = NoMembership()
         self._partition = partition
         self._read = read
         self._done = done

@@ -10,9 +10,11 @@ from simulation.mutants import Mutant, slow_tasks_and_a_crowd
 from asyncrevoke.core.delivery import Delivery
 from asyncrevoke.core.outbox import Outbox
 from asyncrevoke.core.poller import Poller
+from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
+    GroupMode,
     Incident,
     Kind,
     MemberPlan,
@@ -96,7 +98,48 @@ def calls_while_a_broker_is_silent(kind: Kind) -> Callable[[Schedule], Schedule]
     return tweak
 
 
+def queued_records_begin_in_doubt(patch: pytest.MonkeyPatch) -> None:
+    """Only polls wait for the coordinator, not the records that they have returned."""
+
+    def always(_self: Suspicion, _now: float) -> float:
+        return float("inf")
+
+    patch.setattr(Suspicion, "may_begin_until", always)
+
+
+def frozen_with_queued_records(schedule: Schedule) -> Schedule:
+    """Members are frozen for longer than their session while records wait for their turn."""
+    shapes = (Shape.TASKS, Shape.GROUP, Shape.TASKS, Shape.GROUP)
+    pace = Pace(0.5, 3.0, 0.1)
+    members = tuple(MemberPlan(0.1 * n, shape, pace) for n, shape in enumerate(shapes))
+    freezes = tuple(Incident(4.0 + n, Kind.FREEZE, n, 9.0) for n in range(4))
+    return dataclasses.replace(
+        schedule,
+        members=members,
+        incidents=freezes,
+        topics=(4,),
+        session_timeout=6.0,
+        duration=15.0,
+        produce_every=0.2,
+    )
+
+
 MUTANTS = [
+    Mutant(
+        "queued records begin while the membership is in doubt",
+        queued_records_begin_in_doubt,
+        ("unconfirmed",),
+        disturbance=Disturbance.FAULTS,
+        tweak=frozen_with_queued_records,
+    ),
+    Mutant(
+        "queued records begin while the membership by KIP-848 is in doubt",
+        queued_records_begin_in_doubt,
+        ("unconfirmed",),
+        mode=GroupMode.CONSUMER,
+        disturbance=Disturbance.FAULTS,
+        tweak=frozen_with_queued_records,
+    ),
     Mutant(
         "what was fetched of some partitions is not delivered",
         woken_poll_is_forgotten,

@@ -57,6 +57,7 @@ class ScriptedConsumerGroup(ScriptedGroup):
         assigns: bool = True,
         error: ErrorCode = ErrorCode.none,
         detail: str = "",
+        interval: float = 5.0,
     ) -> Beat:
         """Answer it with these partitions, with no news (``assigns=False``), or an error."""
         send = self.next_beat()
@@ -69,7 +70,7 @@ class ScriptedConsumerGroup(ScriptedGroup):
                 detail=detail,
                 member_id=message.member_id,
                 member_epoch=epoch,
-                heartbeat_interval=5.0,
+                heartbeat_interval=interval,
                 assignment=self.ids(*given) if assigns and error is ErrorCode.none else None,
             ),
         )

@@ -170,6 +170,12 @@ class ScriptedCore:
     def track(self, on: bool, *, settle: bool = False) -> None:
         self.tracking = "by batch" if not on else "until settled" if settle else "until completed"
 
+    def may_begin_until(self, _now: float) -> float:
+        return float("inf")
+
+    def await_confirmation(self, now: float) -> int:
+        return self._answered("confirmation", now)
+
     def submit(self, record: Record) -> bool:
         self.held.append(record)
         return True

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
     from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.witness import Witness
 
 
 class ScriptedClock:
@@ -84,6 +85,7 @@ class Running:
         handler_concurrency: int | None = None,
         handler_order_by: OrderBy | AsConfigured | None = "as configured",
         observers: Observers | None = None,
+        witness: Witness | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:
@@ -109,6 +111,7 @@ class Running:
             random=lambda: 0.5,
             dead_letters=dead_letters,
             observers=observers,
+            witness=witness,
         )
         self.task = asyncio.get_running_loop().create_task(self.runner.run())
 

@@ -40,10 +40,38 @@ class Fate(Enum):
     LOST = "lost"
 
 
+class ScriptedMembership:
+    """In doubt when the test says so; those who ask may rely on an answer for ``lasts`` seconds."""
+
+    def __init__(self) -> None:
+        self.in_doubt = False
+        self.lasts = float("inf")
+        self._waiting: list[asyncio.Future[object]] = []
+
+    def confirm(self) -> None:
+        self.in_doubt = False
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    @property
+    def waiting(self) -> int:
+        return sum(not future.done() for future in self._waiting)
+
+    def may_begin_for(self) -> float:
+        return float("-inf") if self.in_doubt else self.lasts
+
+    def confirmation(self) -> asyncio.Future[object]:
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        return self._waiting[-1]
+
+
 class ScriptedSource:
     """Returns what was fed, in order, and refuses calls that break the protocol."""
 
     def __init__(self) -> None:
+        self.membership = ScriptedMembership()
         self.fates: dict[tuple[TopicPartition, int, int], Fate] = {}
         self.completions: list[Record] = []
         self.calls = 0  # of complete_all

@@ -15,6 +15,7 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.runtime.membership_guard import NoMembership
 from asyncrevoke.runtime.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Loop:
         )
         self.group.become_member(*PARTITIONS)
         self.group.pulse = ErrorCode.none
-        self.reader = RecordIterator(Steps(self.group))
+        self.reader = RecordIterator(Steps(self.group), NoMembership())
         self.produced: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
         self.following: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
         self.sought: dict[int, int] = dict.fromkeys(PARTITIONS, 0)

@@ -154,6 +154,11 @@ class ClassicMembership:
         return self._heartbeat.confirmed_at
 
     @property
+    def session(self) -> float:
+        """Seconds without a heartbeat after which we are no member any more."""
+        return self._config.session_timeout
+
+    @property
     def member_at(self) -> float | None:
         """Like it, of any answer to a member: it is one while its group rebalances, too."""
         return self._heartbeat.member_at

@@ -148,6 +148,12 @@ class ConsumerGroupMembership:
         return self._heartbeat.confirmed_at
 
     @property
+    def session(self) -> float:
+        """Seconds without a heartbeat after which we may be no member any more: brokers do not
+        tell, so it is what Kafka's default is for the interval that the group asks for."""
+        return self._heartbeat.session
+
+    @property
     def may_commit(self) -> bool:
         """Always as a member: an epoch does not move on while partitions drain."""
         return self._phase in _MEMBER
@@ -492,7 +498,7 @@ class ConsumerGroupMembership:
         """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
         has moved grants a new session, but worth a line."""
         confirmed = self._heartbeat.confirmed_at
-        if confirmed is not None and now - confirmed > self._config.session_timeout:
+        if confirmed is not None and now - confirmed > self._heartbeat.session:
             self._log.waiting(
                 now,
                 "membership",

@@ -33,6 +33,7 @@ _TIMER = "heartbeat"
 # Members learn only by their heartbeats that partitions are free or wanted back.
 _EAGER_INTERVAL = 0.5
 # The session timeout is the broker's secret; Kafka's is nine times the interval that it asks for.
+_INTERVALS_OF_A_SESSION = 9
 # An interval is less than a third of any session that leaves room for more than two heartbeats.
 _LEAST_PATIENCE = 3.0
 _FULL_AFTER_SILENCE = 5.0
@@ -89,6 +90,8 @@ class EpochHeartbeat:
         self._unconfirmed_since: float | None = None
         self._told: _Told | None = None
         self.confirmed_at: float | None = None
+        # As far as it can be known from outside the broker, in seconds.
+        self.session = config.session_timeout
 
     @property
     def unconfirmed_since(self) -> float | None:
@@ -138,6 +141,7 @@ class EpochHeartbeat:
         self._backoff = _FIRST_BACKOFF
         if interval > 0:
             self._interval = min(interval, self._config.heartbeat_interval)
+            self.session = min(interval * _INTERVALS_OF_A_SESSION, self._config.session_timeout)
             longest = patience_of(self._config)
             self._outbox.set_patience(min(max(interval, _LEAST_PATIENCE), longest))
         self._stand_by()

@@ -40,6 +40,7 @@ class ManualMembership:
         self.phase = Phase.UNJOINED
         self.confirmed_at: float | None = None
         self.member_at: float | None = None
+        self.session = config.session_timeout
         self._topics: frozenset[str] = frozenset()
         self._granted: frozenset[TopicPartition] = frozenset()
         self._leaving = False

@@ -74,9 +74,14 @@ class Answers:
     def stood_in(self, view: View, event: StoodIn) -> None:
         """A frozen member runs again, and is about to learn what its thread was answered."""
         request = view.standbys.get(event.standby_id)
+        sent_at = event.sent_at - (view.member.now - self._books.clock.now)
         if isinstance(request, HeartbeatRequest) and not isinstance(event.reply, Failed):
-            ahead = view.member.now - self._books.clock.now
-            self._heartbeat_answered(view, event.sent_at - ahead, request, event.reply)
+            self._heartbeat_answered(view, sent_at, request, event.reply)
+        elif (
+            isinstance(event.reply, ConsumerGroupHeartbeatResponse)
+            and event.reply.error is ErrorCode.none
+        ):
+            view.heard(sent_at)
 
     def _replied(
         self, view: View, sent_at: float, message: Response, *, current_sync: bool
@@ -87,6 +92,7 @@ class Answers:
                 self._verdicts.joined_again(view, sent_at, leaderless=not message.leader)
             case SyncGroupResponse(error=ErrorCode.none) if current_sync:
                 view.confirmed_at = sent_at
+                view.heard(sent_at)
                 self._synced(view, frozenset(decode_assignment(message.assignment)[0]))
             case MetadataResponse():
                 self._metadata_told(view, message)
@@ -117,6 +123,8 @@ class Answers:
     ) -> None:
         if not isinstance(answer, HeartbeatResponse):
             return
+        if answer.error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
+            view.heard(sent_at)
         if answer.error is ErrorCode.none:
             view.confirmed_at = max(view.confirmed_at, sent_at)
         elif answer.error is ErrorCode.rebalance_in_progress:
@@ -143,6 +151,8 @@ class Answers:
         if answer.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH:
             return
         before, view.confirmed_at = view.confirmed_at, max(view.confirmed_at, sent_at)
+        view.heard(sent_at)
+        view.session = 9 * answer.heartbeat_interval  # as Kafka's defaults are
         view.generation = answer.member_epoch
         if request.member_epoch == JOIN_EPOCH:
             self._verdicts.joined_again(view, sent_at)

@@ -111,6 +111,7 @@ class Application:
         self._started: dict[int, int] = {}
         self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
+        self._waits_for_confirmation = False
         self.tickets = Tickets(member, witness)
         self.paused = PausedPartitions(member, witness)
         self._wanted = shape
@@ -224,6 +225,7 @@ class Application:
         if self.closing:
             return
         goes_on = self._wanted is self.shape and self._unsubscribes_for is None
+        goes_on = goes_on and self._may_begin()
         record = self._reader.take() if self._reader is not None and goes_on else None
         if record is None:
             self._next(0.001)
@@ -307,17 +309,41 @@ class Application:
 
     def _fill(self, partition: TopicPartition) -> None:
         waiting = self._waiting[partition]
+        if waiting and not self._may_begin():
+            self._begin_when_confirmed()
+            return
         while self._busy.get(partition, 0) < 3:
             record = self._next_of(partition, waiting)
             if record is None:
                 return
             waiting.remove(record)
+            if self.shape is not Shape.ACK:
+                self._witness.began(self.member)
             highest = self._started.get(record.ledger_id, -1)
             self._started[record.ledger_id] = max(highest, record.offset)
             self._busy[partition] = self._busy.get(partition, 0) + 1
             key = (partition, record.offset)
             alarm = self.member.later(self.pace.draw(self._rng), partial(self._task_ended, record))
             self._running[key] = (record, alarm)
+
+    def _may_begin(self) -> bool:
+        """As handlers, task groups and ``records()`` ask before what they have taken begins; a
+        user's own tasks do not."""
+        now = self.member.now
+        may = self.shape is Shape.ACK or self.member.core.may_begin_until(now) >= now
+        self.member.take_effects()
+        return may
+
+    def _begin_when_confirmed(self) -> None:
+        if not self._waits_for_confirmation:
+            self._waits_for_confirmation = True
+            self.tickets.await_confirmation(self._confirmed)
+
+    def _confirmed(self, _complete: Complete) -> None:
+        self._waits_for_confirmation = False
+        for partition in list(self._waiting):
+            self._fill(partition)
+        self.member.take_effects()
 
     def _next_of(self, partition: TopicPartition, waiting: deque[Record]) -> Record | None:
         """The first record whose key is not worked on."""

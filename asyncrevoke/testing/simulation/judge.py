@@ -153,8 +153,23 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """A poll has returned nothing."""
         self._busy_loops.polled_in_vain(member)
 
+    def began(self, member: Member) -> None:
+        """A record begins: nothing does while the membership is in doubt, if the member waits."""
+        view = self._view(member)
+        if member.config.on_suspect != "pause" or view.heard_at is None:
+            return
+        unheard = self.books.clock.now - view.heard_at
+        if unheard > min(member.config.session_timeout, view.session) + 1e-6:
+            raise Violation(
+                "unconfirmed",
+                f"client {member.client} begins with a record, and no request of it was answered "
+                f"as a member's for {unheard:.3f} s",
+            )
+
     def returned(self, member: Member, result: PollResult) -> None:
         """A step has returned this."""
+        if any(result.by_partition().values()):
+            self.began(member)
         if result.to_be_revoked or result.lost:
             self.books.note(member.client, result)
         self.deliveries.returned(self._view(member), result)

@@ -97,6 +97,10 @@ class View:
     join: int | None = None
     sync: int | None = None
     confirmed_at: float = 0.0
+    # Send time of the last request that was answered as a member's.
+    heard_at: float | None = None
+    # Without an answer for so long it cannot know whether it is one.
+    session: float = math.inf
     unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
     unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
     works_on: Callable[[TopicPartition], bool] = lambda _partition: False
@@ -116,6 +120,10 @@ class View:
     standbys: dict[int, Request] = field(default_factory=dict[int, Request])
     # It was frozen as a settled member, whose heartbeat thread has to keep the membership.
     kept: bool = False
+
+    def heard(self, sent_at: float) -> None:
+        """A request that was sent then is answered as a member's."""
+        self.heard_at = sent_at if self.heard_at is None else max(self.heard_at, sent_at)
 
     def deleted(self, topic: str) -> None:
         """A topic is deleted: what the member has of it is nothing any more."""

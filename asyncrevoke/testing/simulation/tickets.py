@@ -52,6 +52,11 @@ class Tickets:
         ticket = self._member.core.close(self._member.now)
         self._expect(ticket, "close", self._member.config.close_timeout, then)
 
+    def await_confirmation(self, then: Callable[[Complete], None]) -> None:
+        """Wait until the membership is confirmed, which may be never."""
+        self._then[self._member.core.await_confirmation(self._member.now)] = then
+        self._member.take_effects()
+
     def look_up(self, topics: tuple[str, ...]) -> None:
         """Ask for partitions, and where they begin."""
         core, now = self._member.core, self._member.now

@@ -23,6 +23,9 @@ class Witness:
     def returned(self, member: Member, result: PollResult) -> None:
         """The step has returned this."""
 
+    def began(self, member: Member) -> None:
+        """A record that was returned before is begun, or handed out, only now."""
+
     def subscribed(self, member: Member) -> None:
         """It has subscribed to other topics."""
 

@@ -35,7 +35,7 @@ CLOSE_TIMEOUT = 12.0
 # So many members have the thread that keeps a frozen one's membership.
 _SHARE_OF_THREADS = 0.6
 # So many wait for the coordinator when they do not know whether they are members.
-_SHARE_OF_CAREFUL = 0.2
+_SHARE_OF_CAREFUL = 0.7
 # The default, one that mostly has to be cut off, and none.
 _MAP_SIZES = (512, 512, 512, 20, 0)
 # How many keys a member with a handler per record finds in a partition; 0: it keeps no order.

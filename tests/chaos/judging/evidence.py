@@ -60,8 +60,7 @@ async def facts_of(
         longest_exit=group.longest_exit,
         audited=await _audited(stage, group, content) if compared else None,
         concurrency=CONCURRENCY,
-        # on_suspect="pause" holds back what polls return; handlers begin with what they have taken.
-        pausing=False,
+        pausing=ConsumerConfig().on_suspect == "pause",
     )
 
 
