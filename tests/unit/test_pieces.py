@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from kio.schema.join_group.v9.response import JoinGroupResponse
 from kio.schema.metadata.v12.response import MetadataResponse
 from wire import response_frames as frames
 
-from asyncrevoke.protocol import codec
+from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.guard import HostileFrame, read_response
 from asyncrevoke.protocol.pieces import Pieces, read_in_pieces
 
@@ -42,6 +43,31 @@ def test_a_response_in_pieces_is_the_same(kind: type[Request], version: int) -> 
                 continue
         else:
             assert codec._read(dialect, version, frame, None, in_pieces=True) == whole
+
+
+@pytest.mark.parametrize("version", [11, 13])
+def test_a_fetch_of_very_many_partitions_is_not_read_on_the_event_loop(version: int) -> None:
+    """No consumer asks a broker for so many: a hostile one could send a million in one frame."""
+    many = 20_001
+    if version == 11:
+        partition = struct.pack(">ihqqqiii", 1, 0, 5, 5, 0, -1, -1, -1)
+        start = struct.pack(">iihiih", 7, 0, 0, 0, 1, 1) + b"t"
+        frame = start + struct.pack(">i", many) + partition * many
+    else:
+        partition = struct.pack(">ihqqqBiBB", 1, 0, 5, 5, 0, 0, -1, 0, 0)
+        start = struct.pack(">ibihib", 7, 0, 0, 0, 0, 2) + frames.KNOWN_TOPIC.bytes
+        frame = start + b"\xa2\x9c\x01" + partition * many + b"\0\0"
+    request = messages.FetchRequest(
+        partitions=(),
+        max_wait=0.5,
+        min_bytes=1,
+        max_bytes=1,
+        topic_ids={"t": frames.KNOWN_TOPIC.bytes},
+    )
+    assert codec.decode_usual(messages.FetchRequest, version, frame, request) is None
+    answer = codec.decode_response(messages.FetchRequest, version, frame, request).message
+    assert isinstance(answer, messages.FetchResponse)
+    assert len(answer.partitions) == many
 
 
 def test_arrays_of_structures_are_sequences() -> None:
