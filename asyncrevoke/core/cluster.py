@@ -364,7 +364,7 @@ class Cluster:
         else:
             self._unresolved = 0
             age = self._config.metadata_max_age
-            if not self._leading().isdisjoint(self._failed):
+            if self._failed and not self._leading().isdisjoint(self._failed):
                 age = min(age, _LOOK_AGAIN)
             self._schedule(now, now + age, spread=age / 20)
 

@@ -55,6 +55,8 @@ class KnownTopic:
             epoch = partition.leader_epoch
             if epoch < 0 and known is not None and known.node_id == partition.leader_id:
                 epoch = known.epoch
+            if known is not None and known == (partition.leader_id, epoch):
+                continue
             self.leaders[partition.partition] = Leader(partition.leader_id, epoch)
 
     def is_replaced_by(self, metadata: TopicMetadata) -> bool:

@@ -11,6 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from asyncrevoke.config.security import client_options
 from asyncrevoke.groups.errors import GroupsError, UnsettledError
+from asyncrevoke.groups.kio_request import LargeAnswer
+from asyncrevoke.runtime.decode_threads import DecodeThreads
 from asyncrevoke.runtime.kafka_clients import kafka_client
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Cluster:
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._servers = ", ".join(config.bootstrap_servers)
+        self._threads = DecodeThreads()
         # Half typed.
         self._client: Any = kafka_client(
             request_timeout_ms=int(config.request_timeout * 1000),
@@ -79,6 +82,7 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        self._threads.stop()
         await self._client.close()
 
     def brokers(self) -> dict[int, str]:
@@ -108,10 +112,16 @@ class Cluster:
     async def ask(self, node: int, request: KioRequest[Answer]) -> Answer:
         """The answer of one broker."""
         try:
-            answer: Answer | GroupsError = await self._client.send(node, request)
+            received: Answer | GroupsError | LargeAnswer[Answer]
+            received = await self._client.send(node, request)
         except (kafka_errors.KafkaError, OSError, TimeoutError) as error:
             where = self.brokers().get(node, str(node))
             raise GroupsError(f"the broker at {where} does not answer: {error!r}") from error
+        answer: Answer | GroupsError
+        if isinstance(received, LargeAnswer):
+            answer = await self._threads.submit(received.decode)
+        else:
+            answer = received
         if isinstance(answer, GroupsError):
             raise answer
         return answer

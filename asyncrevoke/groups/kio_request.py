@@ -10,6 +10,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32
 
 from asyncrevoke.groups.errors import GroupsError, NotOfferedError
+from asyncrevoke.protocol.codec import LARGE
 from asyncrevoke.protocol.guard import HostileFrame, read_response
 
 if TYPE_CHECKING:
@@ -92,9 +93,22 @@ class _Prepared(Generic[Answer_co]):
     def RESPONSE_TYPE(self) -> _Prepared[Answer_co]:  # noqa: N802 - aiokafka's name
         return self
 
-    def decode(self, frame: io.BytesIO) -> Answer_co | GroupsError:
-        # Raised in here, it would be logged by aiokafka as a bug of its own.
+    def decode(self, frame: io.BytesIO) -> Answer_co | GroupsError | LargeAnswer[Answer_co]:
+        data = frame.getvalue()
+        large = LargeAnswer(data, self._answer)
+        return large if len(data) > LARGE else large.decode()
+
+
+class LargeAnswer(Generic[Answer_co]):
+    """An answer that is too large to be decoded on the event loop, where aiokafka asks for it."""
+
+    def __init__(self, frame: bytes, answer: type[Answer_co]) -> None:
+        self._frame = frame
+        self._answer = answer
+
+    def decode(self) -> Answer_co | GroupsError:
+        """Decode it; an error is returned, because aiokafka would log it as a bug of its own."""
         try:
-            return read_response(frame.getvalue(), self._answer)[0]
+            return read_response(self._frame, self._answer)[0]
         except HostileFrame as error:
             return GroupsError(f"the answer is no {self._answer.__name__}: {error}")

@@ -29,6 +29,7 @@ from asyncrevoke.protocol.dialects import (
     offset_fetch,
 )
 from asyncrevoke.protocol.guard import read_response
+from asyncrevoke.protocol.pieces import read_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request, Response
 
 __all__ = [
+    "LARGE",
     "REQUESTS",
     "Decoded",
     "MalformedResponse",
@@ -47,6 +49,7 @@ __all__ = [
     "choose_version",
     "correlation_id",
     "decode_response",
+    "decode_usual",
     "encode_header",
     "encode_request",
     "knows_ids",
@@ -128,6 +131,9 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
         },
     ),
 }
+# Bytes. To decode a larger response takes more than a few milliseconds, unless it is a usual fetch:
+# that belongs into a thread, and is done in pieces so that other threads go on.
+LARGE: Final = 128 * 1024
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
 _CORRELATION_ID: Final = struct.Struct(">i")
 
@@ -244,19 +250,37 @@ def decode_response(
 
     Raises ``MalformedResponse`` for whatever bytes are none; nothing else comes out of it.
     """
-    correlation_id(frame)
+    usual = decode_usual(message_type, version, frame, request)
+    if usual is not None:
+        return usual
     dialect = _dialect(message_type, version)
-    if dialect.shortcut is not None:
-        message = dialect.shortcut.read(frame, _CORRELATION_ID.size, request)
-        if message is not None:
-            return Decoded(message)
-    return _read(dialect, version, bytes(frame), request)
+    return _read(dialect, version, bytes(frame), request, in_pieces=len(frame) > LARGE)
 
 
-def _read(dialect: Dialect, version: int, frame: bytes, request: Request | None) -> Decoded:
+def decode_usual(
+    message_type: type[Request],
+    version: int,
+    frame: bytes | bytearray,
+    request: Request | None = None,
+) -> Decoded | None:
+    """The response if that is of a usual shape, for which its size does not matter; None of any
+    other, also of one that is malformed. Raises ``MalformedResponse`` for a frame without header.
+    """
+    correlation_id(frame)
+    shortcut = _dialect(message_type, version).shortcut
+    if shortcut is None:
+        return None
+    message = shortcut.read(frame, _CORRELATION_ID.size, request)
+    return None if message is None else Decoded(message)
+
+
+def _read(
+    dialect: Dialect, version: int, frame: bytes, request: Request | None, *, in_pieces: bool
+) -> Decoded:
     response_type = dialect.response_type
+    read = read_in_pieces if in_pieces else read_response
     try:
-        entity, walked = read_response(frame, response_type)
+        entity, walked = read(frame, response_type)
         return Decoded(dialect.read(entity, request), tuple(walked.unknown_errors))
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(

@@ -54,6 +54,8 @@ class Walk:
     # (start, end, what stands there instead), ascending
     edits: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
     unknown_errors: list[int] = dataclasses.field(default_factory=list)
+    # Where each array of structures that is not empty ends, by where it begins, if that is wanted.
+    ends: dict[int, int] | None = None
 
 
 _Step: TypeAlias = Callable[[Walk, int], int]
@@ -83,15 +85,20 @@ _PRESENT: Final = 1
 
 
 def walk(
-    frame: bytes, offset: int, entity_type: type[Entity], header_type: type[Entity] | None = None
+    frame: bytes,
+    offset: int,
+    entity_type: type[Entity],
+    header_type: type[Entity] | None = None,
+    ends: dict[int, int] | None = None,
 ) -> Walk:
     """Walk ``frame`` from ``offset``, where an ``entity_type`` should stand, after a
     ``header_type`` if there is one.
 
     Unknown error codes become UNKNOWN_SERVER_ERROR, with their numbers in ``unknown_errors``.
-    Tagged fields, none of which our messages carry, are cut out. Raises ``HostileFrame``.
+    Tagged fields, none of which our messages carry, are cut out. ``ends`` gets where arrays of
+    structures end in ``frame``. Raises ``HostileFrame``.
     """
-    found = Walk(frame)
+    found = Walk(frame, ends=ends)
     try:
         if header_type is not None:
             offset = _entity(header_type)[0](found, offset)
@@ -317,6 +324,8 @@ def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool, nullab
             return position + count * fixed
         for _ in range(count):
             position = step(found, position)
+        if found.ends is not None:
+            found.ends[start] = position
         return position
 
     return array

@@ -16,8 +16,9 @@ from asyncrevoke.model import TopicPartition
 __all__ = ["ErrorCode", "Request", "Response"]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all messages."""
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Base of all messages: plain values without cycles, so that the garbage collector need not
+    look at the hundreds of thousands that a large response has."""
 
 
 # --- cluster ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.effects import Failed, FailureKind, Probed, Replied
 from asyncrevoke.core.link import Openings
 from asyncrevoke.runtime.connection import Connection, RequestFailed
+from asyncrevoke.runtime.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +79,7 @@ class Channels:
         self._slots: dict[tuple[int, Channel], _Slot] = {}
         self._openings: dict[Node, Openings] = {}
         self._silences: asyncio.Queue[Silent] = asyncio.Queue()
+        self._decode_threads = DecodeThreads()
         self._closed = False
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
@@ -150,6 +152,7 @@ class Channels:
         If cancelled, the connections are closed without waiting for their goodbyes.
         """
         self._closed = True
+        self._decode_threads.stop()
         slots = list(self._slots.values())
         self._slots.clear()
         for slot in slots:
@@ -214,7 +217,12 @@ class Channels:
         begun_at = loop.time()
         try:
             connection = await Connection.open(
-                node, self._config, within=within, patience=patience, silences=self._silences
+                node,
+                self._config,
+                self._decode_threads,
+                within=within,
+                patience=patience,
+                silences=self._silences,
             )
         except RequestFailed:
             if loop.time() - begun_at >= within:

@@ -13,28 +13,30 @@ import logging
 import struct
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.core.effects import FailureKind, Silent
-from asyncrevoke.core.link import Link, may_hold
+from asyncrevoke.core.link import Link
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
 from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.keepalive import keep_alive
+from asyncrevoke.runtime.large_answers import LargeAnswers
+from asyncrevoke.runtime.pending_request import PendingRequest
 from asyncrevoke.runtime.raw_connection import raw_connection, versions_of
 from asyncrevoke.runtime.refusal import RequestFailed, name_of, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
+    from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Node
+    from asyncrevoke.protocol.codec import Decoded
     from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.runtime.decode_threads import DecodeThreads
+    from asyncrevoke.runtime.pending_request import Done
     from asyncrevoke.runtime.raw_connection import RawConnection
-
-    # What gets a response, or why there is none.
-    Done: TypeAlias = "Callable[[Response | RequestFailed], object]"
 
 __all__ = ["Connection", "RequestFailed"]
 
@@ -52,47 +54,6 @@ _CLOSING_SECONDS: Final = 1.0
 _READ_FIRST: Final = 0.01
 
 
-class _Pending:
-    """A request without its response. ``done`` is None when nobody wants that any more."""
-
-    __slots__ = (
-        "alone",
-        "correlation",
-        "deadline",
-        "done",
-        "held",
-        "message",
-        "patience",
-        "sent_at",
-        "version",
-        "within",
-    )
-
-    def __init__(
-        self, correlation: int, version: int, message: Request, within: float, patience: float
-    ) -> None:
-        self.correlation = correlation
-        self.version = version
-        self.message = message
-        self.within = within
-        self.patience = patience
-        # Seconds that the broker may hold it before it answers.
-        self.held = may_hold(message)
-        self.sent_at = 0.0
-        self.deadline = _NEVER
-        # Whether no other one stood before it.
-        self.alone = False
-        self.done: Done | None = None
-
-    def silent_at(self, since: float, link: Link) -> float:
-        """When the connection counts as silent if nothing is received after ``since``."""
-        return since + self.held + link.patience(self.patience)
-
-    def dead_at(self, since: float, link: Link) -> float:
-        """When it is taken for dead."""
-        return since + self.held + 2 * link.patience(self.patience)
-
-
 class Connection:
     """An open connection. Every way in which it can fail is a :class:`RequestFailed`."""
 
@@ -104,6 +65,7 @@ class Connection:
         versions: Mapping[int, tuple[int, int]],
         client_id: str,
         limit: int,
+        threads: DecodeThreads,
         *,
         opening: float = 0.0,
         silences: asyncio.Queue[Silent] | None = None,
@@ -123,7 +85,7 @@ class Connection:
         self._open = raw.connected()
         self._correlation = 0
         # In the order in which they were sent: they are answered in that order.
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[PendingRequest] = deque()
         # One timer for all, which looks whether anything is overdue, or all of it idle.
         self._looks_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
@@ -134,6 +96,9 @@ class Connection:
         self._overdue = False
         self._look_at(self._used_at + _IDLE_SECONDS)
         transport = writer.transport
+        # The request whose answer is decoded in a thread, and is no more in ``_pending``.
+        self._decoding: PendingRequest | None = None
+        self._large = LargeAnswers(threads, cast("asyncio.Transport", transport))
         self._frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
         transport.set_protocol(self._frames)
 
@@ -142,6 +107,7 @@ class Connection:
         cls,
         node: Node,
         config: ConsumerConfig,
+        threads: DecodeThreads,
         *,
         within: float,
         patience: float = _NEVER,
@@ -175,6 +141,7 @@ class Connection:
             versions,
             config.client_id,
             limit,
+            threads,
             opening=opening,
             silences=silences,
         )
@@ -239,7 +206,7 @@ class Connection:
         except RequestFailed as failure:
             self._loop.call_soon(done, failure)
 
-    def _send(self, message: Request, within: float, patience: float, done: Done) -> _Pending:
+    def _send(self, message: Request, within: float, patience: float, done: Done) -> PendingRequest:
         if not self._open:
             raise RequestFailed(
                 FailureKind.UNREACHABLE, f"the connection to {name_of(self.node)} was closed before"
@@ -256,7 +223,7 @@ class Connection:
             detail = f"{name_of(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
         now = self._used_at = self._loop.time()
-        pending = _Pending(correlation, version, message, within, patience)
+        pending = PendingRequest(correlation, version, message, within, patience)
         pending.done = done
         pending.sent_at = now
         pending.deadline = now + self._link.patience(within)
@@ -276,6 +243,9 @@ class Connection:
 
     def _received(self, frame: bytes | bytearray) -> bool:
         """Take a frame in; whether others may follow."""
+        if self._large.busy:
+            self._large.keep(frame)
+            return True
         if not self._pending:
             self.abort()
             return False
@@ -292,32 +262,71 @@ class Connection:
                 return False
             if pending.done is None:
                 answer = None
-            else:
+            elif len(frame) <= codec.LARGE:
                 answer = codec.decode_response(type(message), pending.version, frame, message)
+            else:
+                answer = codec.decode_usual(type(message), pending.version, frame, message)
+                if answer is None:
+                    self._decode_large(pending, frame)
+                    return True
         except MalformedResponse as error:
             self._fail_first(
                 FailureKind.MALFORMED, f"{name_of(self.node)} answered {_what(message)}: {error}"
             )
             return False
+        self._take_answered(pending)
+        if answer is not None:
+            self._deliver(pending, answer)
+        return self._open
+
+    def _take_answered(self, pending: PendingRequest) -> None:
+        """Its answer has come: it is not waited for any more."""
         del self._pending[0]
         self._answered = True
         self._hear()
         if pending.alone and not pending.held:
             self._link.answered(self._heard_at - pending.sent_at)
-        if answer is None:
-            return True
+
+    def _decode_large(self, pending: PendingRequest, frame: bytes | bytearray) -> None:
+        message = pending.message
+        self._take_answered(pending)
+        self._decoding = pending
+        decode = partial(codec.decode_response, type(message), pending.version, frame, message)
+        self._large.decode(frame, decode, self._decoded)
+
+    def _decoded(self, answer: Decoded | BaseException) -> None:
+        pending, self._decoding = self._decoding, None
+        if pending is None:
+            return
+        if isinstance(answer, BaseException):
+            self._pending.appendleft(pending)
+            self._fail_first(
+                FailureKind.MALFORMED,
+                f"{name_of(self.node)} answered {_what(pending.message)}: {answer}",
+            )
+            return
+        self._deliver(pending, answer)
+        while self._open and not self._large.busy:
+            frame = self._large.next_kept()
+            if frame is None:
+                self._large.read_on()
+                # What seems to be overdue may have come in the meantime.
+                self._look_at(self._loop.time() + _READ_FIRST)
+                return
+            self._received(frame)
+
+    def _deliver(self, pending: PendingRequest, answer: Decoded) -> None:
         if answer.unknown_errors:
             codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
             _log.warning(
                 "%s answered %s with error codes that this client does not know: %s; they are "
                 "taken for unknown server errors",
                 name_of(self.node),
-                _what(message),
+                _what(pending.message),
                 codes,
             )
         if pending.done is not None:
             pending.done(answer.message)
-        return self._open
 
     def _fail_first(self, kind: FailureKind, detail: str) -> None:
         """The request that is to be answered first fails by this, and all others with it."""
@@ -351,13 +360,15 @@ class Connection:
 
     def _hear(self) -> None:
         """Something may have been received, if only a part of an answer."""
-        if self._frames.arrivals != self._arrivals:
+        if self._frames.arrivals != self._arrivals or self._decoding is not None:
             self._arrivals = self._frames.arrivals
             self._heard_at = self._loop.time()
 
     def _look(self) -> None:
         """Requests come more often than timers should be set: only when this one goes off it is
         seen whether it was still needed."""
+        if self._decoding is not None:
+            return  # nothing is read meanwhile; it looks again then
         self._hear()
         now = self._loop.time()
         looks_at = self._next_look()
@@ -428,6 +439,10 @@ class Connection:
             self._timer.cancel()
             self._timer = None
         self._raw.close()
+        self._large.drop()
+        if self._decoding is not None:
+            self._pending.appendleft(self._decoding)
+            self._decoding = None
         while self._pending:
             pending = self._pending.popleft()
             if pending.done is not None:

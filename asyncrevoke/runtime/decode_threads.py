@@ -1,4 +1,4 @@
-"""Threads in which large record batches are decoded, so that the event loop goes on meanwhile.
+"""Threads in which large batches and responses are decoded while the event loop goes on.
 
 They are the consumer's own: those of ``asyncio.to_thread`` may all be taken by an application.
 """
@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncrevoke.core.effects import Decode, Decoded
+
+_T = TypeVar("_T")
 
 _THREADS = 2
 
 
 class DecodeThreads:
-    """Begins with the first large batch; most consumers never see one."""
+    """Begins with the first large batch or response; most consumers never see one."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, decode: Decode) -> Decoded:
         """Decode a batch. If cancelled, what is under way goes on for nobody."""
+        return await self.submit(decode.run)
+
+    def submit(self, decode: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Begin to decode. If the future is cancelled, what is under way goes on for nobody."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "asyncrevoke-decode")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, decode.run)
+        return asyncio.get_running_loop().run_in_executor(self._pool, decode)
 
     def stop(self) -> None:
         """Let the threads end, which is not waited for."""

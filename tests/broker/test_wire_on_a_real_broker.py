@@ -24,6 +24,7 @@ from asyncrevoke.protocol.subscription import (
 )
 from asyncrevoke.runtime.channels import Channels
 from asyncrevoke.runtime.connection import Connection
+from asyncrevoke.runtime.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -567,7 +568,7 @@ async def test_a_long_poll_does_not_delay_other_channels(client: Client, kafka_t
 
 async def test_a_connection_is_shared_until_it_is_closed(client: Client) -> None:
     config = ConsumerConfig(bootstrap_servers=f"{client.node.host}:{client.node.port}")
-    connection = await Connection.open(client.node, config, within=10)
+    connection = await Connection.open(client.node, config, DecodeThreads(), within=10)
     answers = await asyncio.gather(
         *(connection.request(messages.MetadataRequest(topics=()), within=10) for _ in range(20))
     )

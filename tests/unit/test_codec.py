@@ -544,7 +544,7 @@ def test_what_is_read_without_kio_is_what_kio_reads(
     assert dialect.shortcut is not None
     frame = _answer(version, session_id, topics)
     read = dialect.shortcut.read(frame, 4, REQUESTS[-2])
-    assert read == codec._read(dialect, version, frame, REQUESTS[-2]).message
+    assert read == codec._read(dialect, version, frame, REQUESTS[-2], in_pieces=False).message
     assert read is not None
 
 
@@ -569,7 +569,7 @@ def test_what_is_spoiled_is_read_by_kio_or_as_kio_reads_it(
     assert dialect.shortcut is not None
     read = dialect.shortcut.read(spoiled, 4, REQUESTS[-2])
     if read is not None:
-        assert read == codec._read(dialect, version, spoiled, REQUESTS[-2]).message
+        assert read == codec._read(dialect, version, spoiled, REQUESTS[-2], in_pieces=False).message
 
 
 @pytest.mark.parametrize("version", [11, 12])

@@ -190,7 +190,7 @@ def test_only_the_guard_calls_the_decoder_of_kio() -> None:
         or "_kio_native" in path.read_text(encoding="utf-8")
         or "kio.serial.readers" in path.read_text(encoding="utf-8")
     }
-    assert callers == {"protocol/guard.py"}
+    assert callers == {"protocol/guard.py", "protocol/pieces.py"}  # pieces reads what was walked
 
 
 def test_an_entity_is_decoded_from_a_copy_that_ends_where_the_walk_ended(

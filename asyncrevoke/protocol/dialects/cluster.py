@@ -47,6 +47,8 @@ def metadata_v12() -> Dialect:
         )
 
     def read(entity: r.MetadataResponse) -> MetadataResponse:
+        # Few sets of brokers have the partitions of a cluster: each is kept once.
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}
         return _metadata(
             entity,
             tuple(
@@ -55,7 +57,7 @@ def metadata_v12() -> Dialect:
                     name=topic.name or "",
                     topic_id=topic.topic_id.bytes if topic.topic_id else bytes(16),
                     is_internal=topic.is_internal,
-                    partitions=tuple(map(_partition, topic.partitions)),
+                    partitions=tuple(_partition(each, known) for each in topic.partitions),
                 )
                 for topic in entity.topics
             ),
@@ -81,6 +83,8 @@ def metadata_v8() -> Dialect:
         )
 
     def read(entity: r.MetadataResponse) -> MetadataResponse:
+        # Few sets of brokers have the partitions of a cluster: each is kept once.
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}
         return _metadata(
             entity,
             tuple(
@@ -88,7 +92,7 @@ def metadata_v8() -> Dialect:
                     error=topic.error_code,
                     name=topic.name,
                     is_internal=topic.is_internal,
-                    partitions=tuple(map(_partition, topic.partitions)),
+                    partitions=tuple(_partition(each, known) for each in topic.partitions),
                 )
                 for topic in entity.topics
             ),
@@ -116,13 +120,15 @@ def _metadata(
 
 def _partition(
     entity: metadata8.MetadataResponsePartition | metadata12.MetadataResponsePartition,
+    known: dict[tuple[int, ...], tuple[int, ...]],
 ) -> PartitionMetadata:
+    replicas: tuple[int, ...] = entity.replica_nodes
     return PartitionMetadata(
         error=entity.error_code,
         partition=entity.partition_index,
         leader_id=entity.leader_id,
         leader_epoch=entity.leader_epoch,
-        replicas=entity.replica_nodes,
+        replicas=known.setdefault(replicas, replicas),
     )
 
 

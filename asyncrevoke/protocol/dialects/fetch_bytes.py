@@ -33,6 +33,8 @@ _COUNT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
 _LONGEST_WAIT: Final = 2**31 - 1
 _ID_SIZE: Final = 16
+# With more topics and partitions than this, an answer is not read on the event loop.
+_MOST_PARTS: Final = 20_000
 # What takes one byte as a compact length, which is one more than what it counts.
 _SMALL: Final = 126
 
@@ -110,6 +112,7 @@ def _read_v11(frame: bytes | bytearray, at: int) -> FetchResponse | None:
     view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
     if error or topics < 0:
         return None
+    room = _MOST_PARTS
     for _ in range(topics):
         (length,) = _LENGTH.unpack_from(frame, at)
         at += _LENGTH.size
@@ -119,7 +122,8 @@ def _read_v11(frame: bytes | bytearray, at: int) -> FetchResponse | None:
         at += length
         (partitions,) = _COUNT.unpack_from(frame, at)
         at += _COUNT.size
-        if partitions < 0:
+        room -= partitions + 1
+        if partitions < 0 or room < 0:
             return None
         for _ in range(partitions):
             number, error, high, stable, start, aborted = _FETCHED.unpack_from(frame, at)
@@ -157,11 +161,13 @@ def _read_v13(
     topics, at = varint(frame, at + 1 + _ANSWER.size)
     if not topics:
         return None
+    room = _MOST_PARTS
     view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
     for _ in range(topics - 1):
         topic = known.get(bytes(frame[at : at + _ID_SIZE]))
         partitions, at = varint(frame, at + _ID_SIZE)
-        if not partitions:
+        room -= partitions
+        if not partitions or room < 0:
             return None
         for _ in range(partitions - 1):
             number, error, high, stable, start, aborted = _TAGGED_FETCHED.unpack_from(frame, at)

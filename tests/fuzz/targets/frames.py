@@ -98,9 +98,10 @@ class Frames:
             raise AssertionError(f"{parts} parts of {len(frame)} bytes")
         # Without its shortcut, a fetch is read as anything else is.
         dialect = codec._dialect(kind, version)
-        again = codec._read(dialect, version, frame, request)
-        if again != decoded:
-            raise AssertionError(f"the shortcut read {decoded}, and the guarded decoder {again}")
+        for in_pieces in (False, True):
+            again = codec._read(dialect, version, frame, request, in_pieces=in_pieces)
+            if again != decoded:
+                raise AssertionError(f"read {decoded}, and again {again} ({in_pieces=})")
         entity, walked = guard.read_response(frame, dialect.response_type)
         second_codec.check(entity, walked)
 
