@@ -34,6 +34,8 @@ _ADDED = (
     DUE,
 )
 _MOST_DIGITS = 19
+_MOST_INT32 = 2**31 - 1
+_MOST_INT64 = 2**63 - 1
 
 
 class Past(NamedTuple):
@@ -79,6 +81,13 @@ def past_of(record: Record) -> Past | None:
     )
     numbers = (partition, offset, timestamp, calls, returns)
     if not topic.isascii() or not all(map(_is_number, numbers)):
+        return None
+    # Anybody may write to that topic: what Kafka has no room for could not be sent on.
+    if not (
+        all(0 <= int(each) <= _MOST_INT32 for each in (partition, calls, returns))
+        and 0 <= int(offset) <= _MOST_INT64
+        and -1 <= int(timestamp) <= _MOST_INT64
+    ):
         return None
     origin = Record(
         topic.decode("ascii"),

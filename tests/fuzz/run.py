@@ -25,7 +25,7 @@ from fuzz.child import NOTE, NOTE_SIZE
 from fuzz.target import HERE, kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _JOB = 1000
 # A child that answers nothing for so long, in seconds, waits for something.
@@ -210,8 +210,7 @@ class Run:
         if self._seconds is not None:
             self._deadline = began + self._seconds
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            for path, data in kept(self._target):
-                self._keep(Path(folder), path, data)
+            self._keep(Path(folder), kept(self._target))
             threads = [
                 threading.Thread(target=self._work, args=(Path(folder),))
                 for _ in range(self._processes)
@@ -228,19 +227,26 @@ class Run:
     def check(self, path: Path, data: bytes) -> Figures:
         """Check one input from a file alone."""
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            self._keep(Path(folder), path, data)
+            self._keep(Path(folder), [(path, data)])
         return self.figures
 
-    def _keep(self, folder: Path, path: Path, data: bytes) -> None:
-        child = _Child(self._target, folder, self._wide)
+    def _keep(self, folder: Path, inputs: Iterable[tuple[Path, bytes]]) -> None:
+        child: _Child | None = None
         try:
-            self._take(child.ask({"path": str(path)}), kept_path=path)
-        except _ChildEndedError as ended:
-            self.figures.aborts += 1
-            self._fail(Failure(self._target, self._seed, None, data, f"{path}\n{ended.how}"))
+            for path, data in inputs:
+                child = child or _Child(self._target, folder, self._wide)
+                try:
+                    self._take(child.ask({"path": str(path)}), kept_path=path)
+                except _ChildEndedError as ended:
+                    child.close()
+                    child = None
+                    self.figures.aborts += 1
+                    why = f"{path}\n{ended.how}"
+                    self._fail(Failure(self._target, self._seed, None, data, why))
+                self.figures.kept += 1
         finally:
-            child.close()
-        self.figures.kept += 1
+            if child is not None:
+                child.close()
 
     def _work(self, folder: Path) -> None:
         try:

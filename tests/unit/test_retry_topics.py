@@ -358,6 +358,29 @@ def test_whatever_headers_say_they_are_read(
         assert due_of(record) < 1e19
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("asyncrevoke-origin-timestamp", b"9" * 19),
+        ("asyncrevoke-origin-timestamp", b"-2"),
+        ("asyncrevoke-origin-offset", b"-1"),
+        ("asyncrevoke-origin-offset", b"9" * 19),
+        ("asyncrevoke-origin-partition", b"-1"),
+        ("asyncrevoke-origin-partition", b"2147483648"),
+        ("asyncrevoke-attempts", b"-1"),
+        ("asyncrevoke-delayed-attempt", b"-999999999999"),
+    ],
+)
+def test_numbers_that_kafka_has_no_room_for_were_not_written_by_this_library(
+    name: str, value: bytes
+) -> None:
+    headers = dict(Postponed(Past(FIRST, 3, 1), ValueError("boom"), 2.5).headers)
+    assert name in headers
+    headers[name] = value
+    record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers.items()))
+    assert past_of(record) is None
+
+
 def test_what_is_written_is_read_again() -> None:
     past = Past(FIRST, 3, 1)
     written = Postponed(past, ValueError("boom"), 2.5)

@@ -1,0 +1,116 @@
+"""What members of a classic group tell each other: subscriptions, assignments and what is beside.
+
+An input is one byte that says what it is, then the bytes. What is promised: it is read, or refused
+with ``MalformedMemberData``; what is read has no more parts than it has bytes, and is read the same
+after it was written again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar
+
+from wire.response_frames import spoil
+
+from asyncrevoke.core.membership.assignment_note import (
+    AssignmentNote,
+    checksum,
+    decode_note,
+    encode_note,
+)
+from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.subscription import (
+    MalformedMemberData,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+
+if TYPE_CHECKING:
+    import random
+
+_TOPICS = ("", "a", "orders", "x" * 249, "y" * 3000, "ä", "a/b", "a\nb", ".", "..", "\0")
+_NUMBERS = (0, 1, 2, 9, 1000, 2**31 - 1)
+_COUNTS = (-1, 0, 1, 2**15, 2**31 - 1, -(2**31))
+
+
+class MemberBlobs:
+    """Subscriptions and assignments."""
+
+    name: ClassVar[str] = "member_blobs"
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def generate(self, random: random.Random) -> bytes:
+        """One of a client, whole or damaged."""
+        partitions = [
+            TopicPartition(random.choice(_TOPICS), random.choice(_NUMBERS))
+            for _ in range(random.choice((0, 1, 3, 20)))
+        ]
+        if random.random() < 0.5:
+            note = random.choice(
+                (
+                    b"",
+                    encode_note(AssignmentNote(random.random() < 0.5, 9, random.random() < 0.5)),
+                    random.randbytes(9),
+                )
+            )
+            kind, data = b"a", encode_assignment(partitions, note)
+        else:
+            subscription = Subscription(
+                topics=tuple(random.choice(_TOPICS) for _ in range(random.choice((0, 1, 3, 50)))),
+                owned=tuple(partitions),
+                generation=random.choice((-1, 0, 7, 2**31 - 1)),
+                rack=random.choice((None, "", "rack")),
+                user_data=random.choice((None, b"", random.randbytes(30))),
+            )
+            kind, data = b"s", encode_subscription(subscription, random.randrange(4))
+        how = random.randrange(10)
+        if how < 4:
+            data = spoil(data, random)
+        elif how < 6 and len(data) >= 6:
+            at = random.randrange(len(data) - 3)
+            wrong = random.choice(_COUNTS).to_bytes(4, "big", signed=True)
+            data = data[:at] + wrong + data[at + 4 :]
+        elif how == 6:
+            data = random.choice((b"\0\4", b"\x7f\xff", b"\xff\xff", b"")) + data[2:]
+        return kind + data
+
+    def check(self, data: bytes) -> None:
+        """Read it."""
+        try:
+            if data[:1] == b"a":
+                self._assignment(data[1:])
+            else:
+                self._subscription(data[1:])
+        except MalformedMemberData:
+            self.counts["refused"] += 1
+        else:
+            self.counts["read"] += 1
+
+    def _assignment(self, data: bytes) -> None:
+        partitions, note = decode_assignment(data)
+        assert len(partitions) <= len(data)
+        assert all(number >= 0 for _, number in partitions)
+        decode_note(note)
+        again, note_again = decode_assignment(encode_assignment(partitions, note))
+        assert (sorted(again), note_again) == (sorted(partitions), note)
+
+    def _subscription(self, data: bytes) -> None:
+        found = decode_subscription(data)
+        assert len(found.topics) + len(found.owned) <= len(data)
+        assert all(number >= 0 for _, number in found.owned)
+        reads_maps(found.user_data)
+        checksum(dict.fromkeys(found.topics))
+        again = decode_subscription(encode_subscription(found))
+        assert sorted(again.topics) == sorted(found.topics)
+        assert sorted(again.owned) == sorted(found.owned)
+        assert (again.generation, again.rack, again.user_data) == (
+            found.generation,
+            found.rack,
+            found.user_data,
+        )
