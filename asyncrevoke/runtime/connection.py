@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Node
     from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.runtime.limited_connection import AuthenticatedSession
     from asyncrevoke.runtime.raw_connection import RawConnection
 
     # What gets a response, or why there is none.
@@ -121,6 +122,8 @@ class Connection:
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._open = raw.connected()
+        self._session = raw.session
+        self._retired = False
         self._correlation = 0
         # In the order in which they were sent: they are answered in that order.
         self._pending: deque[_Pending] = deque()
@@ -183,6 +186,17 @@ class Connection:
     def connected(self) -> bool:
         """False as soon as either side has closed it."""
         return self._open
+
+    @property
+    def session(self) -> AuthenticatedSession | None:
+        """When it has to be authenticated again; None: never."""
+        return self._session
+
+    def retire(self) -> None:
+        """Close it as soon as all that was asked is answered. Nothing more may be asked."""
+        self._retired = True
+        if not self._pending:
+            self.abort()
 
     @property
     def heard_at(self) -> float:
@@ -305,7 +319,9 @@ class Connection:
         if pending.alone and not pending.held:
             self._link.answered(self._heard_at - pending.sent_at)
         if answer is None:
-            return True
+            if self._retired and not self._pending:
+                self.abort()
+            return self._open
         if answer.unknown_errors:
             codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
             _log.warning(
@@ -317,6 +333,8 @@ class Connection:
             )
         if pending.done is not None:
             pending.done(answer.message)
+        if self._retired and not self._pending:
+            self.abort()
         return self._open
 
     def _fail_first(self, kind: FailureKind, detail: str) -> None:
