@@ -327,8 +327,9 @@ class ConsumerConfig:
     sasl_oauth_token_provider: AbstractTokenProvider | None = dataclasses.field(
         default=None, repr=False
     )
-    """For OAUTHBEARER: an ``aiokafka.abc.AbstractTokenProvider``; it runs on the consumer's
-    loop."""
+    """For OAUTHBEARER: an ``aiokafka.abc.AbstractTokenProvider``; it runs on the consumer's loop.
+    A broker whose sessions end (KIP-368) gets a token of it for each connection that replaces
+    another."""
 
     @classmethod
     def from_options(cls, **options: object) -> ConsumerConfig:

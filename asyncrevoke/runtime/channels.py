@@ -27,7 +27,7 @@ __all__ = ["Channels"]
 class _Slot:
     """The connection of one channel to one broker, or the attempt to open it."""
 
-    __slots__ = ("begun_at", "connection", "node", "opening", "waiting")
+    __slots__ = ("begun_at", "connection", "node", "opening", "successor", "waiting")
 
     def __init__(self, node: Node, opening: asyncio.Task[Connection], begun_at: float) -> None:
         self.node = node
@@ -37,6 +37,8 @@ class _Slot:
         self.connection: Connection | None = None
         # Requests that wait for it, whose turn comes before that of later ones.
         self.waiting = 0
+        # What replaces it before the broker asks for authentication again.
+        self.successor: asyncio.Task[Connection] | None = None
 
     @property
     def usable(self) -> bool:
@@ -59,10 +61,13 @@ class _Slot:
         return asked_at is None or (is_same and asked_at <= drop.asked_before)
 
     def abort(self) -> None:
-        if not self.opening.done():
-            self.opening.cancel()
-        elif not self.opening.cancelled() and self.opening.exception() is None:
-            self.opening.result().abort()
+        for opening in (self.opening, self.successor):
+            if opening is None:
+                continue
+            if not opening.done():
+                opening.cancel()
+            elif not opening.cancelled() and opening.exception() is None:
+                opening.result().abort()
 
 
 class Channels:
@@ -81,6 +86,8 @@ class Channels:
         self._silences: asyncio.Queue[Silent] = asyncio.Queue()
         self._decode_threads = DecodeThreads()
         self._closed = False
+        # Those that were replaced, and still wait for answers.
+        self._retired: list[tuple[tuple[int, Channel], Connection]] = []
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
         """See :meth:`Requests.begin`: without a task, and in this turn of the event loop."""
@@ -89,6 +96,9 @@ class Channels:
             return False
         connection, request_id = slot.connection, send.request_id
         if not connection.connected:
+            return False
+        session = connection.session
+        if session is not None and asyncio.get_running_loop().time() >= session.renew_at:
             return False
 
         def done(answer: Response | RequestFailed) -> None:
@@ -123,6 +133,9 @@ class Channels:
         slot = self._slots.pop((node.node_id, channel), None)
         if slot is not None:
             slot.abort()
+        for key, connection in self._retired:
+            if key == (node.node_id, channel):
+                connection.abort()
 
     async def silence(self) -> Silent:
         """See :meth:`Requests.silence`."""
@@ -157,16 +170,22 @@ class Channels:
         self._slots.clear()
         for slot in slots:
             slot.abort()
-        if not slots:
-            return
-        await asyncio.wait([slot.opening for slot in slots])
-        await asyncio.gather(
-            *(
-                slot.opening.result().close()
-                for slot in slots
-                if not slot.opening.cancelled() and slot.opening.exception() is None
-            )
-        )
+        openings = [
+            opening
+            for slot in slots
+            for opening in (slot.opening, slot.successor)
+            if opening is not None
+        ]
+        retired = [connection for _, connection in self._retired]
+        self._retired.clear()
+        if openings:
+            await asyncio.wait(openings)
+        opened = [
+            opening.result()
+            for opening in openings
+            if not opening.cancelled() and opening.exception() is None
+        ]
+        await asyncio.gather(*(connection.close() for connection in (*opened, *retired)))
 
     async def _connection(self, send: Send) -> Connection:
         """The open connection for this request; one attempt serves all who wait for it."""
@@ -197,16 +216,56 @@ class Channels:
         slot = self._slots.get(key)
         if slot is not None:
             if slot.node == node and slot.usable:
-                return slot
-            slot.abort()  # a broker that has moved, or a connection that has ended
+                slot = self._renewed(slot, send)
+                if slot is not None:
+                    return slot
+            else:
+                slot.abort()  # a broker that has moved, or a connection that has ended
+        slot = _Slot(node, self._begin_opening(send), asyncio.get_running_loop().time())
+        self._slots[key] = slot
+        return slot
+
+    def _begin_opening(self, send: Send) -> asyncio.Task[Connection]:
+        node = send.node
         opening = asyncio.create_task(
             self._open(node, self._opening_limit(node, send.patience), send.patience),
             name=f"connect {node.host}",
         )
-        slot = _Slot(node, opening, asyncio.get_running_loop().time())
-        slot.opening.add_done_callback(_retrieve)
-        self._slots[key] = slot
-        return slot
+        opening.add_done_callback(_retrieve)
+        return opening
+
+    def _renewed(self, slot: _Slot, send: Send) -> _Slot | None:
+        """The slot to use, given that a broker may soon ask for authentication again (KIP-368).
+
+        Another connection is opened while this one is used, and takes over when it is open. None:
+        the session has ended before there was another.
+        """
+        opened = slot.opening.result() if slot.opening.done() else None
+        session = None if opened is None else opened.session
+        now = asyncio.get_running_loop().time()
+        if opened is None or session is None or now < session.renew_at:
+            return slot
+        successor = slot.successor
+        if successor is not None and successor.done():
+            slot.successor = None
+            if successor.cancelled() or successor.exception() is not None:
+                successor = None
+                session.renewal_failed(now)
+        elif successor is None:
+            successor = slot.successor = self._begin_opening(send)
+        ended = now >= session.ends_at
+        if not ended and (successor is None or not successor.done()):
+            return slot
+        self._retired = [each for each in self._retired if each[1].connected]
+        opened.retire()
+        key = send.node.node_id, send.channel
+        if opened.connected:
+            self._retired.append((key, opened))
+        if successor is None:
+            return None
+        slot.successor = None
+        self._slots[key] = renewed = _Slot(slot.node, successor, now)
+        return renewed
 
     def _opening_limit(self, node: Node, patience: float) -> float:
         openings = self._openings.setdefault(node, Openings())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.codec import Decoded
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.decode_threads import DecodeThreads
+    from asyncrevoke.runtime.limited_connection import AuthenticatedSession
     from asyncrevoke.runtime.pending_request import Done
     from asyncrevoke.runtime.raw_connection import RawConnection
 
@@ -83,6 +84,8 @@ class Connection:
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._open = raw.connected()
+        self._session = raw.session
+        self._retired = False
         self._correlation = 0
         # In the order in which they were sent: they are answered in that order.
         self._pending: deque[PendingRequest] = deque()
@@ -150,6 +153,20 @@ class Connection:
     def connected(self) -> bool:
         """False as soon as either side has closed it."""
         return self._open
+
+    @property
+    def session(self) -> AuthenticatedSession | None:
+        """When it has to be authenticated again; None: never."""
+        return self._session
+
+    def retire(self) -> None:
+        """Close it as soon as all that was asked is answered. Nothing more may be asked."""
+        self._retired = True
+        self._end_if_retired()
+
+    def _end_if_retired(self) -> None:
+        if self._retired and not self._pending and self._decoding is None:
+            self.abort()
 
     @property
     def heard_at(self) -> float:
@@ -277,6 +294,7 @@ class Connection:
         self._take_answered(pending)
         if answer is not None:
             self._deliver(pending, answer)
+        self._end_if_retired()
         return self._open
 
     def _take_answered(self, pending: PendingRequest) -> None:
@@ -306,6 +324,7 @@ class Connection:
             )
             return
         self._deliver(pending, answer)
+        self._end_if_retired()
         while self._open and not self._large.busy:
             frame = self._large.next_kept()
             if frame is None:

@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.admin import SaslAuthenticateRequest
 from typing_extensions import override
 
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
@@ -21,15 +23,19 @@ from asyncrevoke.runtime.bearer import BearerExchange
 from asyncrevoke.runtime.scram import ScramExchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-__all__ = ["LimitedConnection", "OversizedAnswerError", "open_limited"]
+__all__ = ["AuthenticatedSession", "LimitedConnection", "OversizedAnswerError", "open_limited"]
 
 _SIZE: Final = struct.Struct(">i")
 # A broker that knows a thousand requests sends 6 kB of versions.
 _LARGEST_VERSIONS: Final = 1024 * 1024
 # Kerberos has the largest tokens; Kafka's brokers take at most 512 kB from clients.
 _LARGEST_SASL: Final = 64 * 1024
+# Of a session's lifetime: not all clients renew at once, and clocks and networks take their part.
+_RENEWED: Final = (0.8, 0.9)
+_USED: Final = 0.95
+_RENEWAL_PAUSE: Final = 0.5
 
 
 class OversizedAnswerError(ConnectionError):
@@ -38,6 +44,22 @@ class OversizedAnswerError(ConnectionError):
 
 class UnexpectedAnswerError(ConnectionError):
     """An answer that nothing was asked for."""
+
+
+class AuthenticatedSession:
+    """How long a broker keeps a connection before it asks for authentication again (KIP-368).
+
+    Times are those of the event loop's clock: another connection should be opened at ``renew_at``,
+    and no request should be sent after ``ends_at``.
+    """
+
+    def __init__(self, now: float, lifetime: float) -> None:
+        self.renew_at = now + lifetime * random.uniform(*_RENEWED)  # noqa: S311
+        self.ends_at = now + lifetime * _USED
+
+    def renewal_failed(self, now: float) -> None:
+        """Try again later, the sooner the less time is left."""
+        self.renew_at = now + max(_RENEWAL_PAUSE, (self.ends_at - now) / 4)
 
 
 class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
@@ -60,6 +82,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         self._scram_max_iterations = scram_max_iterations
         self._largest: int | None = _LARGEST_VERSIONS
         self._transport: asyncio.WriteTransport | None = None
+        self.session: AuthenticatedSession | None = None
 
     @override
     async def connect(self) -> Any:
@@ -72,6 +95,32 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
             raise
         self._largest = None
         return streams
+
+    @override
+    def send(self, request: object, expect_response: bool = True) -> Any:
+        """Send a request of aiokafka's."""
+        answer = super().send(request, expect_response)
+        if isinstance(request, SaslAuthenticateRequest):
+            return self._authenticated(answer)
+        return answer
+
+    @override
+    def connected(self) -> bool:
+        """Whether it is open. aiokafka's clients ask before each request, and open another one if
+        it is not: that is how they replace one whose session is about to end."""
+        if not super().connected():
+            return False
+        if self.session is None or self._requests or self._loop.time() < self.session.renew_at:
+            return True
+        self.close()
+        return False
+
+    async def _authenticated(self, answer: Awaitable[Any]) -> Any:  # noqa: ANN401
+        response = await answer
+        lifetime = getattr(response, "session_lifetime_ms", 0) / 1000
+        if lifetime > 0:
+            self.session = AuthenticatedSession(self._loop.time(), lifetime)
+        return response
 
     @override
     def _create_reader_task(self) -> Any:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Node
+    from asyncrevoke.runtime.limited_connection import AuthenticatedSession
 
 __all__ = ["RawConnection", "raw_connection", "versions_of"]
 
@@ -26,6 +27,11 @@ _NEVER_MS: Final = 2**31 - 1
 
 class RawConnection(Protocol):
     """What we use of aiokafka's connection."""
+
+    @property
+    def session(self) -> AuthenticatedSession | None:
+        """When it has to be authenticated again; None: never."""
+        ...
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open it, and ask for the versions."""

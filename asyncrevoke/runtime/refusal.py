@@ -30,6 +30,31 @@ _CREDENTIALS: Final = {
 _NAME_AND_PASSWORD: Final = "sasl_plain_username and sasl_plain_password"  # noqa: S105 - options
 # TLS failures that trying again cannot mend.
 _TLS_REFUSALS: Final = ("ALERT", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST")
+# By OpenSSL's codes (X509_V_ERR_...).
+_UNTRUSTED: Final = (
+    "its certificate was issued by an authority that ssl_context does not trust; load that"
+    " authority's certificate by ssl_context.load_verify_locations(...)"
+)
+_CERTIFICATES: Final = {
+    9: "its certificate is not valid yet; check the clocks, and ssl_context",
+    10: "its certificate has expired; it has to be renewed at the broker (ssl_context checks it)",
+    18: _UNTRUSTED,
+    19: _UNTRUSTED,
+    20: _UNTRUSTED,
+    21: _UNTRUSTED,
+    23: "its certificate was revoked, as ssl_context has it",
+    62: "its certificate is not for {host}; name the broker as its certificate does (ssl_context"
+    " checks the host)",
+    64: "its certificate is not for {host}; name the broker as its certificate does (ssl_context"
+    " checks the host)",
+}
+# Alerts that a broker sends about the certificate of its client.
+_OWN_CERTIFICATE: Final = (
+    "ALERT_CERTIFICATE",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+)
 
 
 class RequestFailed(Exception):  # noqa: N818 - as the core calls it
@@ -57,8 +82,7 @@ def refusal(error: Exception, node: Node, config: ConsumerConfig, within: float)
     tls = _tls_error(error)
     if tls is not None and _is_final(tls):
         return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"no TLS with {where}: {tls.reason or tls}; check security_protocol and ssl_context",
+            FailureKind.AUTHENTICATION, f"no TLS with {where}: {_tls_reason(tls, node)}"
         )
     if isinstance(error, ScramError):
         return RequestFailed(
@@ -108,6 +132,21 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__
     return error
+
+
+def _tls_reason(error: ssl.SSLError, node: Node) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = _CERTIFICATES.get(error.verify_code)
+        if why is not None:
+            return why.format(host=node.host)
+        return f"its certificate is refused: {error.verify_message}; check ssl_context"
+    reason = error.reason or str(error)
+    if any(sign in reason for sign in _OWN_CERTIFICATE):
+        return (
+            f"the broker refuses this client's certificate, or asks for one and got none ({reason})"
+            "; load one that it trusts by ssl_context.load_cert_chain(...)"
+        )
+    return f"{reason}; check security_protocol and ssl_context"
 
 
 def _is_final(error: ssl.SSLError) -> bool:
