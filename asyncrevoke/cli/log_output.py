@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 
-from asyncrevoke.printable import LONGEST_MESSAGE, printable, printable_lines
+from asyncrevoke.printable import LONGEST_MESSAGE, printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, ExcInfo, Processor
@@ -41,6 +41,10 @@ def _for_terminals(_logger: object, _method: str, event_dict: EventDict) -> Even
                 printable(value, LONGEST_MESSAGE) if quotes else printable_lines(value)
             )
     return event_dict
+
+
+def _printable_line(_logger: object, _method: str, rendered: EventDict) -> str:
+    return printable_json(str(rendered))  # what the JSONRenderer before it has made
 
 
 def _plain_traceback(output: TextIO, error: ExcInfo) -> None:
@@ -101,6 +105,7 @@ class LogOutput:
             return [
                 structlog.processors.format_exc_info,
                 structlog.processors.JSONRenderer(ensure_ascii=False),
+                _printable_line,
             ]
         return [
             _for_terminals,

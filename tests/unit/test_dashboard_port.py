@@ -9,11 +9,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 
 from asyncrevoke.dashboard.app import Dashboard
 from asyncrevoke.dashboard.history import History
 from asyncrevoke.dashboard.server import served
+from asyncrevoke.http_port.allowed_hosts import AllowedHosts
 from asyncrevoke.http_port.request import RefusedRequestError, parse_request
 from asyncrevoke.http_port.server import PortLimits
 from asyncrevoke.model import TopicPartition
@@ -186,6 +189,14 @@ async def test_an_application_has_the_security_headers_on_its_dashboard_too() ->
         refused = await client.get("/dashboard/live", headers={"sec-fetch-site": "cross-site"})
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert refused.status_code == 403
+
+
+@given(st.binary() | st.from_regex(rb"(GET|HEAD|POST) /[ -~]{0,9} HTTP/1.[01](\r\n.*)*"))
+def test_any_bytes_are_a_request_or_are_refused(head: bytes) -> None:
+    with suppress(RefusedRequestError):
+        request = parse_request(head + b"\r\n\r\n")
+        assert request.path.startswith(b"/")
+        AllowedHosts(()).check(request)
 
 
 @pytest.mark.parametrize(

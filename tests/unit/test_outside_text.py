@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 from kio.schema.consumer_group_heartbeat.v0.response import ConsumerGroupHeartbeatResponse
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i32Timedelta
@@ -72,6 +74,16 @@ def test_what_is_not_printable_is_escaped_and_what_is_too_long_is_cut() -> None:
     encoded = printable_json(json.dumps(value, ensure_ascii=False))
     assert encoded.isprintable()
     assert json.loads(encoded) == value
+
+
+@given(st.text(st.characters()))
+def test_any_text_becomes_one_line_of_printable_characters(text: str) -> None:
+    assert printable(text).isprintable()
+    assert printable_html(text).isprintable()
+    assert all(char.isprintable() or char in "\n\t" for char in printable_lines(text))
+    encoded = printable_json(json.dumps(text, ensure_ascii=False))
+    assert encoded.isprintable()
+    assert json.loads(encoded) == text
 
 
 @pytest.mark.parametrize(
@@ -141,7 +153,7 @@ def test_a_log_line_of_ours_is_one_line() -> None:
     assert "escape=\\x1b[31m" in line
 
 
-@pytest.mark.parametrize("name", ["aiokafka.conn", "asyncrevoke.connection", "application"])
+@pytest.mark.parametrize("name", ["aiokafka.of_test", "asyncrevoke.of_test", "application"])
 def test_a_command_logs_no_escape_sequence_of_others(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +174,23 @@ def test_a_command_logs_no_escape_sequence_of_others(
     assert printable_lines(told) == told
     lines = told.splitlines()
     assert ("\\n" in lines[0]) == (name != "application")
+
+
+def test_a_line_of_json_has_the_same_text_in_printable_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    text = HOSTILE.replace("\ud800", "") + "Köln"
+    try:
+        LogOutput(LogLevel.INFO, LogFormat.JSON).install()
+        logging.getLogger("application").warning("%s", text)
+    finally:
+        structlog.reset_defaults()
+        logging.captureWarnings(capture=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert_harmless(line)
+    assert "Köln" in line
+    assert json.loads(line)["event"] == text
 
 
 def console() -> Console:
