@@ -18,7 +18,7 @@ class Verdict(enum.Enum):
     REBALANCE = "the group rebalances: again after the sync, or with the new epoch"
     MEMBERSHIP = "the membership sent is not valid: a verdict, or stale"
     FENCED = "another member has our instance id"
-    TOO_LARGE = "the metadata is too large: again without"
+    TOO_LARGE = "the metadata is too large: again with less"
     REFUSED = "this partition cannot be committed"
     FATAL = "no commit can succeed"
 

@@ -69,6 +69,11 @@ class CompletionMap(NamedTuple):
         runs = tuple((max(first, offset), end) for first, end in self.runs if end > offset)
         return CompletionMap(runs, self.leader_epoch) if runs else None
 
+    def before(self, offset: int) -> CompletionMap | None:
+        """What of it is before ``offset``, None if nothing is."""
+        runs = tuple((first, min(end, offset)) for first, end in self.runs if first < offset)
+        return CompletionMap(runs, self.leader_epoch) if runs else None
+
 
 class Encoded(NamedTuple):
     """``metadata`` is empty if there is nothing to say or no room for it. What is finished from

@@ -79,7 +79,10 @@ class CompletionMaps:
         return carried_from(ledger.commit_point, runs, self._limit)
 
     def too_large(self, instance: PartitionInstance, metadata: str) -> None:
-        """The broker does not take so much: leave it out this time, and write less from now on."""
+        """The broker does not take so much: leave it out this time, and write less from now on.
+
+        A final commit is tried again with as much as may be taken: nobody writes the rest later.
+        """
         if len(metadata) <= self._limit:
             self._limit = len(metadata) // 2 if len(metadata) >= 2 * _SMALLEST else 0
             self._outbox.emit(
@@ -89,7 +92,9 @@ class CompletionMaps:
                 limit=self._limit,
             )
         known = self._written.get(instance)
-        if known is not None:
+        if instance.state is State.RV_FLUSH:
+            self._written.pop(instance, None)
+        elif known is not None:
             self._written[instance] = known._replace(metadata="")
 
     # --- too far ahead ---------------------------------------------------------------------------

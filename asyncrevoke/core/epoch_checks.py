@@ -44,6 +44,8 @@ class Query(NamedTuple):
 
     buffer: RecordBuffer
     position: int
+    # Up to where the log was read, which is beyond ``position`` while something is read again.
+    read_to: int
     epoch: int
     leader: Node
     leader_epoch: int
@@ -79,14 +81,18 @@ class EpochChecks:
         if source.leader is None or buffer.checked_epoch >= source.leader[1]:
             return False
         node, leader_epoch = source.leader
-        epoch = buffer.fetch_epoch
+        # What is read again lies before what was read: the log may have been cut in between.
+        ledger = source.instance.ledger
+        position, epoch = buffer.fetch_position, buffer.fetch_epoch
+        if ledger is not None and ledger.rereads and ledger.position > position:
+            position, epoch = ledger.position, ledger.position_epoch
         if epoch < 0 or epoch == leader_epoch:
             # Whatever is fetched from now on is in the log of this leader.
             buffer.checked_epoch = leader_epoch
             return False
         if epoch > leader_epoch:
             return self._awaits_metadata(now, source, epoch, leader_epoch)
-        query = Query(buffer, buffer.fetch_position, epoch, node, leader_epoch)
+        query = Query(buffer, buffer.fetch_position, position, epoch, node, leader_epoch)
         if source.home is not self.home or self._asked.get(source) != query:
             source.move_to(self.home)
             self._asked[source] = query
@@ -182,7 +188,10 @@ class EpochChecks:
             self.on_truncated(now, source, None, -1)
         else:
             offset = buffer.diverges_at(found.epoch, found.offset)
-            if offset < buffer.fetch_position:
+            ledger = source.instance.ledger
+            if ledger is not None and query.read_to > query.position:
+                offset = min(offset, ledger.diverges_at(found.epoch))
+            if offset < query.read_to:
                 self.on_truncated(now, source, offset, found.epoch)
             else:
                 self._passed(now, source, query)

@@ -298,7 +298,7 @@ class Fetching:
         buffer.discard()
         self.delivery.withdraw(source)
         self._budget.recount(source)
-        if offset is not None and offset >= buffer.position:
+        if offset is not None and offset >= instance.delivered_to:
             # Only what was not delivered is gone; the position is checked in its turn.
             self._place(now, source)
         else:

@@ -133,6 +133,11 @@ class Ledger(OffsetFlags):
         """The leader epoch of the record before ``offset``, which is not below the commit point."""
         return self._epochs[bisect_left(self._epoch_starts, offset) - 1]
 
+    def diverges_at(self, epoch: int) -> int:
+        """The offset from which on what was read is of a later leader epoch than ``epoch``."""
+        index = bisect_right(self._epochs, epoch)
+        return self.position if index == len(self._epochs) else self._epoch_starts[index]
+
     @property
     def position_epoch(self) -> int:
         """The leader epoch of what stands before ``position``, -1 if unknown."""

@@ -173,6 +173,12 @@ class PartitionInstance:
         return self.state in TERMINAL
 
     @property
+    def delivered_to(self) -> int:
+        """Up to where the log was delivered; the buffer may be behind, while it reads again."""
+        positions = (each.position for each in (self.ledger, self.buffer) if each is not None)
+        return max(positions, default=0)
+
+    @property
     def in_flight(self) -> int:
         """Records delivered and not done, those from before a seek included."""
         current = self.ledger.in_flight if self.ledger is not None else 0

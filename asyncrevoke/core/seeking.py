@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.core.effects import Complete
 from asyncrevoke.core.partition import State
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.commits import Commits
-    from asyncrevoke.core.completion_map import CompletionMap
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.ledger import Ledger
@@ -233,7 +233,19 @@ class Seeking:
             self._outdated.pop(instance, None)
             self._positions.reset(now, instance, None)
         else:
-            self._place(now, instance, offset, leader_epoch)
+            self._place_before_cut(now, instance, offset, leader_epoch)
+
+    def _place_before_cut(
+        self, now: float, instance: PartitionInstance, cut: int, leader_epoch: int
+    ) -> None:
+        """What lies before the cut and is not done is read again: it would be committed past."""
+        self._assignment.take_back()
+        ledger = instance.ledger
+        if ledger is None or ledger.commit_point >= cut:
+            self._place(now, instance, cut, leader_epoch)
+            return
+        finished = CompletionMap(tuple(ledger.finished_runs()), ledger.leader_epoch).before(cut)
+        self._place(now, instance, ledger.commit_point, ledger.commit_epoch, finished)
 
     def positioned(self, instance: PartitionInstance) -> None:
         """It has a (new) buffer, or may be read again."""

@@ -10,7 +10,7 @@ import pytest
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing.simulation.brokers import Brokers
 from asyncrevoke.testing.simulation.clock import Clock
 from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
@@ -197,3 +197,80 @@ def test_a_member_that_follows_elections_without_records_repeats_nothing() -> No
     world.log.append(3)
     world.wait_for(13)
     assert world.read == [*range(10), 11, 12, 13]
+
+
+class Worker(Reader):
+    """Acknowledges records one by one, but for those that the test keeps back."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Record] = {}
+        super().__init__(commit_mode="ack")
+        self.member.core.track(on=True)
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.clock.run_until(self.clock.now + 0.1)
+            result = self.member.core.poll(self.member.now, 3, expired=True)
+            for record in result.records if result is not None else ():
+                self.read.append(record.offset)
+                self.kept[record.offset] = record
+            self.member.take_effects()
+
+    def finish(self, *offsets: int) -> None:
+        core = self.member.core
+        core.complete_all(self.member.now, [self.kept.pop(offset) for offset in offsets])
+        self.member.take_effects()
+
+    def give_up_and_take_back(self, offset: int) -> None:
+        """A revoke in which one record is not done is announced, and withdrawn."""
+        core = self.member.core
+        core.assign(self.member.now, [])
+        self.wait(0.1)
+        core.abandon_all(self.member.now, [self.kept.pop(offset)])
+        core.assign(self.member.now, [ORDERS])
+        self.member.take_effects()
+
+
+def written_in_two_epochs() -> Worker:
+    """20 records, all of them delivered."""
+    world = Worker()
+    world.log.append(10)
+    world.wait_for(10)
+    world.brokers.elect_unclean(ORDERS, world.log.end)
+    world.log.append(5)
+    world.log.append(5)
+    world.wait_for(20)
+    return world
+
+
+def test_a_cut_beyond_what_is_read_again_is_noticed() -> None:
+    world = written_in_two_epochs()
+    world.finish(*(offset for offset in range(20) if offset not in (3, 18)))
+    world.give_up_and_take_back(3)
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(30)
+    world.read.clear()
+    world.wait(12)
+    assert world.read == [3, *range(15, 45)]
+
+
+def test_what_was_given_up_before_a_cut_is_read_again_and_not_committed_past() -> None:
+    world = written_in_two_epochs()
+    world.finish(*(offset for offset in range(20) if offset != 3))
+    world.member.core.pause([ORDERS])
+    world.member.core.abandon_all(world.member.now, [world.kept.pop(3)])
+    world.member.core.resume(world.member.now, [ORDERS])
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(5)
+    world.read.clear()
+    world.wait(12)
+    assert world.read == [3, *range(15, 20)]
+
+
+def test_a_record_that_is_being_processed_is_not_committed_past_after_a_cut() -> None:
+    world = written_in_two_epochs()
+    world.finish(*(offset for offset in range(20) if offset != 3))
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.wait(12)
+    committed = world.brokers.group.offsets[ORDERS]
+    assert committed.offset == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -161,6 +162,52 @@ def test_a_released_partition_has_its_gaps_in_the_last_commit() -> None:
     assert known is not None
     assert (entry.offset, known.runs) == (1, ((3, 6), (7, 8)))
     assert group.assigned == orders(0, 1)
+    group.answer_commit()
+    assert group.assigned == orders(0)
+
+
+def test_a_final_commit_whose_map_is_too_large_is_tried_again_with_a_smaller_one() -> None:
+    group, records = working(400)
+    rng = Random(1)
+    done = [record for record in records[1:390] if rng.random() < 0.5]
+    finish(group, done)
+    announce(group)
+    left = [record for record in records if record not in done]
+    group.core.abandon_all(group.now, left[:-1])
+    group.settle()
+    assert group.poll() is None
+    finish(group, left[-1:])
+    sizes: list[int] = []
+    begun = group.now
+    while True:
+        _, request = group.only(OffsetCommitRequest)
+        (entry,) = [entry for entry in request.entries if entry.partition == tp(1)]
+        assert entry.offset == 0
+        sizes.append(len(entry.metadata))
+        if sizes[-1] <= 40:
+            break
+        group.answer_commit(ErrorCode.offset_metadata_too_large)
+    assert len(sizes) > 1
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[-1] > 0, "what fits is told"
+    group.answer_commit()
+    assert group.assigned == orders(0)
+    assert group.now == begun, "no attempt waits"
+
+
+def test_a_final_commit_is_made_without_a_map_where_the_broker_takes_none() -> None:
+    group, records = working(10)
+    finish(group, records[1:5])
+    announce(group)
+    group.core.abandon_all(group.now, [records[0], *records[6:]])
+    group.settle()
+    assert group.poll() is None
+    finish(group, [records[5]])
+    for _ in range(8):
+        _, request = group.only(OffsetCommitRequest)
+        if not any(entry.metadata for entry in request.entries):
+            break
+        group.answer_commit(ErrorCode.offset_metadata_too_large)
     group.answer_commit()
     assert group.assigned == orders(0)
 
