@@ -321,7 +321,7 @@ class KafkaBroker(RunningBroker):
         write_private(config, properties_text(properties).encode())
 
     def _format(self, config: Path) -> None:
-        arguments = (
+        arguments: tuple[str, ...] = (
             "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
         )  # fmt: skip
