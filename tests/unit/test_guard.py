@@ -88,7 +88,7 @@ def test_a_primitive_is_walked_as_far_as_kio_reads(
     read = reader_of(kafka_type, flexible, optional)
     rng = random.Random(f"{kafka_type} {flexible} {optional}")
     walked = 0
-    for _ in range(1500):
+    for _ in range(600):
         data = spoilt_values(rng)
         end = end_of_walk(step, data)
         if end is None:
@@ -100,7 +100,7 @@ def test_a_primitive_is_walked_as_far_as_kio_reads(
         except REFUSALS:
             continue  # so does the codec then
         assert size == end, data.hex()
-    assert walked > 50
+    assert walked > 20
 
 
 def test_every_primitive_of_kio_is_known() -> None:
@@ -109,18 +109,18 @@ def test_every_primitive_of_kio_is_known() -> None:
         guard._primitive("varlong", flexible=True)
 
 
-@pytest.mark.parametrize("marker", range(256))
-def test_a_structure_that_may_be_missing_is_so_for_both_or_refused(marker: int) -> None:
+def test_a_structure_that_may_be_missing_is_so_for_both_or_refused() -> None:
     response = heartbeat1.ConsumerGroupHeartbeatResponse
     start = bytes(4) + bytes(2) + b"\0\0" + struct.pack(">ii", 3, 5000)
-    for rest in (b"\0", b"\x01\0\0"):
-        data = start + bytes((marker,)) + rest
+    accepted: set[int] = set()
+    for marker, rest in itertools.product(range(256), (b"\0", b"\x01\0\0")):
         try:
-            walked = guard.walk(data, 0, response)
+            walked = guard.walk(start + bytes((marker,)) + rest, 0, response)
         except HostileFrame:
             continue
-        assert marker in (0xFF, 1)
+        accepted.add(marker)
         assert entity_reader(response)(walked.body, 0)[1] == len(walked.body)
+    assert accepted == {0xFF, 1}
 
 
 def responses_of_groups() -> list[type[ResponsePayload]]:

@@ -65,6 +65,10 @@ async def cluster() -> AsyncIterator[Cluster]:
     await cast("Any", cluster)._client.close()
     yield cluster
     await cluster.__aexit__()
+    for thread in threading.enumerate():
+        if thread.name.startswith("asyncrevoke-decode"):
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -136,6 +136,10 @@ async def setup(decoding: Decoding) -> AsyncIterator[Setup]:
     decoding.release()
     await setup.channels.close()
     await setup.broker.stop()
+    for thread in threading.enumerate():
+        if thread.name.startswith("asyncrevoke-decode"):
+            thread.join(LONG)
+            assert not thread.is_alive()
 
 
 def partitions_of(answer: Replied | Failed) -> int:
