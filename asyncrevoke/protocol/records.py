@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from itertools import islice
-from operator import lt
+from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -139,6 +139,7 @@ _SHORTEST_HEADER: Final = 2
 # A record has seven bytes at least. Many short ones take longer to decode than their bytes tell.
 _SHORTEST_RECORD: Final = 7
 _SHORT_RECORD: Final = 32
+_HEADERS: Final = attrgetter("headers")
 _NO_MEMORY: Final = "there is not enough memory to decode the record batch"
 
 
@@ -239,7 +240,7 @@ class _LogBatch:
             for piece in pieces(unpacked):
                 part = maker.records(piece)
                 if may_be_too_many:
-                    left -= sum(map(len, [record.headers for record in part]))
+                    left -= sum(map(len, map(_HEADERS, part)))
                     if left < 0:
                         raise TooManyObjects(self._limit // _OBJECT_SIZE)
                 records += part

@@ -53,40 +53,33 @@ def pieces(data: bytes) -> Iterator[bytes]:
 
     Raises ValueError or IndexError if a record has too many headers, or lengths do not fit.
     """
-    start = at = BATCH_HEADER_SIZE
+    at = BATCH_HEADER_SIZE
     end = len(data)
-    count = 0
     while at < end:
-        first = data[at]
-        if first < 0x80:
-            stop = at + 1 + (first >> 1)
-        elif (second := data[at + 1]) < 0x80:
-            # Half of the 14 bits, and the two bytes that they stand in.
-            stop = at + (first >> 1) + (second << 6) - 62
-        else:
-            size, body = _varint(data, at)
-            stop = body + size
-            # Only such a record can have a number of headers that matters.
-            if size > _PIECE:
-                if stop > end:
-                    raise ValueError("a record is longer than its batch")
-                if count:
-                    yield _part(data, count, start, at)
-                _check_headers(data, body, stop)
-                yield _part(data, 1, at, stop)
-                start, count, at = stop, 0, stop
-                continue
-            if size < 0:
-                raise ValueError("a record has a negative length")
-        if stop - start > _PIECE and count:
-            yield _part(data, count, start, at)
-            start, count = at, 0
-        count += 1
-        at = stop
-    if at != end:
-        raise ValueError("the records do not fill their batch")
-    if count:
-        yield _part(data, count, start, end)
+        start, count = at, 0
+        limit = min(at + _PIECE, end)
+        while at < limit:
+            first = data[at]
+            if first < 0x80:
+                at += 1 + (first >> 1)
+            elif (second := data[at + 1]) < 0x80:
+                # Half of the 14 bits, and the two bytes that they stand in.
+                at += (first >> 1) + (second << 6) - 62
+            else:
+                size, body = _varint(data, at)
+                if not 0 <= size <= end - body:
+                    raise ValueError("a record is longer than its batch, or has a negative length")
+                if body + size > limit:
+                    # Only such a record can have a number of headers that matters.
+                    if count:
+                        yield _part(data, count, start, at)
+                    _check_headers(data, body, body + size)
+                    start, count = at, 0
+                at = body + size
+            count += 1
+        if at > end:
+            raise ValueError("the records do not fill their batch")
+        yield _part(data, count, start, at)
 
 
 def read_one_by_one(

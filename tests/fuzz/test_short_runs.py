@@ -11,17 +11,17 @@ from fuzz.target import names
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="its limits are those of POSIX"),
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 _SEED = 17
 # All targets together may take a minute on two cores.
-_USUAL = 2_000
-_INPUTS: dict[str, int] = {}
+_USUAL = 10_000
+_INPUTS = {"completion_maps": 2_000, "core": 20_000}
 
 
 @pytest.mark.parametrize("name", names())
 def test_kept_and_drawn_inputs_break_no_promise(name: str) -> None:
-    figures = Run(name, _SEED, inputs=_INPUTS.get(name, _USUAL), wide=True).run()
+    figures = Run(name, _SEED, inputs=_INPUTS.get(name, _USUAL), processes=2, wide=True).run()
     print(figures)
     assert not figures.failures, "\n\n".join(map(str, figures.failures))

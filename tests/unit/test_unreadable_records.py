@@ -16,6 +16,7 @@ from wire.spoiled_records import fetched
 from asyncrevoke.core.buffer import LARGE_BATCH, RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
+from asyncrevoke.protocol import records as records_module
 from asyncrevoke.protocol.records import (
     LARGEST_UNPACKED,
     CorruptBatch,
@@ -179,6 +180,27 @@ def test_a_large_batch_is_read_whole_whatever_lengths_its_records_have() -> None
     assert [len(each.value or b"") for each in found] == sizes
     assert [each.offset for each in found] == list(range(5, 5 + len(sizes)))
     assert not unreadable(found)
+
+
+@pytest.mark.parametrize("header_count", [0, 30_000])
+def test_the_parser_gets_a_large_batch_in_pieces_that_hold_no_other_thread_up(
+    monkeypatch: pytest.MonkeyPatch, header_count: int
+) -> None:
+    # What one call may read: it holds the interpreter lock, which heartbeats wait for.
+    given: list[int] = []
+    parser = vars(records_module)["DefaultRecordBatch"]
+
+    def noted(data: bytes) -> object:
+        given.append(len(data))
+        return parser(data)
+
+    monkeypatch.setattr(records_module, "DefaultRecordBatch", noted)
+    lies = record(5000, length=9, header_count=header_count)
+    batch = raw_batch(*(record(n, value=bytes(300)) for n in range(5000)), lies, codec=4)
+    with pytest.raises(UnreadableBatch):
+        read(batch)
+    assert len(given) > 20
+    assert max(given) < 70_000
 
 
 def test_many_short_records_are_decoded_elsewhere_like_a_large_batch() -> None:
