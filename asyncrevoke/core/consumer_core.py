@@ -23,7 +23,7 @@ from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 class ConsumerCore:
     """One consumer. ``wall_clock_offset`` is the wall clock minus ``now``, in seconds, and
-    ``member_id`` one that no other consumer in the world has (KIP-848)."""
+    ``member_id`` one that no other consumer has (KIP-848); ``large_from``: see :class:`Outbox`."""
 
     def __init__(
         self,
@@ -73,9 +73,10 @@ class ConsumerCore:
         *,
         wall_clock_offset: float = 0.0,
         member_id: str = "",
+        large_from: int = LARGE_FROM,
     ) -> None:
         self._config = config
-        self._outbox = outbox = Outbox(patience_of(config))
+        self._outbox = outbox = Outbox(patience_of(config), large_from)
         self._assignment = Assignment(outbox)
         self._revocation = Revocation(outbox, config, self._assignment)
         self._cluster = Cluster(outbox, config, bootstrap)

@@ -2,7 +2,7 @@
 
 The core never awaits, sleeps, reads a clock or draws a random number. It answers each event with
 effects; whoever carries them out (the asyncio driver, or a simulation) owes it an answer to each
-``Send``, each ``SetTimer`` and each ``Decode``, and nothing else.
+``Send``, each ``SetTimer``, each ``Decode`` and each ``Compute``, and nothing else.
 """
 
 from __future__ import annotations
@@ -132,6 +132,21 @@ class Decode(NamedTuple):
         return Decoded(self.request_id, records)
 
 
+class Compute(NamedTuple):
+    """Call ``work``, a pure function for any thread, where that holds nothing else up, and answer
+    with what :meth:`run` returns."""
+
+    computation_id: int
+    work: Callable[[], object]
+
+    def run(self) -> Computed:
+        """Do it, which may take seconds."""
+        try:
+            return Computed(self.computation_id, self.work())
+        except Exception as error:  # noqa: BLE001 - whoever has asked for it says what follows
+            return Computed(self.computation_id, error)
+
+
 class WakePoller(NamedTuple):
     """Something may be there for a waiting poll: call ``poll`` again."""
 
@@ -176,6 +191,7 @@ Effect: TypeAlias = (
     | CancelTimer
     | Standby
     | Decode
+    | Compute
     | WakePoller
     | Notify
     | Emit
@@ -235,6 +251,13 @@ class Decoded(NamedTuple):
     records: list[Record] | CorruptBatch
 
 
+class Computed(NamedTuple):
+    """What the work of a ``Compute`` has returned, or the exception that it has raised."""
+
+    computation_id: int
+    result: object
+
+
 class Silent(NamedTuple):
     """Something is asked on a connection to ``node``, and nothing was received on it since
     ``since``, for the patience. It stays open for as long again: an answer may be late."""
@@ -252,4 +275,4 @@ class Probed(NamedTuple):
     answered: bool
 
 
-Event: TypeAlias = Replied | Failed | StoodIn | TimerFired | Decoded | Silent | Probed
+Event: TypeAlias = Replied | Failed | StoodIn | TimerFired | Decoded | Computed | Silent | Probed

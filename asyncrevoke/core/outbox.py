@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from asyncrevoke.core.answer_checks import find_contradiction
 from asyncrevoke.core.effects import (
     CancelTimer,
     Channel,
+    Compute,
+    Computed,
     Decode,
     Decoded,
     Effect,
@@ -37,6 +39,12 @@ OnReply: TypeAlias = Callable[[float, Reply], None]
 OnStoodIn: TypeAlias = Callable[[float, float, Reply], None]
 OnDecoded: TypeAlias = Callable[[float, list[Record] | CorruptBatch], None]
 OnTimer: TypeAlias = Callable[[float], None]
+OnComputed: TypeAlias = Callable[[float, object], None]
+
+_T = TypeVar("_T")
+
+LARGE_FROM = 5_000
+"""What has to do with so many things takes tens of milliseconds."""
 
 
 class Outbox:
@@ -45,16 +53,19 @@ class Outbox:
     A request whose answer no longer matters is forgotten with :meth:`forget`; its late answer is
     then dropped here. Deterministic: the same calls give the same effects.
 
-    ``patience``: seconds that a connection may be silent while something is asked on it.
+    ``patience``: seconds that a connection may be silent while something is asked on it. What is
+    larger than ``large_from`` is computed elsewhere.
     """
 
-    def __init__(self, patience: float = float("inf")) -> None:
+    def __init__(self, patience: float = float("inf"), large_from: int = LARGE_FROM) -> None:
         self._patience = patience
+        self._large_from = large_from
         self._effects: list[Effect] = []
         self._replies: dict[int, OnReply] = {}
         # The requests that are not answered.
         self._asked: dict[int, Send] = {}
         self._decodes: dict[int, OnDecoded] = {}
+        self._computations: dict[int, OnComputed] = {}
         self._timers: dict[str, OnTimer] = {}
         self._on_stood_in: OnStoodIn | None = None
         self._standby_id = 0
@@ -109,6 +120,31 @@ class Outbox:
         self._next_request += 1
         self._decodes[self._next_request] = then
         self._effects.append(Decode(self._next_request, batch, partition, ledger_id, from_offset))
+
+    def compute(
+        self,
+        now: float,
+        size: int,
+        work: Callable[[], _T],
+        then: Callable[[float, _T | Exception], None],
+    ) -> int | None:
+        """Call ``then(now, result)`` with what ``work`` returns, or with the exception that it
+        raises: at once, and None is returned, or later if there is much of it to be done.
+
+        ``size`` is the number of things that it has to do with, of which each takes microseconds.
+        """
+        self._next_request += 1
+        effect = Compute(self._next_request, work)
+        self._computations[effect.computation_id] = cast("OnComputed", then)
+        if size >= self._large_from:
+            self._effects.append(effect)
+            return effect.computation_id
+        self.route(now, effect.run())
+        return None
+
+    def forget_computation(self, computation_id: int) -> None:
+        """Ignore the result of this computation, if it is still to come."""
+        self._computations.pop(computation_id, None)
 
     def stand_by(
         self,
@@ -191,6 +227,9 @@ class Outbox:
             case Decoded(request_id, records):
                 if (on_decoded := self._decodes.pop(request_id, None)) is not None:
                     on_decoded(now, records)
+            case Computed(computation_id, result):
+                if (on_computed := self._computations.pop(computation_id, None)) is not None:
+                    on_computed(now, result)
             case Silent() | Probed():
                 pass  # nobody has asked for it: SilentBrokers sees it
             case TimerFired(key):

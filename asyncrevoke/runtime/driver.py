@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Compute,
     Decode,
     DropSilent,
     Effect,
@@ -34,6 +35,7 @@ from asyncrevoke.core.effects import (
 )
 from asyncrevoke.errors import FatalError
 from asyncrevoke.runtime.abandoned_tasks import abandon
+from asyncrevoke.runtime.computing_thread import ComputingThread
 from asyncrevoke.runtime.decode_threads import DecodeThreads
 from asyncrevoke.runtime.loop_lag import LoopLag
 
@@ -125,6 +127,7 @@ class Driver:
         if stand_in is not None:
             stand_in.deliver = self._feed
         self._decode_threads = DecodeThreads()
+        self._computing_thread = ComputingThread()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -288,8 +291,8 @@ class Driver:
                     notifications.append(effect)
                 case Complete(ticket, result, error):
                     self._complete(ticket, result, error)
-                case Decode():
-                    self._adopt(self._loop.create_task(self._decode(effect)))
+                case Decode() | Compute():
+                    self._adopt(self._loop.create_task(self._run_beside(effect)))
         if notifications:
             self._notify(notifications)
 
@@ -354,8 +357,11 @@ class Driver:
     async def _probe(self, probe: Probe) -> None:
         self._feed(await self._requests.probe(probe))
 
-    async def _decode(self, decode: Decode) -> None:
-        self._feed(await self._decode_threads.run(decode))
+    async def _run_beside(self, effect: Decode | Compute) -> None:
+        if isinstance(effect, Decode):
+            self._feed(await self._decode_threads.run(effect))
+        else:
+            self._feed(await self._computing_thread.run(effect))
 
     def _notify(self, notifications: list[Notify]) -> None:
         for notify in notifications:

@@ -15,6 +15,7 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Compute,
     Decode,
     DropSilent,
     Effect,
@@ -33,6 +34,7 @@ from asyncrevoke.core.effects import (
     TimerFired,
     WakePoller,
 )
+from asyncrevoke.core.outbox import LARGE_FROM
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
@@ -84,6 +86,7 @@ class ScriptedBrokers:
         partitions: dict[str, int] | None = None,
         eager: bool = False,
         pattern: str | BrokerPattern | None = None,
+        large_from: int = LARGE_FROM,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.now = 1000.0
@@ -119,8 +122,14 @@ class ScriptedBrokers:
         self.notices: list[Notify] = []
         self.events: list[Emit] = []
         self.completed: dict[int, Complete] = {}
+        # What is computed elsewhere, until a test hands its result over.
+        self.computations: list[Compute] = []
         self.core = ConsumerCore(
-            self.config, [Node(-1, "boot", 9092)], decode_simulated, member_id="client-made"
+            self.config,
+            [Node(-1, "boot", 9092)],
+            decode_simulated,
+            member_id="client-made",
+            large_from=large_from,
         )
         if topics or pattern is None:
             self.core.subscribe(self.now, topics or ("orders",))
@@ -155,6 +164,8 @@ class ScriptedBrokers:
                     self._answer_by_itself(effect)
                 case WakePoller():
                     self.woken += 1
+                case Compute():
+                    self.computations.append(effect)
                 case Decode():
                     self._answers.append(effect.run())
                 case SetTimer(key, at, _):

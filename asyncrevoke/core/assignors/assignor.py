@@ -25,7 +25,8 @@ class RebalanceProtocol(enum.IntEnum):
 
 
 class Assignor(Protocol):
-    """A rule of assignment. Pure: the same input always gives the same output.
+    """A rule of assignment. Pure: the same input always gives the same output, in any thread; in a
+    large group it is not called in that of the event loop.
 
     ``name`` is what members of the group agree on, so an assignor of one's own needs a name of
     its own. ``protocols`` are the rebalance protocols under which its results are safe: with

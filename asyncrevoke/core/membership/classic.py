@@ -25,7 +25,7 @@ from asyncrevoke.core.membership.leader import Leader, leading_again
 from asyncrevoke.core.membership.leave_exchange import LeaveExchange
 from asyncrevoke.core.membership.owned_and_granted import OwnedAndGranted
 from asyncrevoke.core.membership.phase import MOVES, Move, Phase
-from asyncrevoke.core.membership.refusals import refusal, unanswerable
+from asyncrevoke.core.membership.refusals import ASKED_AGAIN, refusal, unanswerable
 from asyncrevoke.core.membership.staged_release import StagedRelease
 from asyncrevoke.core.membership.subscription_note import user_data
 from asyncrevoke.core.waiting import WaitLog
@@ -119,7 +119,7 @@ class ClassicMembership:
         self._generation = -1
         self._protocol_name = ""
         self._leader = Leader(outbox, cluster)
-        self._leader.on_topics = self._group_topics_wanted
+        self._leader.on_topics = lambda now, t: self.on_group_topics(now, t)  # noqa: PLW0108
         self._leader.on_assigned = self._sync
         self._leader.on_failed = self.fail
         self._holdings = OwnedAndGranted(assignment)
@@ -389,7 +389,7 @@ class ClassicMembership:
                 self._evicted(now, "the coordinator knows a former self of ours", keep_id=False)
             case error if error in _MOVED:
                 self._exchange.join_elsewhere(now, error.name)
-            case error if error.retriable or error is ErrorCode.rebalance_in_progress:
+            case error if error.retriable or error in ASKED_AGAIN:
                 if error is ErrorCode.coordinator_load_in_progress:
                     self._coordinator.loads()
                 self._exchange.join_later(now, error.name)
@@ -439,9 +439,6 @@ class ClassicMembership:
             self._holdings.grant_nothing()
             reason = "joined again after more than a session without an answer"
             self._revocation.lose(now, self._assignment.live(), reason)
-
-    def _group_topics_wanted(self, now: float, topics: frozenset[str]) -> None:
-        self.on_group_topics(now, topics)
 
     # --- syncing ---------------------------------------------------------------------------------
 
@@ -562,6 +559,9 @@ class ClassicMembership:
             self._move(Phase.STABLE, Move.DRAIN)
         elif self._phase is Phase.DRAIN and self.eager:
             self._revocation.tighten(self._group_deadline(now))
+        elif self._phase is Phase.AWAIT_SYNC and self._leader.is_computing:
+            self._leader.resign()
+            self._unsynced(now, "the group rebalances", ErrorCode.rebalance_in_progress)
         elif self._phase is Phase.AWAIT_SYNC:
             # The sync is over, and its answer on its way or lost.
             self._exchange.doubt(now)

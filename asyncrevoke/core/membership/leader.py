@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
-from asyncrevoke.core.assignors.member import Member
-from asyncrevoke.core.assignors.ownership import repair, withheld
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
-from asyncrevoke.core.membership.reported_subscription import read_subscription
-from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum
+from asyncrevoke.core.membership.led_generation import (
+    Assignments,
+    LedGeneration,
+    Plan,
+    ReadGeneration,
+    plan_assignment,
+    read_generation,
+    size_of,
+)
 from asyncrevoke.errors import FatalError
-from asyncrevoke.protocol.subscription import encode_assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from asyncrevoke.core.assignors.assignor import Assignor
     from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.membership.reported_subscription import ReportedSubscription
     from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
-    from asyncrevoke.protocol.subscription import Subscription
 
-Assignments = tuple[tuple[str, bytes], ...]
+_T = TypeVar("_T")
 
 _UUID_LENGTH = 36
 
@@ -42,20 +47,6 @@ def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupRes
     return structs.replace(reply, members=(us,), skip_assignment=True)
 
 
-class _Turn:
-    """One generation that we lead."""
-
-    def __init__(
-        self, assignor: Assignor, members: list[Member], *, skips_assignment: bool
-    ) -> None:
-        self.assignor = assignor
-        self.members = members
-        self.skips_assignment = skips_assignment
-        self.maps_are_read = all(reads_maps(each.subscription.user_data) for each in members)
-        self.has_racks = any(member.subscription.rack for member in members)
-        self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
-
-
 class Leader:
     """The leader's role of one member, in the generations in which it has it.
 
@@ -70,7 +61,9 @@ class Leader:
         self.on_topics: Callable[[float, frozenset[str]], None] = lambda _now, _topics: None
         self.on_assigned: Callable[[float, Assignments], None] = lambda _now, _assignments: None
         self.on_failed: Callable[[float, FatalError], None] = lambda _now, _error: None
-        self._turn: _Turn | None = None
+        self._turn: LedGeneration | None = None
+        # Which computation the assignment waits for.
+        self._computing: int | None = None
         self._waiting = False
         # What the present assignment of the group was made by, as far as we watch it.
         self._led: dict[str, tuple[int, ...] | None] = {}
@@ -80,12 +73,17 @@ class Leader:
 
     def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
         """This generation is ours to assign, as soon as the partitions of its topics are known."""
-        members = [
-            Member(member.member_id, member.group_instance_id, self._read(member, reply.generation))
-            for member in {member.member_id: member for member in reply.members}.values()
-        ]
         self.resign()
-        turn = self._turn = _Turn(assignor, members, skips_assignment=reply.skip_assignment)
+        self._compute(now, size_of(reply), partial(read_generation, assignor, reply), self._read)
+
+    def _read(self, now: float, read: ReadGeneration | Exception) -> None:
+        """The subscriptions of the members are read."""
+        if isinstance(read, Exception):
+            self.on_failed(now, FatalError(f"subscriptions could not be read: {read!r}"))
+            return
+        for member_id, reported in read.faulty:
+            self._complain(member_id, reported)
+        turn = self._turn = read.generation
         self.on_topics(now, turn.topics)
         if self._knows(turn.topics):
             self._assign(now, turn)
@@ -93,13 +91,52 @@ class Leader:
             self._waiting = True
             self._cluster.refresh(now, "topics of the group are unknown")
 
+    def _complain(self, member_id: str, reported: ReportedSubscription) -> None:
+        if reported.unreadable is not None:
+            self._outbox.emit(
+                "error",
+                "a member's subscription cannot be read; it is assigned nothing",
+                member=member_id,
+                problem=reported.unreadable,
+            )
+        else:
+            self._outbox.emit(
+                "warning",
+                "part of a member's subscription is not valid and was ignored",
+                member=member_id,
+                problems=reported.ignored,
+            )
+
+    def _compute(
+        self,
+        now: float,
+        size: int,
+        work: Callable[[], _T],
+        then: Callable[[float, _T | Exception], None],
+    ) -> None:
+        """``then(now, result)``, unless another generation has begun by then."""
+
+        def computed(later: float, result: _T | Exception) -> None:
+            self._computing = None
+            then(later, result)
+
+        self._computing = self._outbox.compute(now, size, work, computed)
+
     @property
     def leads(self) -> bool:
         """Whether the assignment of this generation was ours to make, and is made."""
-        return self._turn is not None and not self._waiting
+        return self._turn is not None and not self._waiting and not self.is_computing
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the assignment of this generation is being made beside the event loop."""
+        return self._computing is not None
 
     def resign(self) -> None:
-        """Another member leads, or nobody knows yet."""
+        """Another member leads, or nobody knows yet: what is being computed is for nobody."""
+        if self._computing is not None:
+            self._outbox.forget_computation(self._computing)
+            self._computing = None
         self._turn = None
         self._waiting = False
         self._led = {}
@@ -158,65 +195,31 @@ class Leader:
     def _known(self, topics: frozenset[str]) -> dict[str, tuple[int, ...] | None]:
         return {topic: self._cluster.partitions(topic) for topic in sorted(topics)}
 
-    def _racks_for(self, turn: _Turn) -> PartitionRacks:
+    def _racks_for(self, turn: LedGeneration) -> PartitionRacks:
         """Empty if nobody in the group tells where it runs."""
         return self._cluster.racks(turn.topics) if turn.has_racks else {}
 
-    def _assign(self, now: float, turn: _Turn) -> None:
+    def _assign(self, now: float, turn: LedGeneration) -> None:
         self._waiting = False
         self._led = self._known(turn.topics)
         self._led_racks = self._racks_for(turn)
         if turn.skips_assignment:
             self.on_assigned(now, ())
             return
-        try:
-            assignments = self._plan(turn)
-        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
-            self.on_failed(now, FatalError(f"assignor {turn.assignor.name!r} failed: {error!r}"))
+        led, racks = self._led, self._led_racks
+        work = partial(plan_assignment, turn, led, racks)
+        self._compute(now, turn.size(led), work, partial(self._planned, turn.assignor.name))
+
+    def _planned(self, assignor: str, now: float, plan: Plan | Exception) -> None:
+        """Everybody's assignment is made; the assignor may be the user's own code."""
+        if isinstance(plan, Exception):
+            self.on_failed(now, FatalError(f"assignor {assignor!r} failed: {plan!r}"))
             return
-        self.on_assigned(now, assignments)
-
-    def _plan(self, turn: _Turn) -> Assignments:
-        """Each member's encoded assignment; a topic that does not exist has no partitions."""
-        partitions: dict[str, Sequence[int]] = {
-            topic: numbers for topic, numbers in self._led.items() if numbers
-        }
-        plan = assign(turn.assignor, partitions, turn.members, self._led_racks)
-        waits = False
-        if RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
-            plan, violations = repair(plan, turn.members)
-            waits = bool(withheld(partitions, turn.members, plan))
-            for violation in violations:
-                self._outbox.emit(
-                    "error",
-                    "the assignor gave away a partition that another member still owns",
-                    assignor=turn.assignor.name,
-                    violation=str(violation),
-                )
-        note = b""
-        if turn.maps_are_read or RebalanceProtocol.COOPERATIVE in turn.assignor.protocols:
-            # In eager groups only to members of ours: some of the other clients with an eager
-            # assignor refuse an assignment with more in it.
-            note = encode_note(AssignmentNote(waits, checksum(self._led), turn.maps_are_read))
-        return tuple(
-            (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
-            for member in turn.members
-        )
-
-    def _read(self, member: JoinGroupMember, generation: int) -> Subscription:
-        reported = read_subscription(member.metadata, generation)
-        if reported.unreadable is not None:
+        for violation in plan.violations:
             self._outbox.emit(
                 "error",
-                "a member's subscription cannot be read; it is assigned nothing",
-                member=member.member_id,
-                problem=reported.unreadable,
+                "the assignor gave away a partition that another member still owns",
+                assignor=assignor,
+                violation=str(violation),
             )
-        elif reported.ignored:
-            self._outbox.emit(
-                "warning",
-                "part of a member's subscription is not valid and was ignored",
-                member=member.member_id,
-                problems=reported.ignored,
-            )
-        return reported.subscription
+        self.on_assigned(now, plan.assignments)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
 
+# A coordinator tells all members of a group that it does not know what is wrong, if one of them has
+# sent what it cannot read: the others are served again when that one is gone.
+ASKED_AGAIN = frozenset((ErrorCode.rebalance_in_progress, ErrorCode.unknown_server_error))
+
 
 def refusal(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:
     """What the user is told when the coordinator answers ``error``, which no retry can mend.

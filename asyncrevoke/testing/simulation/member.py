@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Compute,
+    Computed,
     Decode,
     DropSilent,
     Effect,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 
 DECODING = 0.05  # seconds that a large batch takes
+COMPUTING = 0.2  # seconds that an assignment takes at the most
 
 
 class Observer:
@@ -148,9 +151,8 @@ class Member:
             if kind is Send:
                 assert isinstance(effect, Send)
                 self._network.send(self, effect)
-            elif kind is Decode:
-                assert isinstance(effect, Decode)
-                self.later(DECODING, partial(self._decode, effect))
+            elif isinstance(effect, (Decode, Compute)):
+                self._run_beside(effect)
             elif kind is WakePoller:
                 self._wake_soon()
             elif isinstance(effect, (Reset, DropSilent, Probe)):
@@ -179,8 +181,19 @@ class Member:
         else:
             self._network.drop_silent(self.client, effect)
 
-    def _decode(self, decode: Decode) -> None:
-        self.receive(decode.run())
+    def _run_beside(self, effect: Decode | Compute) -> None:
+        if isinstance(effect, Decode):
+            self.later(DECODING, partial(self._end_run, effect))
+        else:
+            # Between nothing and the longest, and without chance, which others have a share in.
+            share = effect.computation_id * 7919 % 101 / 100
+            self.later(share * COMPUTING, partial(self._end_run, effect))
+
+    def _end_run(self, effect: Decode | Compute) -> None:
+        ended = effect.run()
+        if isinstance(ended, Computed) and isinstance(ended.result, Exception):
+            raise ended.result
+        self.receive(ended)
 
     def _complete(self, complete: Complete) -> None:
         self.later(0.0, lambda: self.completed(complete))

@@ -20,6 +20,7 @@ from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.effects import (
     CancelTimer,
     Complete,
+    Compute,
     Decode,
     Effect,
     Emit,
@@ -38,6 +39,7 @@ from asyncrevoke.core.effects import (
     TimerFired,
 )
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
+from asyncrevoke.core.outbox import LARGE_FROM
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -206,7 +208,8 @@ class World:
         self.now = 1000.0
         self.open: dict[int, Send] = {}
         self.past: list[Send] = []
-        self.decodes: list[Decode] = []
+        # What is done beside the event loop.
+        self.decodes: list[Decode | Compute] = []
         self.timers: dict[str, float] = {}
         self.probes: list[Probe] = []
         self.standby: Standby | None = None
@@ -228,7 +231,11 @@ class World:
         # Offsets that somebody has named as a position, or that records were delivered up to.
         self.reach: dict[TopicPartition, int] = {}
         self.core = ConsumerCore(
-            config, BOOTSTRAP, decode_some_large, member_id="made-by-the-client"
+            config,
+            BOOTSTRAP,
+            decode_some_large,
+            member_id="made-by-the-client",
+            large_from=0 if kind >> 5 & 1 else LARGE_FROM,
         )
         # Whether the next step counts the batch as done.
         self.settles = config.commit_mode != "ack"
@@ -247,6 +254,7 @@ class World:
         if quickly:
             for _ in range(14):
                 self.op_answer()
+                self.op_decode()
             self.op_poll()
 
     def end(self) -> None:
@@ -281,7 +289,7 @@ class World:
                 case Send():
                     self.open[effect.request_id] = effect
                     self._check_request(effect.message)
-                case Decode():
+                case Decode() | Compute():
                     self.decodes.append(effect)
                 case SetTimer(key, at, _):
                     if not at - self.now < 1e6:
