@@ -144,11 +144,15 @@ def collect(
     sasl_mechanism: Mechanism = "PLAIN",
     sasl_username: Username = None,
     sasl_password: Password = None,
+    max_sessions: Annotated[
+        int, typer.Option(min=1, help="Refuse a topic with more sessions than these.")
+    ] = 10_000,
     as_json: _Json = False,
 ) -> None:
     """Make a journal's folder of the topic that members on many machines have written to.
 
-    The exit code is 1 if the topic has records that are no piece of a journal.
+    The exit code is 1 if the topic has records that are no piece of a journal, or repeat rows.
+    Those are not written.
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
@@ -163,7 +167,9 @@ def collect(
             sasl_username,
             sasl_password,
         )
-        found = asyncio.run(sink.collect(topic, path, **client_options(config)))
+        found = asyncio.run(
+            sink.collect(topic, path, max_sessions=max_sessions, **client_options(config))
+        )
     except ConfigError as error:
         raise _end(str(error), USAGE) from error
     except AsyncRevokeError as error:
@@ -173,7 +179,9 @@ def collect(
     else:
         print(f"{found.sessions} sessions, {found.rows:,} rows")
     if found.strange:
-        raise _end(f"{found.strange} records of {topic} are no piece of a journal", FAILED)
+        raise _end(
+            f"{found.strange} records of {topic} are no piece of a journal, or repeat rows", FAILED
+        )
 
 
 def _end_of(state: Any) -> str:  # noqa: ANN401 - of a module that needs the extra

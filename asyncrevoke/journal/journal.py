@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.files import PRIVATE, folder_mode
 from asyncrevoke.journal.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
 
@@ -52,6 +53,11 @@ class Journal:
     ``sink``: what is written also goes to a topic, and a commit waits for that as well: for
     machines whose disks do not last. Nothing is sent while a TestConsumer has the consumer.
 
+    ``mode`` has the permissions of new files, ``0o600`` by default; folders can be entered by those
+    who may read their files. ``0o640`` lets the group of the process read, for an audit by another
+    user. Files have it from the beginning; the umask of the process can take permissions away, and
+    never adds any. A folder ``path`` that exists stays as it is.
+
     Needs the extra ``journal``. Raises ConfigError.
     """
 
@@ -64,6 +70,7 @@ class Journal:
         segment_bytes: int = 64 * 2**20,
         segment_seconds: float = 900.0,
         sink: KafkaSink | None = None,
+        mode: int = PRIVATE,
     ) -> None:
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
@@ -82,8 +89,14 @@ class Journal:
                 f'content={content!r}: "batches" (checksums of record batches), "records" (hashes '
                 "of each record), or None"
             )
+        if mode & 0o600 != PRIVATE or mode & ~0o666:
+            raise ConfigError(
+                f"mode=0o{mode:o}: the owner has to read and write, and nobody executes files: "
+                "0o600, or 0o640 for a group that audits"
+            )
         self.strict = strict
         self.content: Content | None = content
+        self._mode = mode
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._sink = sink
@@ -101,7 +114,8 @@ class Journal:
         now = time.time() if wall_clock is None else wall_clock()
         session = Session(self.path / new_session_id(now))
         try:
-            session.folder.mkdir(parents=True)
+            self.path.mkdir(folder_mode(self._mode), parents=True, exist_ok=True)
+            session.folder.mkdir(folder_mode(self._mode))
             lock = session.lock()
             lock.acquire(timeout=0)
         except OSError as error:
@@ -142,6 +156,7 @@ class Journal:
                 on_full=on_full,
                 on_frame=on_frame,
                 hashed=self.content == "records",
+                mode=self._mode,
             )
 
         if threaded:

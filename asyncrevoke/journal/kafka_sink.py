@@ -13,10 +13,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.errors import ConfigError, JournalError
+from asyncrevoke.journal.collecting import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
-from asyncrevoke.journal.format.sealed import About, SealedFile
-from asyncrevoke.journal.schema import VERSION
-from asyncrevoke.journal.segments import SEALED, Content, read_blob
 from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:
@@ -123,42 +121,36 @@ class Collected(NamedTuple):
     strange: int
 
 
-async def collect(topic: str, folder: Path, **options: object) -> Collected:
+async def collect(
+    topic: str, folder: Path, *, max_sessions: int = MOST_SESSIONS, **options: object
+) -> Collected:
     """Make a journal's folder of a topic that ``KafkaSink`` has written to.
 
     Reads it once, to where it ended when that began. ``options`` are those of aiokafka's consumer.
-    Raises ConfigError if there is no such topic, or the folder has something in it.
+    Pieces that are not whole, that repeat rows, or that are of a session with an id that this
+    library does not generate are not written, but counted. Raises ConfigError if there is no such
+    topic, or the folder has something in it; JournalError if there are more than ``max_sessions``.
     """
     if not await asyncio.to_thread(_is_free, folder):
         raise ConfigError(f"{folder} is not empty: name a new folder for what is collected")
     consumer = kafka_consumer(
         **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
     )
-    writers: dict[str, SealedFile] = {}
-    rows = strange = 0
+    collected = CollectedFolder(folder, max_sessions)
+    strange = 0
     try:
         await consumer.start()
         partitions = await _partitions(topic, options)
+        await asyncio.to_thread(collected.begin)
         async for value in _values(consumer, partitions):
-            content = Content([]) if value is None else read_blob(value)
-            strange += bool(content.torn or content.damaged or not content.batches)
-            for batch in content.batches:
-                name = batch.column("session_id")[0].as_py()
-                if name not in writers:
-                    (folder / name).mkdir(parents=True)
-                    path = folder / name / f"000001{SEALED}"
-                    writers[name] = SealedFile(path)
-                writers[name].write(batch)
-                rows += batch.num_rows
-        for name, writer in writers.items():
-            writer.seal(About(name, 1, None, None, VERSION))
+            strange += value is None or not collected.take(value)
+        collected.seal()
     except KafkaError as error:
         raise JournalError(f"topic {topic!r} cannot be read: {error}") from error
     finally:
-        for writer in writers.values():
-            writer.abandon()
+        collected.abandon()
         await consumer.stop()
-    return Collected(len(writers), rows, strange)
+    return Collected(collected.sessions, collected.rows, strange)
 
 
 def _is_free(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.journal.encoding import encode
 from asyncrevoke.journal.entries import Encoded
+from asyncrevoke.journal.files import PRIVATE, create_file
 from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.segments import LOG, Segment, Session, sync_folder
 
@@ -36,7 +37,9 @@ class LogFile:
         on_full: Callable[[Segment], object],
         on_frame: Callable[[Frame], object] | None = None,
         hashed: bool = True,
+        mode: int = PRIVATE,
     ) -> None:
+        self._mode = mode
         self._hashed = hashed
         self._on_frame = on_frame
         self._session = session
@@ -53,8 +56,7 @@ class LogFile:
     def _begin(self, previous: bytes | None) -> None:
         self._number += 1
         self._segment = Segment(self._session.folder / f"{self._number:06}{LOG}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        self._descriptor = os.open(self._segment.path, flags, 0o644)
+        self._descriptor = create_file(self._segment.path, self._mode)
         self._size = 0
         self._since = time.monotonic()
         self._digest = hashlib.sha256()

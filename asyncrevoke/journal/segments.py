@@ -11,13 +11,16 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from asyncrevoke.journal.arrow import RecordBatch, pa
+from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
 from asyncrevoke.journal.format.arrow_log import read_arrow
+from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.frames import FrameReader
 from asyncrevoke.journal.format.rows import record_batches
 from asyncrevoke.journal.format.sealed import ROW_GROUP, About, SealedFile, read_sealed
@@ -34,6 +37,14 @@ _UNFINISHED = ".tmp"
 _NAME = re.compile(r"\d{6}")
 # An Arrow stream begins with this, or with a length in four bytes in the oldest ones.
 _ARROW = b"\xff\xff\xff\xff"
+# Pieces have 500,000 bytes, or one row that is longer, which has an error of 4,096 characters or
+# the facts of a session.
+_LARGEST_PIECE = 2**20
+# A row has more than four bytes.
+_ROWS_OF_PIECE = 2**17
+# A text is written once for all rows in a run that have it, and every row that is read has it.
+_TEXTS_OF_PIECE = 2**26
+_TOO_LARGE = "it is larger than any that is written"
 
 
 class Segment(NamedTuple):
@@ -76,12 +87,15 @@ class Session(NamedTuple):
         found: dict[str, Segment] = {}
         for path in sorted(self.folder.iterdir()):
             if path.suffix in (ARROW_LOG, LOG, SEALED) and _NAME.fullmatch(path.stem):
+                check_no_link(path)
                 found[path.stem] = Segment(path)  # .parquet comes after .log and .arrow
         return list(found.values())
 
     def lock(self) -> FileLock:
         """To be held while it is written."""
-        return FileLock(self.folder / "lock", thread_local=False)
+        path = self.folder / "lock"
+        check_no_link(path)
+        return FileLock(path, mode=PRIVATE, thread_local=False)
 
     @property
     def live(self) -> bool:
@@ -97,7 +111,10 @@ class Session(NamedTuple):
 
 def sessions(path: Path) -> list[Session]:
     """All sessions in a journal's folder, or the one whose folder it is."""
-    candidates = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
+    children = sorted(child for child in path.iterdir() if child.is_dir())
+    for child in children:
+        check_no_link(child)
+    candidates = [path, *children]
     return [session for folder in candidates if (session := Session(folder)).segments()]
 
 
@@ -119,10 +136,11 @@ def _read(segment: Segment) -> Content:
         batches: list[RecordBatch] = [] if found.table is None else found.table.to_batches()
         return Content(batches, None, found.damaged, found.about)
     if segment.path.suffix == ARROW_LOG:
-        if not segment.path.stat().st_size:
-            return Content([], "it is empty")
-        return Content(*read_arrow(pa.memory_map(str(segment.path))))
-    with segment.path.open("rb") as file:
+        with open_file(segment.path) as file:
+            if not segment.path.stat().st_size:
+                return Content([], "it is empty")
+            return Content(*read_arrow(pa.PythonFile(file, "r")))
+    with open_file(segment.path) as file:
         return _read_frames(file)
 
 
@@ -130,6 +148,19 @@ def read_blob(blob: bytes) -> Content:
     """The same of the bytes of a log."""
     if blob.startswith(_ARROW):
         return Content(*read_arrow(pa.BufferReader(blob)))
+    return _read_frames(io.BytesIO(blob))
+
+
+def read_piece(blob: bytes) -> Content:
+    """The same of bytes that anybody may have made: what is larger than pieces are is damaged."""
+    if len(blob) > _LARGEST_PIECE:
+        return Content([], None, _TOO_LARGE)
+    rows = texts = 0
+    for batch in FrameReader(io.BytesIO(blob)).batches():
+        rows += batch.rows
+        texts += text_size(batch.columns)
+        if rows > _ROWS_OF_PIECE or texts > _TEXTS_OF_PIECE:
+            return Content([], None, _TOO_LARGE)
     return _read_frames(io.BytesIO(blob))
 
 
@@ -158,7 +189,9 @@ def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
     if segment.sealed:
         return segment
     unfinished = segment.path.with_suffix(_UNFINISHED)
-    with SealedFile(unfinished) as sealed:
+    # Who may read the log may read what is made of it.
+    mode = stat.S_IMODE(segment.path.lstat().st_mode) & 0o666
+    with SealedFile(unfinished, mode) as sealed:
         about = _copy(segment, sealed, stop)
         if about is None:
             return segment
@@ -177,7 +210,7 @@ def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> Abo
         for batch in batches:
             sealed.write(batch)
         return About(segment.path.parent.name, segment.number, None, None, 1) if batches else None
-    with segment.path.open("rb") as file:
+    with open_file(segment.path) as file:
         reader = FrameReader(file)
         for batch in record_batches(reader, ROW_GROUP, compact=True):
             if stop():

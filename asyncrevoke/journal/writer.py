@@ -9,7 +9,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from asyncrevoke.errors import JournalError
+from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.segments import Session, seal, seal_session
 from asyncrevoke.runtime.event_log import EventLog
 
@@ -279,7 +279,7 @@ class Sealer:
     def _run(self) -> None:
         try:
             others = self._others()
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             self._tell(error)
             others = ()
         for session in others:

@@ -50,14 +50,18 @@ class JournalledMember:
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: Path | str | Journal,
         *,
         segment_bytes: int = 2**20,
         content: Content | None = None,
         wall_clock: Callable[[], float] | None = None,
         strict: bool = True,
     ) -> None:
-        journal = Journal(folder, strict=strict, content=content, segment_bytes=segment_bytes)
+        journal = (
+            folder
+            if isinstance(folder, Journal)
+            else Journal(folder, strict=strict, content=content, segment_bytes=segment_bytes)
+        )
         known = facts(strict=strict, content=content)
         self.recorder: Recorder = journal.begin(known, wall_clock=wall_clock)
         self._done: list[Record] = []

@@ -212,7 +212,7 @@ async def test_closing_that_is_cancelled_gives_sealing_up(
 async def test_a_segment_that_cannot_be_sealed_is_logged_and_read_as_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(_path: Path) -> None:
+    def full(_path: Path, _mode: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(segments, "SealedFile", full)

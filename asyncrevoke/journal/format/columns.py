@@ -80,6 +80,16 @@ def decoded(payload: bytes, rows: int) -> Columns:
     return columns
 
 
+def text_size(columns: Columns) -> int:
+    """How many characters all rows have together, if each has its texts by itself."""
+    return sum(
+        len(value) * rows
+        for values, lengths in columns.runs.values()
+        for value, rows in zip(values, lengths, strict=True)
+        if isinstance(value, str)
+    )
+
+
 def _is_within(value: Value, limit: int) -> bool:
     return isinstance(value, int) and -limit <= value < limit
 

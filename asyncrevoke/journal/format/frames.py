@@ -33,6 +33,7 @@ _MOST_BYTES: Final = 400_000
 # What is read at most.
 _LARGEST: Final = 2**24
 _ROWS_OF_ANY: Final = 2**16
+_LAST_ROW: Final = 2**62
 
 _HEAD = struct.Struct("<4sIQII")
 _CHECK = struct.Struct("<I")
@@ -153,7 +154,7 @@ class FrameReader:
                     self._end_is_torn()
                     break
                 self._damage(f"the head of the batch at byte {where} has changed (CRC-32C)")
-            elif length > _LARGEST or rows > _ROWS_OF_ANY:
+            elif length > _LARGEST or rows > _ROWS_OF_ANY or first > _LAST_ROW:
                 self._damage(f"the batch at byte {where} is larger than any that is written")
             else:
                 payload = self._file.read(length)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from asyncrevoke.journal.arrow import ParquetWriter, RecordBatch, Table, pa, pq
+from asyncrevoke.journal.files import create_file, open_file
 from asyncrevoke.journal.format.rows import SCHEMA
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ class About(msgspec.Struct, frozen=True):
 class SealedFile:
     """Writes one; to be closed by :meth:`seal`, or :meth:`abandon`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int) -> None:
+        """``mode`` has the permissions of the file, which is made with the first rows."""
         self._path = path
+        self._mode = mode
+        self._file: BinaryIO | None = None
         self._writer: ParquetWriter | None = None
 
     def __enter__(self) -> Self:
@@ -74,8 +78,9 @@ class SealedFile:
         """Some more rows: a row group. All batches have the same types."""
         writer = self._writer
         if writer is None:
+            self._file = os.fdopen(create_file(self._path, self._mode), "rb+")
             writer = self._writer = pq.ParquetWriter(
-                self._path,
+                self._file,
                 batch.schema,
                 compression="zstd",
                 use_dictionary=_REPEATED,
@@ -91,12 +96,15 @@ class SealedFile:
         if self._writer is None:
             self.write(_no_rows())
         writer, self._writer = self._writer, None
+        file, self._file = self._file, None
         assert writer is not None
+        assert file is not None
         writer.add_key_value_metadata(
             {_ABOUT: msgspec.json.encode(about).decode(), _DIGEST: f"sha256:{_ZEROS.decode()}"}
         )
-        writer.close()
-        with self._path.open("rb+") as file:
+        with file:
+            writer.close()
+            file.flush()
             at = _place_of_digest(file)
             assert at is not None
             digest = _digest(file, at)
@@ -108,8 +116,11 @@ class SealedFile:
     def abandon(self) -> None:
         """Leave nothing, if it is not sealed."""
         writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        file, self._file = self._file, None
+        if file is not None:
+            with file:
+                if writer is not None:
+                    writer.close()
             self._path.unlink()
 
 
@@ -127,14 +138,19 @@ class Sealed(NamedTuple):
 
 def read_sealed(path: Path) -> Sealed:
     """All rows, if the file is as it was written."""
-    with path.open("rb") as file:
-        at = _place_of_digest(file)
-        if at is not None:
-            file.seek(at)
-            if file.read(len(_ZEROS)) != _digest(file, at):
-                return Sealed(None, None, "its bytes have changed since it was sealed (SHA-256)")
+    with open_file(path) as file:
+        return _read(file)
+
+
+def _read(file: BinaryIO) -> Sealed:
+    at = _place_of_digest(file)
+    if at is not None:
+        file.seek(at)
+        if file.read(len(_ZEROS)) != _digest(file, at):
+            return Sealed(None, None, "its bytes have changed since it was sealed (SHA-256)")
+    file.seek(0)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+        with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             known: dict[bytes, bytes] = parquet.metadata.metadata or {}
         about = None
         if (text := known.get(_ABOUT.encode())) is not None:
@@ -142,7 +158,7 @@ def read_sealed(path: Path) -> Sealed:
             if at is None:
                 return Sealed(None, about, "its bytes have changed since it was sealed (SHA-256)")
         table = pq.read_table(
-            path, schema=SCHEMA, partitioning=None, page_checksum_verification=True
+            file, schema=SCHEMA, partitioning=None, page_checksum_verification=True
         )
     except (pa.ArrowException, OSError, ValueError) as error:
         return Sealed(None, None, f"it is not readable: {error}")
