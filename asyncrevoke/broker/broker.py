@@ -22,6 +22,7 @@ from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
 from asyncrevoke.broker.java import find_java
 from asyncrevoke.broker.ports import HOST, free_ports, is_free
+from asyncrevoke.broker.private_file import write_private
 from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
 from asyncrevoke.broker.properties import Node, broker_properties, properties_text
 from asyncrevoke.broker.running import RunningBroker
@@ -317,16 +318,23 @@ class KafkaBroker(RunningBroker):
             quick=self._quick,
             extra=self._properties,
         )
-        config.write_text(properties_text(properties), "utf-8")
-        config.chmod(0o600)
+        write_private(config, properties_text(properties).encode())
 
     def _format(self, config: Path) -> None:
-        arguments = (
+        arguments = [
             "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
-            *self.security.format_arguments(),
-        )  # fmt: skip
-        code = run_to_end((*self._java, *arguments), self.log_path, self.start_timeout)
+        ]  # fmt: skip
+        # Everybody on this machine can see the arguments of a process: those with passwords are
+        # lines of a file.
+        passwords = config.with_name("format.arguments")
+        if secret := self.security.format_arguments():
+            write_private(passwords, "\n".join(secret).encode())
+            arguments.append(f"@{passwords}")
+        try:
+            code = run_to_end((*self._java, *arguments), self.log_path, self.start_timeout)
+        finally:
+            passwords.unlink(missing_ok=True)
         if code != 0:
             raise BrokerStartError(
                 f"Apache Kafka's storage could not be formatted (exit code {code}); last lines:",

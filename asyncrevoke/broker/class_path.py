@@ -17,7 +17,8 @@ def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) ->
     """The class path of Apache Kafka, downloaded into the user's cache if it is not there yet.
 
     ``KAFKA_HOME`` comes first. Several processes may call this at once: one downloads, the others
-    wait for it. Every downloaded file is checked against its locked SHA-256.
+    wait for it. Every file is checked against its locked SHA-256, at each call: one that differs is
+    downloaded again. What ``KAFKA_HOME`` has is trusted.
 
     Args:
         tools: also the jars of the command line tools, such as

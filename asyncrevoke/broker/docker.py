@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -93,7 +93,10 @@ class DockerBroker(RunningBroker):
         # The port inside is the one outside, for the broker tells it to its clients.
         ports = free_ports()
         self._port = next(ports)
-        container = DockerContainer(IMAGE).with_bind_ports(self._port, self._port)
+        container = DockerContainer(IMAGE)
+        # As docker has it, which with_bind_ports() does not take: on this interface alone.
+        published: Any = container.ports
+        published[str(self._port)] = (HOST, self._port)
         for name, value in self._environment(next(ports), next(ports)).items():
             container = container.with_env(name, value)
         self._container = container

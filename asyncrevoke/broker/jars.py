@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.resources
 import os
 from collections.abc import Callable, Sequence
@@ -66,10 +67,16 @@ def cache_folder() -> Path:
 
 
 def missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
-    """Those that are not in the folder. Files appear there only whole and checked."""
+    """Those that are not in the folder as they were locked, by their digests: Java runs what it
+    finds there."""
+    return [jar for jar in jars if not _is_locked(folder / jar.filename, jar)]
+
+
+def _is_locked(path: Path, jar: Jar) -> bool:
     try:
-        with os.scandir(folder) as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries}
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != jar.size:
+                return False
+            return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
     except FileNotFoundError:
-        return list(jars)
-    return [jar for jar in jars if sizes.get(jar.filename) != jar.size]
+        return False

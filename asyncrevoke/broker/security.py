@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from asyncrevoke.broker.ports import HOST
+from asyncrevoke.broker.private_file import write_private
 from asyncrevoke.broker.tokens import unsigned_tokens
 from asyncrevoke.errors import ConfigError
 
@@ -57,7 +58,7 @@ class Security:
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism = "PLAIN"
-    users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret"})
+    users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret"}, repr=False)
     acls: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Security:
         if self.sasl and not self.users:
             raise ConfigError(f'protocol="{self.protocol}" needs at least one user in users')
         for name, password in self.users.items():
-            if set('"\\;,[]=\n') & set(name + password):
+            if set('"\\;,[]=\r\n') & set(name + password):
                 raise ConfigError(
                     f"user {name!r}: quotes, backslashes, brackets and the signs ; , = cannot "
                     "stand in a name or a password here"
@@ -114,7 +115,8 @@ class Security:
         return properties
 
     def format_arguments(self) -> list[str]:
-        """What formatting the storage needs: SCRAM's passwords live in the cluster's metadata."""
+        """What formatting the storage needs: SCRAM's passwords live in the cluster's metadata. For
+        a file that is read as arguments, a line each."""
         if not self.sasl or not self.mechanism.startswith("SCRAM"):
             return []
         return [
@@ -165,6 +167,5 @@ def write_certificates(key_store: Path, authority: Path) -> None:
     # Java reads PEM keys as PKCS 8 only.
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
     parts += [certificate.bytes() for certificate in issued.cert_chain_pems]
-    key_store.write_bytes(b"".join(parts))
-    key_store.chmod(0o600)
+    write_private(key_store, b"".join(parts))
     authority.write_bytes(issuer.cert_pem.bytes())

@@ -117,6 +117,17 @@ def test_file_of_the_wrong_size_is_missing(tmp_path: Path) -> None:
     assert missing([jar("one")], tmp_path) == [jar("one")]
 
 
+def test_a_jar_that_has_changed_and_kept_its_size_is_fetched_again(tmp_path: Path) -> None:
+    repository = Repository()
+    fill([jar("one")], tmp_path, fetch=repository.fetch)
+    changed = bytearray(content("one"))
+    changed[-1] ^= 1
+    (tmp_path / "one-1.0.jar").write_bytes(changed)
+    assert missing([jar("one")], tmp_path) == [jar("one")]
+    fill([jar("one")], tmp_path, fetch=repository.fetch)
+    assert (tmp_path / "one-1.0.jar").read_bytes() == content("one")
+
+
 def test_kafka_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libs").mkdir()
     (tmp_path / "libs" / "kafka_2.13-4.3.1.jar").touch()

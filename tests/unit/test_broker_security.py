@@ -3,11 +3,17 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker.private_file import write_private
 from asyncrevoke.broker.security import Security
 from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOWHERE = Path("nowhere")
 
@@ -23,6 +29,42 @@ def test_scram_users_are_in_the_formatted_metadata() -> None:
     security = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-512", users={"ann": "a1"})
     assert security.format_arguments() == ["--add-scram", "SCRAM-SHA-512=[name=ann,password=a1]"]
     assert "a1" not in str(security.properties("CLIENTS", ""))
+
+
+def test_passwords_are_no_arguments_of_a_process_and_in_no_file_that_others_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[str] = []
+    found: list[tuple[str, int]] = []
+
+    def run(command: Sequence[str], _log: Path, _timeout: float) -> int:
+        commands.extend(command)
+        for argument in command:
+            if argument.startswith("@"):
+                file = Path(argument[1:])
+                found.append((file.read_text(), file.stat().st_mode & 0o777))
+        return 0
+
+    monkeypatch.setattr("asyncrevoke.broker.broker.run_to_end", run)
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-512", users={"ann": "a1b2"})
+    broker = KafkaBroker(security=security, folder=tmp_path)
+    broker._java = ("java",)
+    broker._format(tmp_path / "server.properties")
+    assert not [argument for argument in commands if "a1b2" in argument]
+    assert found == [("--add-scram\nSCRAM-SHA-512=[name=ann,password=a1b2]", 0o600)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_private_file_replaces_one_that_others_could_read(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_private(path, b"new")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)
+
+
+def test_passwords_are_not_in_the_representation() -> None:
+    assert "a1b2" not in repr(Security(protocol="SASL_PLAINTEXT", users={"ann": "a1b2"}))
 
 
 def test_client_options_carry_the_users_password() -> None:

@@ -72,7 +72,7 @@ def collected(
     return asyncio.run(collect("billing-journal", folder, **options))
 
 
-@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "..", ".", "", "a", "a\0", f"{A}/"])
+@pytest.mark.parametrize("name", ["../outside", "/outside", "..", ".", "", "a", "a\0", f"{A}/"])
 def test_a_session_of_a_topic_names_no_folder_unless_its_id_is_one_of_this_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
