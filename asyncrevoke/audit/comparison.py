@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Proto
 from asyncrevoke.audit.batches import ALTERED, DOUBTS, NOTED, batch_rules
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
 from asyncrevoke.audit.content import Bare
+from asyncrevoke.audit.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules import Terms, judged, rules, together
 from asyncrevoke.audit.sql import compose, joined
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.reading import SessionState
+from asyncrevoke.journal.reading import SessionState, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -134,7 +135,11 @@ class Comparison:
             orders.nulls,
             bool(self._bare.sessions) and orders.by == "key",
             keys,
+            bool(missing := incomplete(sessions)),
         )
+        if missing:
+            database.put("incomplete", INCOMPLETE, missing)
+            database.define("hidden", HIDDEN)
         ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
         database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare.sessions])
@@ -143,7 +148,7 @@ class Comparison:
         budgets = [
             (state.name, float(budget))
             for state in sessions
-            if (budget := state.facts.get("revoke_budget")) is not None
+            if isinstance(budget := state.facts.get("revoke_budget"), (int, float))
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
         # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
@@ -349,7 +354,8 @@ def of_group(sessions: Iterable[SessionState], group: str | None) -> tuple[Sessi
 
 def orders_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> Orders:
     """What handlers promised; ``facts`` are those of the TOPIC rows."""
-    orders = {json.loads(each)["order_by"] for each in facts}
+    said = [facts_of(each).get("order_by") for each in facts]
+    orders = {by if isinstance(by, str) else None for by in said}
     nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
     return Orders(orders.pop() if len(orders) == 1 else None, nulls)
 

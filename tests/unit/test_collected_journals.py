@@ -66,13 +66,13 @@ def collected(
         for value in values:
             yield value
 
-    monkeypatch.setattr(kafka_sink, "_Consumer", _Consumer)
+    monkeypatch.setattr(kafka_sink, "kafka_consumer", _Consumer)
     monkeypatch.setattr(kafka_sink, "_partitions", partitions)
     monkeypatch.setattr(kafka_sink, "_values", of_topic)
     return asyncio.run(collect("billing-journal", folder, **options))
 
 
-@pytest.mark.parametrize("name", ["../outside", "/var/outside", "..", ".", "", "a", "a\0", f"{A}/"])
+@pytest.mark.parametrize("name", ["../outside", "/outside", "..", ".", "", "a", "a\0", f"{A}/"])
 def test_a_session_of_a_topic_names_no_folder_unless_its_id_is_one_of_this_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
