@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import (
-    CaFile,
-    Mechanism,
-    Password,
-    Security,
-    Username,
-    connection,
-)
+from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,22 +20,16 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8983
 
 
+@connects
 def dashboard(
     *,
     group: Annotated[str, typer.Option(help="The consumer group to look at.")],
-    bootstrap_servers: Annotated[
-        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
-    ] = "localhost:9092",
     host: Annotated[
         str, typer.Option(help="Where the page is served; others can see it at 0.0.0.0.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any that is free.")] = DEFAULT_PORT,
     open_page: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
-    security_protocol: Security = "PLAINTEXT",
-    ca_file: CaFile = None,
-    sasl_mechanism: Mechanism = "PLAIN",
-    sasl_username: Username = None,
-    sasl_password: Password = None,
+    connection: ConnectionOptions,
 ) -> None:
     """Show a consumer group on a live page: who has which partition, and lag, until Ctrl-C.
 
@@ -54,13 +41,7 @@ def dashboard(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     messages = Console(stderr=True)
     try:
-        config = connection(
-            bootstrap_servers,
-            security_protocol,
-            ca_file,
-            sasl_mechanism,
-            sasl_username,
-            sasl_password,
+        config = connection.config(
             request_timeout=10.0,
             client_id="asyncrevoke-dashboard",
         )
