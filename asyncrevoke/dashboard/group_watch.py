@@ -14,7 +14,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.dashboard.history import History
-    from asyncrevoke.groups.facts import GroupFacts
+    from asyncrevoke.groups.facts import GroupFacts, MemberFacts
 
 # Seconds between two questions, and after one that was not answered.
 _INTERVAL = 0.5
@@ -52,7 +52,8 @@ class GroupWatch:
         """Take in one answer."""
         history, now = self._history, self._history.clock()
         releasing = {tp for member in facts.members for tp in member.releasing}
-        names = {member.member_id: self._name(facts, member.member_id) for member in facts.members}
+        names = {member.member_id: self._name(member) for member in facts.members}
+        self._names = names
         pending: list[Pending] = []
         if any(part.member_id is not None for part in facts.partitions) or not facts.members:
             # Else the group rebalances, and its broker tells no assignment meanwhile.
@@ -94,11 +95,9 @@ class GroupWatch:
         state: State = "draining" if partition in releasing else "held"
         self._history.hold(partition, owner, state if owner else "held")
 
-    def _name(self, facts: GroupFacts, member_id: str) -> str:
-        if member_id not in self._names:
-            member = next(m for m in facts.members if m.member_id == member_id)
-            self._names[member_id] = self._history.join(f"{member.client_id} {member.host}")
-        return self._names[member_id]
+    def _name(self, member: MemberFacts) -> str:
+        known = self._names.get(member.member_id)
+        return known or self._history.join(f"{member.client_id} {member.host}")
 
     def _tell(self, text: str) -> None:
         if text != self._told:

@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
 KEPT: Final = 600.0
 _MOST_NOTES = 500
+# Above so many owners, those whose spans have gone are forgotten: members come and go for ever.
+_MOST_OWNERS = 1000
+_LONGEST_NAME = 256
 
 # "held" by its owner; on its way to others; "lost" for a moment, after which nobody has it.
 State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
@@ -83,6 +87,8 @@ class History:
         self.clock = clock
         self.version = 0
         self.owners: dict[str, int] = {}
+        self._joined = 0
+        self._most_owners = _MOST_OWNERS
         self.pending: dict[str, tuple[Pending, ...]] = {}
         self.places: dict[str, tuple[Place, ...]] = {}
         self._lanes: dict[TopicPartition, deque[Span]] = {}
@@ -94,16 +100,18 @@ class History:
 
     def join(self, name: str) -> str:
         """A name for a new owner, not taken yet."""
-        taken = name
+        taken = name = printable(name, _LONGEST_NAME)
+        number = 1
         while taken in self.owners:
-            number = int(taken.rpartition(" #")[2]) + 1 if " #" in taken else 2
+            number += 1
             taken = f"{name} #{number}"
         self._know(taken)
         return taken
 
     def _know(self, owner: str) -> None:
-        if owner:
-            self.owners.setdefault(owner, len(self.owners))
+        if owner and owner not in self.owners:
+            self.owners[owner] = self._joined
+            self._joined += 1
 
     def hold(self, partition: TopicPartition, owner: str, state: State = "held") -> None:
         """This partition is this owner's."""
@@ -127,14 +135,26 @@ class History:
         kept.append(sample)
         while kept[0].at < sample.at - KEPT - 60:
             kept.popleft()
-        for lane in self._lanes.values():
+        for partition, lane in [*self._lanes.items()]:
             while len(lane) > 1 and lane[1].began < sample.at - KEPT - 60:
                 lane.popleft()
+            if not lane[-1].owner and lane[-1].began < sample.at - KEPT - 60:
+                del self._lanes[partition]
+        if len(self.owners) > self._most_owners:
+            self._forget_owners()
         self.changed()
 
+    def _forget_owners(self) -> None:
+        shown = {span.owner for lane in self._lanes.values() for span in lane}
+        shown |= {*self._samples, *self.pending, *self.places}
+        newest = [*self.owners][-_MOST_OWNERS // 2 :]
+        shown.update(newest)  # may have joined just now, and own nothing yet
+        self.owners = {owner: number for owner, number in self.owners.items() if owner in shown}
+        self._most_owners = max(_MOST_OWNERS, 2 * len(self.owners))
+
     def note(self, owner: str, text: str) -> None:
-        """Something happened."""
-        self._notes.append(Note(self.clock(), owner, text))
+        """Something happened. Long text is cut."""
+        self._notes.append(Note(self.clock(), owner, printable(text)))
         self.changed()
 
     def changed(self) -> None:

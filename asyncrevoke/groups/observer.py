@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer", bound=ResponsePayload)
     Answered = TypeVar("Answered")
+    Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
 
 Partitions = tuple[TopicPartition, ...]
 
@@ -141,7 +142,7 @@ async def _consumer_group(brokers: Brokers, node: int, name: str) -> ConsumerGro
         answer = await brokers.ask(node, requests.describe_consumer_group(name))
     except NotOfferedError:
         return None
-    (group,) = answer.groups
+    group = _the_one(answer.groups, name)
     if group.error_code in _ABSENT:
         return None
     check(group.error_code, f"describing group {name!r}")
@@ -173,7 +174,7 @@ def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
 
 async def _classic_group(brokers: Brokers, node: int, name: str) -> ClassicGroup:
     answer = await brokers.ask(node, requests.describe_classic(name))
-    (group,) = answer.groups
+    group = _the_one(answer.groups, name)
     check(group.error_code, f"describing group {name!r}")
     if group.protocol_type not in (_CONSUMER, ""):
         raise GroupsError(f"group {name!r} is no consumer group but {group.protocol_type!r}")
@@ -286,6 +287,15 @@ async def _ends(
             if partition.error_code is ErrorCode.none
         }
     return ends
+
+
+def _the_one(groups: Sequence[Described], name: str) -> Described:
+    """The group that was asked for. Raises GroupsError if a broker answers with others."""
+    if [group.group_id for group in groups] != [name]:
+        raise GroupsError(
+            f"the broker has answered with {len(groups)} groups when asked for {name!r} alone"
+        )
+    return groups[0]
 
 
 def _flat(assignment: Assignment) -> Partitions:

@@ -154,9 +154,29 @@ def test_names_of_strangers_are_no_html() -> None:
     assert "<i>" not in page
 
 
+def test_members_that_come_and_go_for_ever_are_forgotten() -> None:
+    clock = Clock()
+    history = History("billing", clock)
+    for number in range(5000):
+        clock.now += 1
+        owner = history.join(f"till-{number}" + "x" * 10_000)
+        history.hold(TopicPartition(f"orders-{number}", 0), owner)
+        history.leave(TopicPartition(f"orders-{number}", 0), owner)
+        history.hold(FIRST, owner)
+        history.note(owner, "y" * 100_000)
+        history.sample("billing", Sample(clock.now))
+        assert history.lane(FIRST)[-1].owner in history.owners
+    assert len(history.owners) <= 2000
+    assert len(history.partitions()) <= 700
+    assert max(len(note.text) for note in history.notes(clock.now, 500)) < 1100
+    assert max(map(len, history.owners)) < 300
+    assert all(len(html) < 2_000_000 for html in parts(history, 0).values())
+
+
 def test_two_consumers_of_one_name_are_told_apart() -> None:
     history = History("billing")
     assert [history.join("till") for _ in range(3)] == ["till", "till #2", "till #3"]
+    assert [history.join("a #b") for _ in range(2)] == ["a #b", "a #b #2"]
 
 
 async def test_the_routes_only_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import io
 import json
@@ -525,3 +526,23 @@ def test_a_broker_that_is_not_there_is_a_failure_with_a_sentence() -> None:
     result = CliRunner().invoke(app, ["groups", "--bootstrap-servers", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert "no broker answers at 127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_broker_that_answers_with_other_groups_is_an_error_in_words(
+    groups: int, protocol: str
+) -> None:
+    brokers = FakeBrokers()
+    if protocol == "consumer":
+        brokers.modern = ()
+    kind = "_classic" if protocol == "classic" else "_modern"
+    honest = getattr(brokers, kind)
+
+    def lying(node: int, request: object) -> object:
+        answer = honest(node, request)
+        return dataclasses.replace(answer, groups=answer.groups * groups)
+
+    setattr(brokers, kind, lying)
+    with pytest.raises(GroupsError, match=f"answered with {groups} groups"):
+        await describe_group(brokers, "billing")
