@@ -291,6 +291,19 @@ def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
     assert not group.sends(SyncGroupRequest)
 
 
+def test_who_joins_again_after_a_parked_join_was_given_up_does_not_wait_behind_it() -> None:
+    group = ScriptedGroup(group_instance_id="static", assignors=("cooperative-sticky",))
+    group.become_member(0)
+    group.rebalance()
+    parked, _ = group.only(JoinGroupRequest)
+    group.unsubscribe()
+    assert group.phase() is Phase.UNJOINED, "static members do not tell that they go"
+    group.core.subscribe(group.now, ["orders"])
+    group.settle()
+    (joining,) = group.sends(JoinGroupRequest)
+    assert joining.request_id != parked.request_id, "its connection was dropped"
+
+
 @EITHER_WAY
 def test_an_eager_member_with_a_parked_join_leaves_at_once(leave: Callable[..., int]) -> None:
     group = ScriptedGroup(eager=True)

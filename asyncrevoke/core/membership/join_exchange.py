@@ -58,6 +58,8 @@ class JoinExchange:
         # Whether the coordinator knows us by a generation.
         self._known = False
         self._backoff = _FIRST_BACKOFF
+        # The broker at which a request that was given up may still be parked.
+        self._forgotten: Node | None = None
         self.on_joined: Callable[[float, JoinGroupResponse], None] = lambda _now, _reply: None
         self.on_synced: Callable[[float, float, SyncGroupResponse | None], None] = (
             lambda _now, _sent_at, _reply: None
@@ -156,6 +158,7 @@ class JoinExchange:
         self._request = self._joined_by = None
         if self._outstanding is not None:
             self._outbox.forget(self._outstanding)
+            self._forgotten = self._sent_to
             self._outstanding = None
         self._outbox.cancel_timer(_RETRY_TIMER)
 
@@ -173,6 +176,10 @@ class JoinExchange:
         node = self._coordinator.node
         if self._request is None or node is None or self._outstanding is not None:
             return
+        if self._forgotten is not None:
+            # Brokers answer in order: it would wait there behind one that is parked.
+            self._outbox.put(Reset(self._forgotten, Channel.JOIN))
+            self._forgotten = None
         self._sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(
             self._request, node, Channel.JOIN, self._timeout, self._join_answered

@@ -119,6 +119,8 @@ class Application:
         self._has_changed = False
         # For how long to unsubscribe before the next step, if at all.
         self._unsubscribes_for: float | None = None
+        # From what it has unsubscribed, until it subscribes again.
+        self._unsubscribed_from: frozenset[str] = frozenset()
         # Who takes the records of the step that is under way one by one.
         self._reader: SingleRecords | None = None
         member.wake = self._woken
@@ -427,6 +429,7 @@ class Application:
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Subscribe to other topics."""
         if not self.closing:
+            self._unsubscribed_from = frozenset()
             self.member.core.subscribe(self.member.now, topics)
             self._witness.subscribed(self.member)
             self.member.take_effects()
@@ -453,22 +456,23 @@ class Application:
         if self._uncounted:
             self._witness.left_uncounted(self.member)
         self._witness.unsubscribing(self.member)
-        topics = core.subscription()
+        self._unsubscribed_from = core.subscription()
         core.boundary(self.member.now, inside=True)
-        self.tickets.unsubscribe(partial(self._unsubscribed, topics, seconds))
+        self.tickets.unsubscribe(partial(self._unsubscribed, seconds))
 
-    def _unsubscribed(self, topics: frozenset[str], seconds: float, complete: Complete) -> None:
+    def _unsubscribed(self, seconds: float, complete: Complete) -> None:
         self._witness.unsubscribed(self.member)
         self._flushed(complete.error)
         if not self.closing:
             self.member.core.boundary(self.member.now, inside=False)
             self.member.take_effects()
-            self._next_step = self.member.later(seconds, partial(self._subscribe_again, topics))
+            self._next_step = self.member.later(seconds, self._subscribe_again)
 
-    def _subscribe_again(self, topics: frozenset[str]) -> None:
+    def _subscribe_again(self) -> None:
         self._unsubscribes_for = None
-        if not self.ending:
-            self.subscribe(tuple(sorted(topics)))
+        # Unless it has subscribed to others meanwhile.
+        if self._unsubscribed_from and not self.ending:
+            self.subscribe(tuple(sorted(self._unsubscribed_from)))
         self.ask()
 
     def read_again(self) -> None:
