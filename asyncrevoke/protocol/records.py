@@ -212,9 +212,9 @@ class _LogBatch:
             records: list[Record]
             try:
                 records = self._all(unpacked, maker)
-            except (MemoryError, TooManyObjects):
+            except TooManyObjects:
                 raise
-            except Exception:  # noqa: BLE001 - the parser has several
+            except Exception:  # noqa: BLE001 - the parser has several; lengths that lie ask for memory
                 records = PartlyUnreadable(self._one_by_one(unpacked, maker))
         except MemoryError as error:
             raise CorruptBatch(_NO_MEMORY) from error

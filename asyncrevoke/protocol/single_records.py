@@ -109,7 +109,12 @@ def read_one_by_one(
         expected = offset + 1
         try:
             _check_headers(data, body, stop)
-            record = parse(_part(data, 1, at, stop))
+            try:
+                record = parse(_part(data, 1, at, stop))
+            except MemoryError:
+                # The parser asks for as much as a length says, also if that is exabytes.
+                _check_header_lengths(data, body, stop)
+                raise
             if record.offset != offset:
                 raise ValueError(f"it says offset {record.offset}")
         except (MemoryError, TooManyObjects):
@@ -141,9 +146,11 @@ def _part(data: bytes, count: int, start: int, stop: int) -> bytes:
     return b"".join((data[:_COUNT_AT], count.to_bytes(4, "big"), data[start:stop]))
 
 
-def _check_headers(data: bytes, body: int, stop: int) -> None:
-    """Raise if the record from ``body`` to ``stop`` claims too many headers, or has no room for
-    what stands before them."""
+def _check_headers(data: bytes, body: int, stop: int) -> tuple[int, int]:
+    """How many headers the record from ``body`` to ``stop`` has, and where they begin.
+
+    Raises ValueError if they are too many, or it has no room for what stands before them.
+    """
     at = _after_attributes(data, body)
     for _ in range(2):
         _, at = _varint(data, at)
@@ -155,6 +162,16 @@ def _check_headers(data: bytes, body: int, stop: int) -> None:
     count, at = _varint(data, at)
     if count > MAX_RECORD_HEADERS:
         too_many_headers()
+    return count, at
+
+
+def _check_header_lengths(data: bytes, body: int, stop: int) -> None:
+    count, at = _check_headers(data, body, stop)
+    for _ in range(2 * count):
+        size, at = _varint(data, at)
+        at += max(size, 0)
+        if at > stop:
+            raise ValueError("a header is longer than its record")
 
 
 def _offset_delta(data: bytes, body: int) -> int:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from wire.raw_batches import Header, raw_batch, record
+from wire.raw_batches import Header, raw_batch, record, sized, varint
 from wire.spoiled_records import fetched
 
 from asyncrevoke.core.buffer import LARGE_BATCH, RecordBuffer
@@ -87,6 +87,9 @@ def test_thirty_million_empty_headers_in_a_few_kilobytes_are_refused_in_little_m
         (record(1, headers=[(b"\xff", b"value")]), "not UTF-8"),
         (record(1, header_count=1, after=b"\x08key\x7f"), ""),
         (record(1, after=b"x"), ""),
+        (sized(b"\0\0" + varint(1) + varint(-1) + varint(2**63 - 60) + bytes(20)), ""),
+        (record(1, header_count=1, after=varint(2**63 - 60) + bytes(20)), ""),
+        (record(1, header_count=1, after=sized(b"key") + varint(2**63 - 60) + bytes(20)), ""),
         (record(1, key=b"key")[:-5] + b"\x7e" * 5, ""),
     ],
 )
