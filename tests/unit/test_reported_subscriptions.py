@@ -161,3 +161,37 @@ def test_an_impossible_name_of_one_member_costs_the_others_nothing() -> None:
         for send in group.sent
         if isinstance(send.message, MetadataRequest)
     )
+
+
+def test_who_claims_what_the_leader_has_assigned_to_others_costs_them_nothing() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.answer_join(leads=True, others=(another(Subscription(topics=("orders",))),))
+    first = group.planned()
+    group.answer_sync(*first[MEMBER])
+    group.rebalance()
+    everything = tuple(sorted(orders(0, 1, 2, 3)))
+    hostile = Subscription(topics=("orders",), owned=everything, generation=2**31 - 1)
+    group.answer_join(leads=True, others=(another(hostile),))
+    assert group.planned() == first  # was nothing for anybody
+    (line,) = group.named("part of a member's subscription is not valid and was ignored")
+    assert "2 owned partitions that were assigned to others" in str(line.fields["problems"])
+
+
+def test_what_another_leader_has_assigned_in_between_is_not_held_against_anybody() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.answer_join(leads=True)
+    group.answer_sync(*orders(0, 1, 2, 3))
+    group.rebalance()
+    group.answer_join()  # another leads
+    group.answer_sync(tp(0))
+    assert group.assigned == orders(0, 1, 2, 3)  # 1 to 3 are on their way out
+    taken = Subscription(topics=("orders",), owned=(tp(1), tp(2), tp(3)), generation=2)
+    group.step()
+    group.step()
+    group.answer_join(leads=True, others=(another(taken),))
+    assert group.planned()["m-2"] <= orders(1, 2, 3)
+    assert not group.named("part of a member's subscription is not valid and was ignored")

@@ -11,6 +11,7 @@ from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum
 from asyncrevoke.core.membership.led_generation import (
     Assignments,
     LedGeneration,
+    Owners,
     Plan,
     ReadGeneration,
     plan_assignment,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _UUID_LENGTH = 36
+# Former generations of which members may still tell, because the later ones were not completed.
+_REMEMBERED = 3
 
 
 def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupResponse | None:
@@ -62,6 +65,10 @@ class Leader:
         self.on_assigned: Callable[[float, Assignments], None] = lambda _now, _assignments: None
         self.on_failed: Callable[[float, FatalError], None] = lambda _now, _error: None
         self._turn: LedGeneration | None = None
+        # The generation that we lead, and what we have assigned in the last ones, without another
+        # leader in between.
+        self._led_number = -1
+        self._assigned: dict[int, Owners] = {}
         # Which computation the assignment waits for.
         self._computing: int | None = None
         self._waiting = False
@@ -73,8 +80,12 @@ class Leader:
 
     def lead(self, now: float, assignor: Assignor, reply: JoinGroupResponse) -> None:
         """This generation is ours to assign, as soon as the partitions of its topics are known."""
+        assigned = self._assigned
         self.resign()
-        self._compute(now, size_of(reply), partial(read_generation, assignor, reply), self._read)
+        self._assigned = assigned
+        self._led_number = reply.generation
+        work = partial(read_generation, assignor, reply, dict(assigned))
+        self._compute(now, size_of(reply), work, self._read)
 
     def _read(self, now: float, read: ReadGeneration | Exception) -> None:
         """The subscriptions of the members are read."""
@@ -137,6 +148,7 @@ class Leader:
         if self._computing is not None:
             self._outbox.forget_computation(self._computing)
             self._computing = None
+        self._assigned = {}
         self._turn = None
         self._waiting = False
         self._led = {}
@@ -222,4 +234,6 @@ class Leader:
                 assignor=assignor,
                 violation=str(violation),
             )
+        self._assigned = dict(list(self._assigned.items())[-_REMEMBERED:])
+        self._assigned[self._led_number] = plan.owners
         self.on_assigned(now, plan.assignments)

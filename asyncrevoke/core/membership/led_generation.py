@@ -6,17 +6,19 @@ they take longer than an event loop may be held up.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
 from asyncrevoke.core.assignors.member import Member
-from asyncrevoke.core.assignors.ownership import Violation, repair, withheld
+from asyncrevoke.core.assignors.ownership import Violation, generation_of, repair, withheld
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
 from asyncrevoke.core.membership.reported_subscription import (
     ReportedSubscription,
     read_subscription,
 )
 from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import encode_assignment
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 Assignments = tuple[tuple[str, bytes], ...]
 """The encoded assignment of each member, by its id."""
+
+Owners = dict[TopicPartition, str]
 
 # The fewest bytes that a subscription spends on a topic or a partition.
 _BYTES_PER_NAME = 4
@@ -62,10 +66,12 @@ class ReadGeneration(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """``violations`` is what a foreign assignor gave to somebody who must not have it."""
+    """``violations`` is what a foreign assignor gave to somebody who must not have it, and
+    ``owners`` the members by the partitions that they are assigned."""
 
     assignments: Assignments
     violations: list[Violation]
+    owners: Owners
 
 
 def size_of(reply: JoinGroupResponse) -> int:
@@ -73,18 +79,59 @@ def size_of(reply: JoinGroupResponse) -> int:
     return sum(len(member.metadata) for member in reply.members) // _BYTES_PER_NAME
 
 
-def read_generation(assignor: Assignor, reply: JoinGroupResponse) -> ReadGeneration:
-    """Read the subscriptions of all members; what is wrong in one costs only its sender."""
+def read_generation(
+    assignor: Assignor, reply: JoinGroupResponse, assigned: Mapping[int, Owners]
+) -> ReadGeneration:
+    """Read the subscriptions of all members; what is wrong in one costs only its sender.
+
+    ``assigned`` is what this leader has assigned in former generations: of two members that claim
+    one partition since the same generation, the one that was assigned it is believed.
+    """
+    reports = {
+        member.member_id: (member, read_subscription(member.metadata, reply.generation))
+        for member in reply.members  # a member that is named twice counts once
+    }
+    claims = {
+        member_id: (generation_of(report.subscription), frozenset(report.subscription.owned))
+        for member_id, (_, report) in reports.items()
+        if assigned
+    }
     members: list[Member] = []
     faulty: list[tuple[str, ReportedSubscription]] = []
-    # A member that is named twice counts once.
-    for member in {member.member_id: member for member in reply.members}.values():
-        reported = read_subscription(member.metadata, reply.generation)
+    for member_id, (member, report) in reports.items():
+        reported = _without_false_claims(member_id, report, claims, assigned)
         if reported.unreadable is not None or reported.ignored:
-            faulty.append((member.member_id, reported))
-        members.append(Member(member.member_id, member.group_instance_id, reported.subscription))
+            faulty.append((member_id, reported))
+        members.append(Member(member_id, member.group_instance_id, reported.subscription))
     generation = LedGeneration(assignor, members, skips_assignment=reply.skip_assignment)
     return ReadGeneration(generation, tuple(faulty))
+
+
+def _without_false_claims(
+    member_id: str,
+    reported: ReportedSubscription,
+    claims: Mapping[str, tuple[int, frozenset[TopicPartition]]],
+    assigned: Mapping[int, Owners],
+) -> ReportedSubscription:
+    """Without what another member claims since the same generation, and was assigned in it."""
+    subscription = reported.subscription
+    since = generation_of(subscription)
+    owners = assigned.get(since)
+    if not owners:
+        return reported
+    owned: list[TopicPartition] = []
+    for tp in subscription.owned:
+        owner = owners.get(tp, member_id)
+        generation, theirs = claims.get(owner, (-1, frozenset[TopicPartition]()))
+        if owner == member_id or generation != since or tp not in theirs:
+            owned.append(tp)
+    false = len(subscription.owned) - len(owned)
+    if not false:
+        return reported
+    return reported._replace(
+        subscription=dataclasses.replace(subscription, owned=tuple(owned)),
+        ignored=(*reported.ignored, f"{false} owned partitions that were assigned to others"),
+    )
 
 
 def plan_assignment(
@@ -117,4 +164,5 @@ def plan_assignment(
             for member in generation.members
         ),
         violations,
+        {tp: member_id for member_id, its in plan.items() for tp in its},
     )
