@@ -45,7 +45,7 @@ class Job:
     no_progress_timeout: float
     max_errors: int | None
     engine: Engine = "fused"
-    source_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     report_to: Address | None = None
 
     def __post_init__(self) -> None:

@@ -15,6 +15,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,6 +35,10 @@ class Address(NamedTuple):
     host: str
     port: int
     secret: str
+
+    @override
+    def __repr__(self) -> str:
+        return f"Address({self.host}:{self.port})"
 
 
 class ReplayProgress(NamedTuple):

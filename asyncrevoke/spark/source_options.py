@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.spark.hidden_options import HiddenOptions
 from asyncrevoke.spark.offsets import GroupOffsets, OffsetRange, Place, check_place
 from asyncrevoke.spark.range_reader import NO_PROGRESS_TIMEOUT
 
@@ -66,7 +67,7 @@ _REFUSED = {
 class SourceOptions:
     """What is read, and how; picklable, so that it reaches the tasks as texts."""
 
-    given: tuple[tuple[str, str], ...]
+    given: HiddenOptions
     topic: str
     start: Place
     end: Place
@@ -85,7 +86,7 @@ class SourceOptions:
         if "topic" not in given:
             raise ConfigError('which topic? .option("topic", "orders")')
         result = cls(
-            given=tuple(sorted(given.items())),
+            given=HiddenOptions(given),
             topic=given["topic"],
             start=to_place("start", given.get("start", "earliest")),
             end=to_place("end", given.get("end", "latest")),
@@ -100,7 +101,7 @@ class SourceOptions:
 
     def config(self) -> ConsumerConfig:
         """How to connect. ConfigError; OSError for a file that cannot be read."""
-        given = dict(self.given)
+        given = self.given.reveal()
         options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}
         options.setdefault("isolation_level", "read_committed")
         if "security_protocol" not in given and any(name in given for name in _TLS):

@@ -1,0 +1,36 @@
+"""Options with passwords among them, whose values nothing shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class HiddenOptions:
+    """Texts by name; picklable. Its representation has the names alone, also where it is a part of
+    a dataclass, of what ``dataclasses.asdict`` makes of that, or of a traceback's arguments."""
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = tuple(sorted(options.items()))
+
+    def reveal(self) -> dict[str, str]:
+        """All of them, for whoever connects."""
+        return dict(self._options)
+
+    @override
+    def __repr__(self) -> str:
+        return f"HiddenOptions({', '.join(name for name, _ in self._options)})"
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HiddenOptions) and self._options == other._options
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._options)
