@@ -39,6 +39,7 @@ class AnomalyKind(enum.StrEnum):
     REVOCATION_OVERRUN = "revocation_overrun"
     STALL = "stall"
     JOURNAL_GAP = "journal_gap"
+    NOT_RECORDED = "not_recorded"
     SOUGHT_PAST = "sought_past"
     ORDER_NOT_COMPARED = "order_not_compared"
     CONTENT_NOT_COMPARED = "content_not_compared"
@@ -93,6 +94,10 @@ CATALOGUE: Final = {
         Severity.WARN, "records waited while the partition went from one member to the next"
     ),
     AnomalyKind.JOURNAL_GAP: Meaning(Severity.INCONCLUSIVE, "rows are, or may be, missing"),
+    AnomalyKind.NOT_RECORDED: Meaning(
+        Severity.INCONCLUSIVE,
+        "committed past, and not done by what is left of the journal, of which rows are missing",
+    ),
     AnomalyKind.SOUGHT_PAST: Meaning(
         Severity.WARN, "never done, because the position was set beyond it"
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Proto
 from asyncrevoke.audit.batches import ALTERED, DOUBTS, NOTED, batch_rules
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
 from asyncrevoke.audit.content import Bare
+from asyncrevoke.audit.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules import Terms, judged, rules, together
 from asyncrevoke.audit.sql import compose, joined
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
@@ -134,7 +135,11 @@ class Comparison:
             orders.nulls,
             bool(self._bare.sessions) and orders.by == "key",
             keys,
+            bool(missing := incomplete(sessions)),
         )
+        if missing:
+            database.put("incomplete", INCOMPLETE, missing)
+            database.define("hidden", HIDDEN)
         ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
         database.put("bare", {"session": "STRING"}, [(name,) for name in self._bare.sessions])

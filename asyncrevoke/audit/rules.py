@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.incomplete import OF_WHOLE_SESSIONS, absences
 from asyncrevoke.audit.sql import compose, joined, literal
 from asyncrevoke.audit.views import FOREVER
 
@@ -33,7 +34,9 @@ class Terms(NamedTuple):
     ``by_partition`` or by key, and then ``nulls`` says whether null keys are one.
 
     ``keyless``: some sessions have no hashes of keys, and the order is by key; then it is judged by
-    those of the topic, if ``keys`` of it are known."""
+    those of the topic, if ``keys`` of it are known. ``incomplete``: rows are
+    missing of some sessions.
+    """
 
     skew_us: int
     compacted: bool
@@ -42,6 +45,7 @@ class Terms(NamedTuple):
     nulls: bool
     keyless: bool = False
     keys: bool = True
+    incomplete: bool = False
 
 
 def judged(sql: Dialect, terms: Terms) -> dict[str, Text]:
@@ -153,7 +157,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
         )
 
     return {
-        AnomalyKind.LOST: never_done(compose("NOT {sought}", sought=sought)),
+        **absences(never_done, sought, skew, incomplete=terms.incomplete),
         AnomalyKind.SOUGHT_PAST: never_done(sought),
         AnomalyKind.COMMIT_AHEAD: compose(
             """
@@ -260,10 +264,12 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
                 WHERE spans.session = a.session AND spans.part = a.part AND spans.since <= a.s
                   AND a.s <= spans.until + {skew}
                   AND (NOT a.done OR a.attempt IS NULL OR a.f <= spans.until + {skew}))
+              {known}
         """,
             sessions=array("a.session"),
             no_generations=no_generations,
             evidence=evidence(begun_us="a.s", ended_us="a.f", outcome="a.outcome"),
+            known=OF_WHOLE_SESSIONS if terms.incomplete else "",
             skew=skew,
         ),
         AnomalyKind.STALE_COMMIT: compose(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HASH = "xxhash64(off) AS record_hash"
 _UNKNOWN = ("CAST(NULL AS BIGINT) AS timestamp_us", "CAST(NULL AS BIGINT) AS key_hash")
 # What a gap would be taken for.
-_ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.SOUGHT_PAST})
+_ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.SOUGHT_PAST})
 
 
 class DenseSource:

@@ -319,3 +319,17 @@ def test_the_file_of_a_session_that_this_library_did_not_name_is_told(
     pq.write_table(table.set_column(0, "session_id", names), segment.path)
     with pytest.raises(ConfigError, match=r"000001\.parquet: .* is not a session id"):
         audit(spark, journal=tmp_path, source=as_frame(spark, Topic()), topic=TOPIC)
+
+
+def test_what_rows_that_are_missing_may_have_held_is_not_called_lost(
+    tmp_path: Path, quick: SparkSession
+) -> None:
+    for member in clean_run():
+        member.write(tmp_path)
+    lost_rows(tmp_path / A, 20, 30)
+    here = asyncio.run(audit_locally(read_journal(tmp_path), Topic(), TOPIC))
+    there = audit(quick, journal=tmp_path, source=as_frame(quick, Topic()), topic=TOPIC)
+    found = [[(str(a.kind), a.offset_lo, a.offset_hi) for a in x.anomalies] for x in (here, there)]
+    assert found[0] == found[1]
+    assert there.verdict == "INCONCLUSIVE"
+    assert "not_recorded" in {kind for kind, *_ in found[1]}

@@ -11,6 +11,7 @@ from unit.written_journal import (
     A,
     B,
     Topic,
+    at,
     audited,
     clean_run,
     found,
@@ -175,7 +176,9 @@ def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> N
 
 
 def test_every_kind_of_anomaly_is_injected() -> None:
-    assert {kind for case in CASES for kind, *_ in case.found} == set(CATALOGUE)
+    # Of the last one, rows have to be missing from a journal.
+    injected = {kind for case in CASES for kind, *_ in case.found}
+    assert injected | {AnomalyKind.NOT_RECORDED} == set(CATALOGUE)
 
 
 def test_anomalies_of_one_partition_are_not_those_of_another(tmp_path: Path) -> None:
@@ -211,6 +214,47 @@ def test_a_missing_segment_makes_it_inconclusive(tmp_path: Path) -> None:
     result = audited(tmp_path, b)
     assert result.verdict == "INCONCLUSIVE"
     assert result.anomalies[0].evidence["reason"] == "segment 000001 is missing"
+
+
+@pytest.mark.parametrize("damage", ["rows", "tail", "bytes"])
+@pytest.mark.parametrize("two_tiers", [False, True])
+def test_what_a_missing_part_may_have_held_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_tiers: bool, damage: str
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0 if two_tiers else 10**9)
+    a, b = clean_run()
+    a.write(tmp_path)
+    b.write(tmp_path)
+    log = tmp_path / A / "000001.log"
+    if damage == "bytes":
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+    else:
+        lost_rows(tmp_path / A, 20, 30 if damage == "rows" else 51)
+    result = audited(tmp_path)
+    assert result.verdict == "INCONCLUSIVE"
+    kinds = {kind for kind, *_ in found(result)}
+    assert {"journal_gap", "not_recorded"} <= kinds
+    assert "lost" not in kinds
+
+
+def test_what_was_committed_before_the_rows_that_are_missing_is_lost_all_the_same(
+    tmp_path: Path,
+) -> None:
+    a, b = clean_run()
+    del a.attempts[10], b.attempts[70]
+    a.commits.insert(0, a.commit(20, at(20)))
+    a.write(tmp_path)
+    b.write(tmp_path)
+    # After the commit of offset 20: calls for offsets from 30 on.
+    lost_rows(tmp_path / A, 33, 36)
+    result = audited(tmp_path)
+    assert result.verdict == "FAIL"
+    kinds = [(kind, lo, hi) for kind, lo, hi in found(result) if kind in ("lost", "not_recorded")]
+    assert kinds[0] == ("lost", 10, 10)
+    assert ("not_recorded", 70, 70) in kinds
+    assert len(kinds) == 3
 
 
 def test_a_stall_has_its_length(tmp_path: Path) -> None:
