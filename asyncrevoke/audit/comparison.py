@@ -13,7 +13,7 @@ from asyncrevoke.audit.rules import Terms, judged, rules, together
 from asyncrevoke.audit.sql import compose, joined
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.reading import SessionState
+from asyncrevoke.journal.reading import SessionState, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -148,7 +148,7 @@ class Comparison:
         budgets = [
             (state.name, float(budget))
             for state in sessions
-            if (budget := state.facts.get("revoke_budget")) is not None
+            if isinstance(budget := state.facts.get("revoke_budget"), (int, float))
         ]
         database.put("budgets", {"session": "STRING", "budget": "DOUBLE"}, budgets)
         # Partitions of which a part has no hashes: there, fingerprints are of offsets alone.
@@ -354,7 +354,8 @@ def of_group(sessions: Iterable[SessionState], group: str | None) -> tuple[Sessi
 
 def orders_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> Orders:
     """What handlers promised; ``facts`` are those of the TOPIC rows."""
-    orders = {json.loads(each)["order_by"] for each in facts}
+    said = [facts_of(each).get("order_by") for each in facts]
+    orders = {by if isinstance(by, str) else None for by in said}
     nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
     return Orders(orders.pop() if len(orders) == 1 else None, nulls)
 

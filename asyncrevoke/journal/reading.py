@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.arrow import RecordBatch, Table, pa, pc
@@ -207,13 +207,15 @@ def _state(
     end = table.filter(pc.equal(table["kind"], Kind.END.value))
     ended = end.num_rows > 0
     times = pc.min_max(table["at_us"]).as_py()
-    facts: dict[str, Any] = json.loads(begin["facts"][0].as_py()) if begin.num_rows else {}
+    facts = facts_of(begin["facts"][0].as_py()) if begin.num_rows else {}
     missing, repeated = _missing(table)
     damaged = [*chain.damaged, *repeated]
+    if begin.num_rows and not facts:
+        damaged.append("its beginning does not say of what consumer it is")
     if facts.get("version", 1) != 1:
         damaged += [f"segment {name} has no digest, as others do" for name in chain.silent]
     if ended and (told := end["facts"][0].as_py()) is not None:
-        rows = json.loads(told).get("rows")
+        rows = facts_of(told).get("rows")
         if rows != table.num_rows and not missing:
             damaged.append(f"its end says that it has {rows} rows, and there are {table.num_rows}")
     return SessionState(
@@ -230,6 +232,15 @@ def _state(
         tuple(missing),
         tuple(damaged),
     )
+
+
+def facts_of(text: str | None) -> dict[str, Any]:
+    """The facts of a row; none if they are no object of JSON."""
+    try:
+        found: object = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:

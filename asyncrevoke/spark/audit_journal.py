@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -12,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.sql import compose, literal
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.reading import SessionState
+from asyncrevoke.journal.reading import SessionState, facts_of
 from asyncrevoke.journal.schema import COLUMNS, Kind
 from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
@@ -147,11 +146,11 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
 def _state(name: str, rows: list[Any], live: frozenset[str]) -> SessionState:
     count, first = sum(row["n"] for row in rows), min(row["first"] for row in rows)
     last = max(row["last"] for row in rows)
-    facts = next((row["facts"] for row in rows if row["facts"]), "{}")
+    facts = next((row["facts"] for row in rows if row["facts"]), None)
     ended = any(row["ended"] for row in rows)
     return SessionState(
         name,
-        json.loads(facts),
+        facts_of(facts),
         count,
         0,
         0,

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.written_journal import B, Member, audited, clean_run
+from unit.written_journal import A, B, Member, audited, clean_run
 
 from asyncrevoke import ConfigError
 from asyncrevoke.audit.local_database import LocalDatabase
@@ -73,6 +73,22 @@ def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> No
     pq.write_table(table.set_column(0, "session_id", pa.array(names)), segment.path)
     (state,) = read_journal(tmp_path).sessions
     assert f"segment 000001.parquet has rows of session {B}" in state.damaged
+
+
+@pytest.mark.parametrize("facts", ["", "{", "[]", "7", "[" * 100_000, '{"revoke_budget": "x"}'])
+def test_facts_that_no_consumer_writes_are_no_end_of_the_audit(tmp_path: Path, facts: str) -> None:
+    a, b = clean_run()
+    a.write(tmp_path)
+    assert seal_session(Session(tmp_path / A))
+    (segment,) = Session(tmp_path / A).segments()
+    table = pq.read_table(segment.path).replace_schema_metadata(None)
+    kinds, told = table["kind"].to_pylist(), table["facts"].to_pylist()
+    told = [
+        facts if kind in ("BEGIN", "TOPIC") else own for kind, own in zip(kinds, told, strict=True)
+    ]
+    place = table.column_names.index("facts")
+    pq.write_table(table.set_column(place, "facts", pa.array(told, pa.string())), segment.path)
+    assert audited(tmp_path, b).verdict in ("PASS", "INCONCLUSIVE")
 
 
 def test_generated_ids_are_session_ids() -> None:
