@@ -321,16 +321,16 @@ class KafkaBroker(RunningBroker):
         write_private(config, properties_text(properties).encode())
 
     def _format(self, config: Path) -> None:
-        arguments = (
+        arguments = [
             "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
-        )  # fmt: skip
+        ]  # fmt: skip
         # Everybody on this machine can see the arguments of a process: those with passwords are
         # lines of a file.
         passwords = config.with_name("format.arguments")
         if secret := self.security.format_arguments():
             write_private(passwords, "\n".join(secret).encode())
-            arguments = (*arguments, f"@{passwords}")
+            arguments.append(f"@{passwords}")
         try:
             code = run_to_end((*self._java, *arguments), self.log_path, self.start_timeout)
         finally:

@@ -66,7 +66,7 @@ def collected(
         for value in values:
             yield value
 
-    monkeypatch.setattr(kafka_sink, "_Consumer", _Consumer)
+    monkeypatch.setattr(kafka_sink, "kafka_consumer", _Consumer)
     monkeypatch.setattr(kafka_sink, "_partitions", partitions)
     monkeypatch.setattr(kafka_sink, "_values", of_topic)
     return asyncio.run(collect("billing-journal", folder, **options))
