@@ -13,14 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from asyncrevoke.cli.connection_options import (
-    CaFile,
-    Mechanism,
-    Password,
-    Security,
-    Username,
-    connection,
-)
+from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import add_row, print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 
@@ -34,13 +27,11 @@ _NEEDED = ("duckdb", "filelock", "pyarrow", "xxhash")
 _SHOWN = 20
 
 
+@connects
 def audit(
     path: Annotated[Path, typer.Argument(metavar="JOURNAL", help="What Journal(path) was given.")],
     *,
     topic: Annotated[str, typer.Option(help="The topic that was read.")],
-    bootstrap_servers: Annotated[
-        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
-    ] = "localhost:9092",
     group: Annotated[
         str | None, typer.Option(help="Needed if several groups share the journal.")
     ] = None,
@@ -56,11 +47,7 @@ def audit(
     patience: Annotated[
         float, typer.Option(help="Seconds without progress after which reading is given up.")
     ] = 30.0,
-    security_protocol: Security = "PLAINTEXT",
-    ca_file: CaFile = None,
-    sasl_mechanism: Mechanism = "PLAIN",
-    sasl_username: Username = None,
-    sasl_password: Password = None,
+    connection: ConnectionOptions,
     out: Annotated[
         Path | None, typer.Option(help="A folder for report.html and report.json.")
     ] = None,
@@ -80,14 +67,7 @@ def audit(
 
     settings = Settings(skew_ms / 1000, stall_seconds, exact)
     try:
-        config = connection(
-            bootstrap_servers,
-            security_protocol,
-            ca_file,
-            sasl_mechanism,
-            sasl_username,
-            sasl_password,
-        )
+        config = connection.config()
         audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience))
     except ConfigError as error:
         raise _end(str(error)) from error

@@ -1,14 +1,18 @@
-"""How a command connects: the options that several of them share."""
+"""How a command connects: the options that all of those have which ask brokers themselves."""
 
 from __future__ import annotations
 
+import inspect
 import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_type_hints
 
 import typer
 
 from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,49 +23,127 @@ if TYPE_CHECKING:
 Servers: TypeAlias = Annotated[
     str | None, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
 ]
-Security: TypeAlias = Annotated[
-    str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-]
-CaFile: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Certificates to trust instead of the system's.")
-]
-Mechanism: TypeAlias = Annotated[
-    str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI.")
-]
-Username: TypeAlias = Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")]
-Password: TypeAlias = Annotated[
-    str | None,
-    typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
-]
+_LOCAL = "localhost:9092"
 
 
-def _trusted(ca_file: Path | None) -> ssl.SSLContext | None:
-    """What trusts these certificates; None trusts the system's. Raises ConfigError."""
-    try:
-        return None if ca_file is None else ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-        raise ConfigError(
-            f"--ca-file names a file of certificates (PEM), and {ca_file} is none: {why}"
-        ) from error
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What a command was told of the brokers; secrets are in no ``repr``."""
+
+    bootstrap_servers: Servers = _LOCAL
+    security_protocol: Annotated[
+        str, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    ] = "PLAINTEXT"
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust instead of the system's.")
+    ] = None
+    client_certificate: Annotated[
+        Path | None, typer.Option(help="For brokers that ask for one: PEM, with its chain.")
+    ] = None
+    client_key: Annotated[
+        Path | None, typer.Option(help="Its key, if that is in a file of its own.")
+    ] = None
+    client_key_password: Annotated[
+        str | None,
+        typer.Option(envvar="ASYNCREVOKE_CLIENT_KEY_PASSWORD", help="Better in the environment."),
+    ] = field(default=None, repr=False)
+    sasl_mechanism: Annotated[
+        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER.")
+    ] = "PLAIN"
+    sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None
+    sasl_password: Annotated[
+        str | None,
+        typer.Option(envvar="ASYNCREVOKE_SASL_PASSWORD", help="Better in the environment."),
+    ] = field(default=None, repr=False)
+    sasl_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ASYNCREVOKE_SASL_TOKEN", help="For OAUTHBEARER. Better in the environment."
+        ),
+    ] = field(default=None, repr=False)
+    sasl_scram_max_iterations: Annotated[
+        int, typer.Option(help="What a broker may ask for, with SCRAM.")
+    ] = SCRAM_MAX_ITERATIONS
+
+    def config(self, **more: Unpack[ConsumerOptions]) -> ConsumerConfig:
+        """These options, and ``more``, as a configuration. Raises ConfigError."""
+        given: ConsumerOptions = {
+            "bootstrap_servers": self.bootstrap_servers or _LOCAL,
+            "security_protocol": cast("SecurityProtocol", self.security_protocol),
+            "ssl_context": self._tls(),
+            "sasl_mechanism": cast("SaslMechanism", self.sasl_mechanism),
+            "sasl_plain_username": self.sasl_username,
+            "sasl_plain_password": self.sasl_password,
+            "sasl_scram_max_iterations": self.sasl_scram_max_iterations,
+        }
+        if self.sasl_mechanism == "OAUTHBEARER":
+            from asyncrevoke.groups.token import given_token  # noqa: PLC0415 - loads aiokafka
+
+            if not self.sasl_token:
+                raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")
+            given["sasl_oauth_token_provider"] = given_token(self.sasl_token)
+        return ConsumerConfig(**(given | more))
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """What these files make of the system's defaults; None if there are none."""
+        if self.client_certificate is None:
+            if self.client_key is not None or self.client_key_password is not None:
+                raise ConfigError("--client-key goes with --client-certificate: name both")
+            if self.ca_file is None:
+                return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise ConfigError(
+                f"--ca-file names a file of certificates (PEM), and {self.ca_file} is none:"
+                f" {_why(error)}"
+            ) from error
+        if self.client_certificate is not None:
+            # Without a password, OpenSSL would ask for it at the terminal.
+            password = self.client_key_password or ""
+            try:
+                context.load_cert_chain(
+                    self.client_certificate, self.client_key, password=lambda: password
+                )
+            except OSError as error:
+                key = self.client_key or self.client_certificate
+                raise ConfigError(
+                    f"--client-certificate {self.client_certificate} and the key in {key} cannot be"
+                    f" used: {_why(error)}; both are PEM, and the password of an encrypted key is"
+                    " ASYNCREVOKE_CLIENT_KEY_PASSWORD"
+                ) from None
+        return context
 
 
-def connection(
-    servers: str,
-    protocol: str,
-    ca_file: Path | None,
-    mechanism: str,
-    username: str | None,
-    password: str | None,
-    **more: Unpack[ConsumerOptions],
-) -> ConsumerConfig:
-    """These options, and ``more``, as a configuration. Raises ConfigError."""
-    given: ConsumerOptions = {
-        "bootstrap_servers": servers,
-        "security_protocol": cast("SecurityProtocol", protocol),
-        "ssl_context": _trusted(ca_file),
-        "sasl_mechanism": cast("SaslMechanism", mechanism),
-        "sasl_plain_username": username,
-        "sasl_plain_password": password,
-    }
-    return ConsumerConfig(**(given | more))
+def connects(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all of these options; it gets them as ``connection``."""
+    names = {each.name for each in fields(ConnectionOptions)}
+
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - of the command's
+        given = {name: arguments.pop(name) for name in names & arguments.keys()}
+        command(**arguments, connection=ConnectionOptions(**given))
+
+    signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(ConnectionOptions, include_extras=True)
+    own = [each for each in signature.parameters.values() if each.name != "connection"]
+    shared = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(ConnectionOptions)
+    ]
+    parameters = [*own, *shared]
+    described: Any = run
+    described.__signature__ = signature.replace(parameters=parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__module__ = command.__module__
+    return run
+
+
+def _why(error: OSError) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return str(reason or type(error).__name__)

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import (
-    CaFile,
-    Mechanism,
-    Password,
-    Security,
-    Username,
-    connection,
-)
+from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 
@@ -28,12 +21,10 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8983
 
 
+@connects
 def dashboard(
     *,
     group: Annotated[str, typer.Option(help="The consumer group to look at.")],
-    bootstrap_servers: Annotated[
-        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
-    ] = "localhost:9092",
     host: Annotated[
         str, typer.Option(help="Where the page is served; others can see it at 0.0.0.0.")
     ] = "127.0.0.1",
@@ -46,11 +37,7 @@ def dashboard(
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
-    security_protocol: Security = "PLAINTEXT",
-    ca_file: CaFile = None,
-    sasl_mechanism: Mechanism = "PLAIN",
-    sasl_username: Username = None,
-    sasl_password: Password = None,
+    connection: ConnectionOptions,
 ) -> None:
     """Show a consumer group on a live page: who has which partition, and lag, until Ctrl-C.
 
@@ -62,13 +49,7 @@ def dashboard(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     messages = Console(stderr=True)
     try:
-        config = connection(
-            bootstrap_servers,
-            security_protocol,
-            ca_file,
-            sasl_mechanism,
-            sasl_username,
-            sasl_password,
+        config = connection.config(
             request_timeout=10.0,
             client_id="asyncrevoke-dashboard",
         )

@@ -11,15 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncrevoke.cli.connection_options import (
-    CaFile,
-    Mechanism,
-    Password,
-    Security,
-    Servers,
-    Username,
-    connection,
-)
+from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import add_row, print_error
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
@@ -31,6 +23,7 @@ FAILED = 1
 USAGE = 2
 
 
+@connects
 def handover(
     checkpoint: Annotated[
         str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, a folder.")
@@ -41,12 +34,7 @@ def handover(
         str | None, typer.Option(help="Needed for queries of format asyncrevoke.")
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Commit; without it, only look.")] = False,
-    bootstrap_servers: Servers = "localhost:9092",
-    security_protocol: Security = "PLAINTEXT",
-    ca_file: CaFile = None,
-    sasl_mechanism: Mechanism = "PLAIN",
-    sasl_username: Username = None,
-    sasl_password: Password = None,
+    connection: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Let a consumer group go on where a streaming query of Spark has stopped.
@@ -67,14 +55,7 @@ def handover(
 
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
-        config = connection(
-            bootstrap_servers or "localhost:9092",
-            security_protocol,
-            ca_file,
-            sasl_mechanism,
-            sasl_username,
-            sasl_password,
-        )
+        config = connection.config()
         plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic)
     except (ConfigError, OSError, HandoverError) as error:
         raise _end(error, USAGE) from error

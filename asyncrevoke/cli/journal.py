@@ -14,14 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from asyncrevoke.cli.connection_options import (
-    CaFile,
-    Mechanism,
-    Password,
-    Security,
-    Username,
-    connection,
-)
+from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import add_row, print_error
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
@@ -132,18 +125,12 @@ def show(
 
 
 @journal.command()
+@connects
 def collect(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A new folder.")],
     *,
     topic: Annotated[str, typer.Option(help="What KafkaSink was given.")],
-    bootstrap_servers: Annotated[
-        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
-    ] = "localhost:9092",
-    security_protocol: Security = "PLAINTEXT",
-    ca_file: CaFile = None,
-    sasl_mechanism: Mechanism = "PLAIN",
-    sasl_username: Username = None,
-    sasl_password: Password = None,
+    connection: ConnectionOptions,
     max_sessions: Annotated[
         int, typer.Option(min=1, help="Refuse a topic with more sessions than these.")
     ] = 10_000,
@@ -159,14 +146,7 @@ def collect(
     sink = _load("asyncrevoke.journal.kafka_sink")
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
-        config = connection(
-            bootstrap_servers,
-            security_protocol,
-            ca_file,
-            sasl_mechanism,
-            sasl_username,
-            sasl_password,
-        )
+        config = connection.config()
         found = asyncio.run(
             sink.collect(topic, path, max_sessions=max_sessions, **client_options(config))
         )

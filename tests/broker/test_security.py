@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import json
 import ssl
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from typer.testing import CliRunner
 from typing_extensions import override
 
 from asyncrevoke import Consumer
@@ -25,6 +27,7 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.ports import HOST, free_ports
 from asyncrevoke.broker.properties import Node as NodePorts
 from asyncrevoke.broker.tokens import unsigned_token
+from asyncrevoke.cli.app import app
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
 from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
@@ -36,6 +39,8 @@ from asyncrevoke.runtime.kafka_clients import kafka_producer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from typer.testing import Result
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -346,3 +351,32 @@ async def test_a_refused_topic_and_a_refused_group_are_named(secure: SecureBroke
     with pytest.raises(TopicAuthorizationError, match="'withheld'"):
         async with asyncio.timeout(20), consumer:
             await anext(consumer)
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def command(secure: SecureBroker, listener: str, *words: str, **variables: str) -> Result:
+    where = ["--bootstrap-servers", f"localhost:{secure.ports[listener]}"]
+    protocol = ["--security-protocol", LISTENERS[listener][0]]
+    trust = ["--ca-file", str(secure.authority.path)]
+    return CliRunner().invoke(app, [*words, *where, *protocol, *trust], env=variables)
+
+
+def test_the_groups_command_shows_its_certificate(secure: SecureBroker) -> None:
+    done = command(secure, "MUTUAL", "groups", "--json", "--client-certificate", secure.certificate)
+    assert (done.exit_code, json.loads(done.stdout)) == (0, []), done.stderr
+    without = command(secure, "MUTUAL", "groups", "--json")
+    assert without.exit_code == 1
+
+
+def test_a_command_that_had_no_token_before_takes_one(secure: SecureBroker, tmp_path: Path) -> None:
+    words = ["journal", "collect", str(tmp_path / "new"), "--topic", "no-such-topic"]
+    token = unsigned_token("alice")
+    bearer = [*words, "--sasl-mechanism", "OAUTHBEARER"]
+    done = command(secure, "BEARER", *bearer, ASYNCREVOKE_SASL_TOKEN=token)
+    assert done.exit_code == 2
+    assert "has no topic 'no-such-topic'" in done.stderr.replace("\n", " ")
+    refused = command(secure, "BEARER", *bearer, ASYNCREVOKE_SASL_TOKEN="not.a-token.")
+    assert refused.exit_code == 1
+    assert token not in done.output + refused.output

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.connection_options import CaFile, Password, Security, Username, connection
+from asyncrevoke.cli.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import print_error
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.errors import GroupsError
@@ -19,8 +19,6 @@ from asyncrevoke.groups.facts import GroupFacts, GroupSummary
 from asyncrevoke.printable import printable_json
 
 if TYPE_CHECKING:
-    from aiokafka.abc import AbstractTokenProvider
-
     from asyncrevoke.config import ConsumerConfig
 
 FAILED = 1
@@ -28,27 +26,13 @@ USAGE = 2
 _NARROWEST = 100
 
 
+@connects
 def groups(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One group; left out: list them all.")
     ] = None,
     *,
-    bootstrap_servers: Annotated[
-        str, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
-    ] = "localhost:9092",
-    security_protocol: Security = "PLAINTEXT",
-    ca_file: CaFile = None,
-    sasl_mechanism: Annotated[
-        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER.")
-    ] = "PLAIN",
-    sasl_username: Username = None,
-    sasl_password: Password = None,
-    sasl_token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ASYNCREVOKE_SASL_TOKEN", help="For OAUTHBEARER. Better in the environment."
-        ),
-    ] = None,
+    connection: ConnectionOptions,
     timeout: Annotated[float, typer.Option(help="Seconds for each answer.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON value for machines.")] = False,
 ) -> None:
@@ -63,16 +47,7 @@ def groups(
     """
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
-        if sasl_mechanism == "OAUTHBEARER" and not sasl_token:
-            raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")
-        config = connection(
-            bootstrap_servers,
-            security_protocol,
-            ca_file,
-            sasl_mechanism,
-            sasl_username,
-            sasl_password,
-            sasl_oauth_token_provider=_given(sasl_token) if sasl_token else None,
+        config = connection.config(
             request_timeout=timeout,
             client_id="asyncrevoke-groups",
         )
@@ -86,12 +61,6 @@ def groups(
         print(printable_json(msgspec.json.encode(answer).decode()))
     else:
         _show(answer)
-
-
-def _given(token: str) -> AbstractTokenProvider:
-    from asyncrevoke.groups.token import given_token  # noqa: PLC0415 - loads aiokafka
-
-    return given_token(token)
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
