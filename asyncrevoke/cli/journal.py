@@ -130,10 +130,10 @@ def collect(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A new folder.")],
     *,
     topic: Annotated[str, typer.Option(help="What KafkaSink was given.")],
+    connection: ConnectionOptions,
     max_sessions: Annotated[
         int, typer.Option(min=1, help="Refuse a topic with more sessions than these.")
     ] = 10_000,
-    connection: ConnectionOptions,
     as_json: _Json = False,
 ) -> None:
     """Make a journal's folder of the topic that members on many machines have written to.

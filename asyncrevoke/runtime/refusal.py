@@ -77,7 +77,18 @@ def name_of(node: Node) -> str:
 
 
 def refusal(error: Exception, node: Node, config: ConsumerConfig, within: float) -> RequestFailed:
-    """What an error that ended the opening of a connection means."""
+    """What an error that ended the opening of a connection means.
+
+    Texts of the broker are in it; should it have sent the password back, that is left out.
+    """
+    failed = _refusal(error, node, config, within)
+    password = config.sasl_plain_password
+    if password and password in failed.detail:
+        return RequestFailed(failed.kind, failed.detail.replace(password, "***"))
+    return failed
+
+
+def _refusal(error: Exception, node: Node, config: ConsumerConfig, within: float) -> RequestFailed:
     where = name_of(node)
     tls = _tls_error(error)
     if tls is not None and _is_final(tls):

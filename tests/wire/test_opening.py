@@ -211,3 +211,19 @@ async def test_each_step_of_opening_ends_with_the_request_timeout(
     kind, detail = failed(await channels.request(send))
     assert (kind, "within" in detail) == (FailureKind.UNREACHABLE, True)
     await broker.until(lambda: broker.open == 0)
+
+
+async def test_a_password_that_a_broker_sends_back_is_left_out_of_the_error(
+    opening: Opening,
+) -> None:
+    def echo(correlation: int, _data: bytes) -> bytes:
+        message = b"pencil is not the password"
+        return framed(struct.pack(">ihh", correlation, 58, len(message)) + message + bytes(12))
+
+    broker = HostileBroker()
+    broker.on[SASL_AUTHENTICATE] = echo
+    _, channels, send = await opening(broker, **SASL)
+    kind, detail = failed(await channels.request(send))
+    assert kind is FailureKind.AUTHENTICATION
+    assert "*** is not the password" in detail
+    assert "pencil" not in detail
