@@ -345,6 +345,9 @@ class Lookups:
             return
         if search.outstanding:
             return
+        # An answer of a former attempt may have come in place of one of this attempt.
+        if missing := [tp for tp in search.wanted if tp not in search.found]:
+            search.trouble.setdefault(ErrorCode.network_exception, missing)
         if search.trouble:
             search.leaders.clear()
             self._cluster.refresh(now, "offsets could not be looked up")
