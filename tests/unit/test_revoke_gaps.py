@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from unit.scripted_brokers import tp
 from unit.scripted_consumer_group import ScriptedConsumerGroup
 from unit.scripted_group import ScriptedGroup, foreign, orders
@@ -294,3 +295,21 @@ def test_the_leader_tells_all_members_whether_all_read_maps(*, eager: bool, stra
         assert [None if note is None else note.maps_are_read for note in notes] == [
             not stranger
         ] * len(notes)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_of_static_members_the_leader_of_an_eager_group_does_not_know_who_reads_maps(
+    *, eager: bool
+) -> None:
+    group = ScriptedGroup(eager=eager)
+    group.start()
+    group.give_id()
+    request = group.joining()
+    static = ours("other", request)
+    static = structs.replace(static, group_instance_id="static")
+    group.answer_join(leads=True, others=(static,))
+    _, sync = group.only(SyncGroupRequest)
+    notes = [decode_note(decode_assignment(data)[1]) for _, data in sync.assignments]
+    assert None not in notes, "a static leader that comes back needs the rest of it"
+    read = [note is not None and note.maps_are_read for note in notes]
+    assert read == [not eager] * 2

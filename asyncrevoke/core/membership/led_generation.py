@@ -45,7 +45,13 @@ class LedGeneration:
         self.assignor = assignor
         self.members = members
         self.skips_assignment = skips_assignment
-        self.maps_are_read = all(reads_maps(each.subscription.user_data) for each in members)
+        self.all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
+        # Eager members use what they were told in the generation before. Another client can take
+        # a static member's place within a generation, and nobody is told of that.
+        stays_true = RebalanceProtocol.COOPERATIVE in assignor.protocols or all(
+            each.group_instance_id is None for each in members
+        )
+        self.maps_are_read = self.all_read_maps and stays_true
         self.has_racks = any(member.subscription.rack for member in members)
         self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
 
@@ -154,7 +160,7 @@ def plan_assignment(
         plan, violations = repair(plan, generation.members)
         waits = bool(withheld(partitions, generation.members, plan))
     note = b""
-    if generation.maps_are_read or cooperative:
+    if generation.all_read_maps or cooperative:
         # In eager groups only to members of ours: some of the other clients with an eager
         # assignor refuse an assignment with more in it.
         note = encode_note(AssignmentNote(waits, checksum(known), generation.maps_are_read))

@@ -236,7 +236,7 @@ class DeliveryOracles:
             self._told_of_gaps[partition] = frozenset(
                 client
                 for client, other in self._books.views.items()
-                if other.generation >= view.generation
+                if other.generation == view.generation
             )
 
     def sought(self, view: View, partition: TopicPartition, offset: int) -> None:
