@@ -108,6 +108,9 @@ class ScriptedCore:
 
     # -- as the session wants it
 
+    def deliver_unreadable(self) -> None:
+        self.calls.append(("deliver_unreadable", None))
+
     def plan_owed(self, _now: float) -> None:
         self.owes_plan = False
         self.plans += 1
