@@ -23,7 +23,7 @@ from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.effects import NotifyKind
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.membership import leader
+from asyncrevoke.core.membership import leader, led_generation
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.epoch_heartbeat import EpochHeartbeat
@@ -167,7 +167,7 @@ def leader_does_not_withhold(patch: pytest.MonkeyPatch) -> None:
         return plan, []
 
     patch.setattr(cooperative_sticky, "withhold", withhold)
-    patch.setattr(leader, "repair", repair)
+    patch.setattr(led_generation, "repair", repair)
 
 
 def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ from asyncrevoke.runtime.event_log import EventLog
 from asyncrevoke.runtime.refusal import RequestFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # Markup of rich, a line of one's own, a colour, a C1 escape, a mark of direction, and HTML.
 HOSTILE = '[/x] [bold]a\nERROR forged\r\x1b[2J\x1b]0;title\x07\x9b31m\u202egnol\u2066\ud800<b>&"'
@@ -153,12 +153,21 @@ def test_a_log_line_of_ours_is_one_line() -> None:
     assert "escape=\\x1b[31m" in line
 
 
+@pytest.fixture
+def level_of_root_logger() -> Iterator[None]:
+    """What a command sets lasts until the end of the test."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("level_of_root_logger")
 @pytest.mark.parametrize("name", ["aiokafka.of_test", "asyncrevoke.of_test", "application"])
 def test_a_command_logs_no_escape_sequence_of_others(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     try:
         LogOutput(LogLevel.INFO, LogFormat.CONSOLE).install()
@@ -176,6 +185,7 @@ def test_a_command_logs_no_escape_sequence_of_others(
     assert ("\\n" in lines[0]) == (name != "application")
 
 
+@pytest.mark.usefixtures("level_of_root_logger")
 def test_a_line_of_json_has_the_same_text_in_printable_characters(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

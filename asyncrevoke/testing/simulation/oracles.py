@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import Decode, Effect, Notify, Standby
+from asyncrevoke.core.effects import Compute, Decode, Effect, Notify, Standby
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 
@@ -211,6 +211,9 @@ class Books:
                 form = effect[:-1]
             elif isinstance(effect, Decode):
                 form = (effect.partition, effect.batch.base_offset, effect.from_offset)
+            elif isinstance(effect, Compute):
+                # Its result is in what is sent afterwards.
+                form = effect.computation_id
             self.digest.update(f"{self.clock.now!r} {client} {form!r}\n".encode())
 
     def note(self, client: int, what: object) -> None:
