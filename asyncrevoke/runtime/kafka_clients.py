@@ -22,50 +22,39 @@ def kafka_producer(**options: object) -> Any:  # noqa: ANN401 - half typed, as a
     """A producer, not started yet."""
     from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
 
-    most = _prepare(options)
-    made: Any = AIOKafkaProducer
-    producer = made(**options)
-    _limit(producer.client, most)
-    return producer
+    return _limited(AIOKafkaProducer, options, "client")
 
 
 def kafka_consumer(**options: object) -> Any:  # noqa: ANN401
     """A consumer, not started yet."""
     from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
 
-    most = _prepare(options)
-    made: Any = AIOKafkaConsumer
-    consumer = made(**options)
-    _limit(consumer._client, most)  # noqa: SLF001
-    return consumer
+    return _limited(AIOKafkaConsumer, options, "_client")
 
 
 def kafka_admin(**options: object) -> Any:  # noqa: ANN401
     """An admin client, not started yet."""
     from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - if used
 
-    most = _prepare(options)
-    made: Any = AIOKafkaAdminClient
-    admin = made(**options)
-    _limit(admin._client, most)  # noqa: SLF001
-    return admin
+    return _limited(AIOKafkaAdminClient, options, "_client")
 
 
 def kafka_client(**options: object) -> Any:  # noqa: ANN401
     """The client that the others are made of, without a connection yet."""
     from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
 
-    most = _prepare(options)
-    made: Any = AIOKafkaClient
-    client = made(**options)
-    _limit(client, most)
-    return client
+    return _limited(AIOKafkaClient, options, None)
 
 
-def _prepare(options: dict[str, object]) -> object:
-    """The limit among the options, which aiokafka does not know."""
+def _limited(kind: Any, options: dict[str, object], client: str | None) -> Any:  # noqa: ANN401
+    """One of ``kind``, whose connections are limited; ``client`` is its attribute that opens them,
+    None if it opens them itself."""
     keep_credentials_out_of_logs()
-    return options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
+    # aiokafka does not know this one.
+    most_iterations = options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
+    made = kind(**options)
+    _limit(made if client is None else getattr(made, client), most_iterations)
+    return made
 
 
 def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
