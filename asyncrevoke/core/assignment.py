@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.buffer import RecordBuffer
 from asyncrevoke.core.completion_map import CompletionMap
-from asyncrevoke.core.effects import Notify, NotifyKind
 from asyncrevoke.core.hand_out import HandOut
+from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, State, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.model import TopicPartition
 
 # Each consumer of a process has a range of ledger ids of its own, so that a record handed to the

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.known_topic import NO_ID, KnownTopic
-from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
 
 _TIMER = "metadata"

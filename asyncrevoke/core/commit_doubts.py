@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed
+from asyncrevoke.core.io.effects import Channel, Failed
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedOffset,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.effects import Node
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import TopicPartition
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.effects import Complete
+from asyncrevoke.core.io.effects import Complete
 from asyncrevoke.core.partition import PartitionInstance
 from asyncrevoke.errors import PartitionLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
 
 
 class Waiter(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from asyncrevoke.core.commit_doubts import CommitDoubts
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commit_waiters import CommitWaiters, Waiter
-from asyncrevoke.core.effects import Channel, Complete, Failed, FailureKind, Node
+from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
 from asyncrevoke.core.partition import PartitionInstance, State
 from asyncrevoke.core.partition_backoff import PartitionBackoff
 from asyncrevoke.core.refused_commits import RefusedCommits, refusal
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.requested_offsets import RequestedOffsets
 
 _TIMER = "commit"

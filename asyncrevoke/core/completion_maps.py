@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.ledger import Ledger
-    from asyncrevoke.core.outbox import Outbox
 
 # A byte of memory each: so much is kept beyond a record that does not end.
 _WIDEST = 1 << 24

@@ -15,15 +15,15 @@ from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.coordinator import Coordinator
-from asyncrevoke.core.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.fetching import Fetching
+from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
+from asyncrevoke.core.io.link_silence import patience_of
+from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.leaving import Leaving
-from asyncrevoke.core.link import patience_of
 from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
-from asyncrevoke.core.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.deadline import Deadline
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.subscribing import Membership
     from asyncrevoke.errors import PartitionsError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.cluster import Cluster
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
 
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0

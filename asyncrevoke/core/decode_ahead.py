@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.fetch_budget import FetchBudget
     from asyncrevoke.core.fetch_source import FetchSource
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.model import Record
     from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.fetch_answers import FetchAnswers
     from asyncrevoke.core.fetch_source import FetchSource
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node
 from asyncrevoke.core.fetch_source import FIRST_BACKOFF
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node
 from asyncrevoke.errors import AuthenticationError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import (
     EpochQuery,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.fetch_source import FetchSource
-    from asyncrevoke.core.outbox import Outbox, Reply
-    from asyncrevoke.core.waiting import WaitLog
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.protocol.messages import EpochEnd
 
 _SLOW = 10.0

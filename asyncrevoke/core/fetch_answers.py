@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.cluster import Cluster
-    from asyncrevoke.core.effects import Node
     from asyncrevoke.core.fetch_lane import Flight
     from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.waiting import WaitLog
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import FetchedPartition, FetchResponse
     from asyncrevoke.protocol.records import RecordDecoder

@@ -13,14 +13,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.effects import Channel, Node
+from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
 
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.delay import Delay
-    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import Record
 

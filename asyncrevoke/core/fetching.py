@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.decode_ahead import DecodeAhead
 from asyncrevoke.core.delivery import Delivery
-from asyncrevoke.core.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.epoch_checks import EpochChecks
 from asyncrevoke.core.fetch_answers import FetchAnswers
 from asyncrevoke.core.fetch_budget import FetchBudget
 from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
 from asyncrevoke.core.fetch_session import Named, end_sessions
 from asyncrevoke.core.fetch_source import FetchSource
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition import State
-from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.delay import Delay
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.protocol.messages import FetchPartition

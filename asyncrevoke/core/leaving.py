@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.deadline import Deadline
-from asyncrevoke.core.effects import Complete
+from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.core.io.effects import Complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.errors import PartitionsError
 
 _DRAIN_TIMER = "leave-drain"

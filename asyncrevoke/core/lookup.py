@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Node
+from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:

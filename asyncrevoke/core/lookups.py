@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Complete, Failed, FailureKind, Node
+from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
 from asyncrevoke.core.lookup import Lookup, OffsetSearch
 from asyncrevoke.errors import (
     AuthenticationError,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
 
 _LONGEST_BACKOFF = 2.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))

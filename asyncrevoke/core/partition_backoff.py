@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
 
 

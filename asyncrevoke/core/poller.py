@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.hand_out import RecordReader
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
     from asyncrevoke.core.tracking import Tracking

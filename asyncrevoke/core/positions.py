@@ -10,10 +10,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition import State
 from asyncrevoke.core.position_search import FIRST_BACKOFF, Ask, PositionSearch
-from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig, OffsetReset
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.effects import Node
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.requested_offsets import RequestedOffsets
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset

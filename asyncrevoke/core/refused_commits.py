@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition import PartitionInstance, State
 from asyncrevoke.core.partition_backoff import PartitionBackoff
-from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
 
 _FIRST_BACKOFF = 0.1
 # Somebody has to grant something first: nothing is gained by asking often.

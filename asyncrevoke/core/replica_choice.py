@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.core.cluster import Cluster
-    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.io.effects import Node
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 10.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.protocol.messages import CommitEntry
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.model import OffsetAndMetadata
 

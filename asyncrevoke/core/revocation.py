@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.model import TopicPartition
 
 _DEADLINE_TIMER = "revoke-deadline"

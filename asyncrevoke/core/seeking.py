@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.completion_map import CompletionMap
-from asyncrevoke.core.effects import Complete
+from asyncrevoke.core.io.effects import Complete
 from asyncrevoke.core.partition import State
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.ledger import Ledger
-    from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.positions import Positions
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition

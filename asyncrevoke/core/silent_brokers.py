@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import DropSilent, Failed, FailureKind, Probe, Probed, Silent
+from asyncrevoke.core.io.effects import DropSilent, Failed, FailureKind, Probe, Probed, Silent
 
 if TYPE_CHECKING:
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.effects import Event, Node
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.effects import Event, Node
+    from asyncrevoke.core.io.outbox import Outbox
 
 _NEVER = float("inf")
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.classic import ClassicMembership
     from asyncrevoke.core.membership.manual import ManualMembership
-    from asyncrevoke.core.outbox import Outbox
 
     Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
 

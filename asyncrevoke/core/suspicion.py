@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Complete
+from asyncrevoke.core.io.effects import Complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.subscribing import Membership
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.ledger import Ledger
-    from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
     from asyncrevoke.model import Record, TopicPartition

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
+from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, Starts, Turn
@@ -21,7 +21,7 @@ from asyncrevoke.runtime.requests import ForwardedRequests
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from asyncrevoke.core.effects import Emit, Notify, Send
+    from asyncrevoke.core.io.effects import Emit, Notify, Send
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.entries import Entry, Queue
     from asyncrevoke.journal.schema import Content

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, FailureKind, Probed, Replied
-from asyncrevoke.core.link import Openings
+from asyncrevoke.core.io.effects import Failed, FailureKind, Probed, Replied
+from asyncrevoke.core.io.link_silence import Openings
 from asyncrevoke.runtime.connection import Connection, RequestFailed
 from asyncrevoke.runtime.decode_threads import DecodeThreads
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Channel, DropSilent, Node, Probe, Send, Silent
+    from asyncrevoke.core.io.effects import Channel, DropSilent, Node, Probe, Send, Silent
     from asyncrevoke.protocol.messages import Response
 
 __all__ = ["Channels"]
@@ -75,8 +75,8 @@ class Channels:
 
     ``config`` gives the security options, ``client_id``, ``fetch_max_bytes`` and
     ``request_timeout``, which bounds the time to connect: that begins with the patience of the
-    request that asks for the connection (:mod:`asyncrevoke.core.link`). Needs a running event loop
-    only when used.
+    request that asks for the connection (:mod:`asyncrevoke.core.io.link_silence`). Needs a running
+    event loop only when used.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.effects import Compute, Computed
+    from asyncrevoke.core.io.effects import Compute, Computed
 
 
 class ComputingThread:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.core.effects import FailureKind, Silent
-from asyncrevoke.core.link import Link
+from asyncrevoke.core.io.effects import FailureKind, Silent
+from asyncrevoke.core.io.link_silence import Link
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
 from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.io.effects import Node
     from asyncrevoke.protocol.codec import Decoded
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.decode_threads import DecodeThreads

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.effects import Decode, Decoded
+    from asyncrevoke.core.io.effects import Decode, Decoded
 
 _T = TypeVar("_T")
 

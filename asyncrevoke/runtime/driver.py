@@ -13,7 +13,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Compute,

@@ -18,7 +18,7 @@ from asyncrevoke.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from asyncrevoke.core.effects import Emit
+    from asyncrevoke.core.io.effects import Emit
 
 _LEVELS = {
     "debug": logging.DEBUG,

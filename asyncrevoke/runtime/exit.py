@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncrevoke.core.deadline import Deadline
+from asyncrevoke.core.io.deadline import Deadline
 from asyncrevoke.runtime.abandoned_tasks import abandon
 
 if TYPE_CHECKING:

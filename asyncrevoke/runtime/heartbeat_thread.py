@@ -15,13 +15,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Send, Standby, StoodIn
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send, Standby, StoodIn
 from asyncrevoke.runtime.blocked_frame import blocked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.effects import Replied
+    from asyncrevoke.core.io.effects import Replied
     from asyncrevoke.protocol.messages import Request
     from asyncrevoke.runtime.event_log import EventLog
 

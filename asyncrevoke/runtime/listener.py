@@ -7,7 +7,7 @@ import inspect
 from collections import deque
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.io.effects import Notify, NotifyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ from asyncrevoke.runtime.observer import Called, Facts, Observer, Tracer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.effects import Emit
+    from asyncrevoke.core.io.effects import Emit
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.runtime.call_log import Decision
     from asyncrevoke.runtime.event_log import EventLog

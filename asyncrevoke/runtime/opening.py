@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.effects import Node
+from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
 from asyncrevoke.runtime.channels import Channels
 from asyncrevoke.runtime.driver import Driver

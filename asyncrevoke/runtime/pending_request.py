@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.core.link import may_hold
+from asyncrevoke.core.io.link_silence import may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from asyncrevoke.core.link import Link
+    from asyncrevoke.core.io.link_silence import Link
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.refusal import RequestFailed
 

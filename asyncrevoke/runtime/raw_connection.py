@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.io.effects import Node
     from asyncrevoke.runtime.limited_connection import AuthenticatedSession
 
 __all__ = ["RawConnection", "raw_connection", "versions_of"]

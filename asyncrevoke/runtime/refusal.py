@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka import errors as kafka_errors
 
-from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.printable import printable
 from asyncrevoke.runtime.scram import ScramError
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Node
+    from asyncrevoke.core.io.effects import Node
 
 __all__ = ["NoTokenError", "RequestFailed", "name_of", "refusal"]
 

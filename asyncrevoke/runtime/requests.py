@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.effects import (
+    from asyncrevoke.core.io.effects import (
         Channel,
         DropSilent,
         Failed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.deadline import Deadline
+from asyncrevoke.core.io.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

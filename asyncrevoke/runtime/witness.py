@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.core.effects import Emit, Notify
+    from asyncrevoke.core.io.effects import Emit, Notify
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.records import RecordDecoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Replied
+from asyncrevoke.core.io.effects import Replied
 from asyncrevoke.runtime.channels import Channels
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from asyncrevoke.core.effects import Failed, Send
+    from asyncrevoke.core.io.effects import Failed, Send
     from asyncrevoke.protocol.messages import Response
 
 

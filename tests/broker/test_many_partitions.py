@@ -10,7 +10,7 @@ from broker.noted_requests import note_requests
 
 from asyncrevoke import Consumer
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 from asyncrevoke.runtime.channels import Channels
 

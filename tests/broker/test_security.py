@@ -36,7 +36,7 @@ from asyncrevoke.broker.tokens import unsigned_token
 from asyncrevoke.cli.app import app
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.errors import GroupAuthorizationError, TopicAuthorizationError
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes

@@ -20,8 +20,8 @@ from asyncrevoke.core.assignors import cooperative_sticky
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
-from asyncrevoke.core.effects import NotifyKind
 from asyncrevoke.core.fetch_source import FetchSource
+from asyncrevoke.core.io.effects import NotifyKind
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.membership import leader, led_generation
 from asyncrevoke.core.membership.classic import ClassicMembership

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulation.mutants import Mutant, slow_tasks_and_a_crowd
 
 from asyncrevoke.core.delivery import Delivery
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.testing.simulation.application import Pace, Shape

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.effects import Send
+    from asyncrevoke.core.io.effects import Send
     from asyncrevoke.model import BrokerPattern, TopicPartition
 
 Beat = ConsumerGroupHeartbeatRequest

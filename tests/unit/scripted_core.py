@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from typing_extensions import override
 
 from asyncrevoke.consumer import Consumer, RebalanceListener
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Complete,
     DropSilent,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.deadline import Deadline
     from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.model import BlockingRecord
 
 ORDERS = TopicPartition("orders", 0)

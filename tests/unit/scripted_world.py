@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from asyncrevoke.config import ConsumerConfig, ConsumerOptions
 from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.coordinator import Coordinator
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Channel,
     Complete,
@@ -25,7 +25,7 @@ from asyncrevoke.core.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

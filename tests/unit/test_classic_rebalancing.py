@@ -16,7 +16,7 @@ from unit.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.effects import Channel, NotifyKind
+from asyncrevoke.core.io.effects import Channel, NotifyKind
 from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,

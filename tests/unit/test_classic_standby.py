@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_group import ScriptedGroup, orders, owned
 
-from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
+from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
 from asyncrevoke.core.membership.phase import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,

@@ -11,7 +11,7 @@ from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Complete,
     Event,
     Failed,
@@ -21,7 +21,7 @@ from asyncrevoke.core.effects import (
     Send,
     TimerFired,
 )
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition import State, Step
 from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.errors import GroupAuthorizationError, PartitionLostError

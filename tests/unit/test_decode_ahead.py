@@ -17,7 +17,7 @@ from unit.test_fetching import Batch, FetchWorld, asked, data
 from wire.spoiled_records import fetched
 
 from asyncrevoke.core.buffer import LARGE_BATCH
-from asyncrevoke.core.effects import Decode, Decoded
+from asyncrevoke.core.io.effects import Decode, Decoded
 from asyncrevoke.core.partition import Step
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse

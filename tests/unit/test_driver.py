@@ -18,7 +18,7 @@ from unit.scripted_core import (
 )
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Event,

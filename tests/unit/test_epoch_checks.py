@@ -9,7 +9,7 @@ from unit.scripted_world import NODES, topic, tp
 from unit.test_fetching import Batch, FetchWorld, asked, data
 
 from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.effects import Channel, FailureKind
+from asyncrevoke.core.io.effects import Channel, FailureKind
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, Step
 from asyncrevoke.errors import PartitionsError, TopicAuthorizationError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from asyncrevoke.core.effects import Emit
+from asyncrevoke.core.io.effects import Emit
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.event_log import EventLog
 

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from unit.scripted_core import NODE, until
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Failed,
     FailureKind,

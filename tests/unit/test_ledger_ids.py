@@ -7,7 +7,7 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
 from asyncrevoke.core.assignment import Assignment
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition import Step
 from asyncrevoke.protocol.messages import ErrorCode
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import NODES, World, topic, tp
 
-from asyncrevoke.core.effects import Channel, FailureKind
+from asyncrevoke.core.io.effects import Channel, FailureKind
 from asyncrevoke.core.ledger import Ledger
 from asyncrevoke.core.partition import PartitionInstance, State, Step
 from asyncrevoke.core.positions import Positions

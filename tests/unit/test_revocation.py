@@ -6,8 +6,8 @@ import pytest
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.assignment import Assignment
-from asyncrevoke.core.effects import Notify, NotifyKind, SetTimer
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.io.effects import Notify, NotifyKind, SetTimer
+from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition import PartitionInstance, State
 from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.model import Record, TopicPartition

@@ -11,8 +11,8 @@ import pytest
 from unit.scripted_core import ORDERS, ScriptedConsumer, result, until
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.deadline import Deadline
-from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.runtime.abandoned_tasks import abandon
 from asyncrevoke.testing.virtual_time import VirtualTime, virtual_time

@@ -23,7 +23,7 @@ from unit.scripted_source import (
 )
 
 from asyncrevoke import Consumer, HandlerContext, Record, TopicPartition
-from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.virtual_time import virtual_time

@@ -13,7 +13,7 @@ from aiokafka.abc import AbstractTokenProvider
 from wire.fake_broker import Answer, FakeBroker, framed, heartbeat_response
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.runtime.channels import Channels

@@ -14,7 +14,7 @@ from typing_extensions import override
 from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, framed
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send
 from asyncrevoke.protocol import messages
 from asyncrevoke.runtime.channels import Channels
 

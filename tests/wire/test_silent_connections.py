@@ -18,7 +18,7 @@ from wire.fake_broker import FakeBroker, heartbeat_response
 
 from asyncrevoke.broker.ports import free_ports
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     DropSilent,
     Failed,

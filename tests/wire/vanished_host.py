@@ -9,7 +9,7 @@ import subprocess
 from wire.fake_broker import FakeBroker
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, Send
+from asyncrevoke.core.io.effects import Channel, Failed, Send
 from asyncrevoke.protocol import messages
 from asyncrevoke.runtime.channels import Channels
 

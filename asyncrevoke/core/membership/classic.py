@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.registry import choose_protocol
-from asyncrevoke.core.effects import Failed
+from asyncrevoke.core.io.effects import Failed
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.membership.assignment_note import decode_note
 from asyncrevoke.core.membership.heartbeat import Heartbeat
 from asyncrevoke.core.membership.join_exchange import JoinExchange
@@ -28,7 +29,6 @@ from asyncrevoke.core.membership.phase import MOVES, Move, Phase
 from asyncrevoke.core.membership.refusals import ASKED_AGAIN, refusal, unanswerable
 from asyncrevoke.core.membership.staged_release import StagedRelease
 from asyncrevoke.core.membership.subscription_note import user_data
-from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata
 from asyncrevoke.protocol.messages import (
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
     from asyncrevoke.model import TopicPartition

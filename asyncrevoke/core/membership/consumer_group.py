@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, FailureKind
+from asyncrevoke.core.io.effects import Failed, FailureKind
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.membership.epoch_heartbeat import EpochHeartbeat
 from asyncrevoke.core.membership.epoch_phase import EPOCH_MOVES, EpochMove, EpochPhase
 from asyncrevoke.core.membership.refusals import (
@@ -23,7 +24,6 @@ from asyncrevoke.core.membership.refusals import (
     unanswerable,
 )
 from asyncrevoke.core.membership.target_assignment import TargetAssignment
-from asyncrevoke.core.waiting import WaitLog
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.partition import PartitionInstance
     from asyncrevoke.core.revocation import Revocation
     from asyncrevoke.errors import FatalError

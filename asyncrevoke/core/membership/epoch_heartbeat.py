@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from asyncrevoke.core.effects import Channel, Failed
-from asyncrevoke.core.link import patience_of
+from asyncrevoke.core.io.effects import Channel, Failed
+from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.effects import Node
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
 _TIMER = "heartbeat"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind
-from asyncrevoke.core.waiting import WaitLog
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.effects import Node
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.model import GroupMetadata
     from asyncrevoke.protocol.messages import Response
 

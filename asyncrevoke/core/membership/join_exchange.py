@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Reset
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.effects import Node
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.protocol.messages import SyncGroupRequest
 
 _RETRY_TIMER = "join-retry"

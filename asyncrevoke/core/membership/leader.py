@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignors.assignor import Assignor
     from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.reported_subscription import ReportedSubscription
-    from asyncrevoke.core.outbox import Outbox
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 
 _T = TypeVar("_T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Channel
+from asyncrevoke.core.io.effects import Channel
 from asyncrevoke.protocol.messages import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import Outbox, Reply
 
 _TIMER = "leave"
 _TIMEOUT = 5.0

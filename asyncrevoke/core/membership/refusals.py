@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, FailureKind
+from asyncrevoke.core.io.effects import Failed, FailureKind
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.outbox import Outbox
+    from asyncrevoke.core.io.outbox import Outbox
 
 _TIMER = "staged-release"
 _LEAST_INTERVAL = 1.0

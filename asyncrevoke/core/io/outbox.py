@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
-from asyncrevoke.core.answer_checks import find_contradiction
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.answer_checks import find_contradiction
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Channel,
     Compute,
