@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import TopicPartition
 
 

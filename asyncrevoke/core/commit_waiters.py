@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.io.effects import Complete
-from asyncrevoke.core.partition import PartitionInstance
+from asyncrevoke.core.partition.instance import PartitionInstance
 from asyncrevoke.errors import PartitionLostError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from asyncrevoke.core.commit_doubts import CommitDoubts
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commit_waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
-from asyncrevoke.core.partition import PartitionInstance, State
+from asyncrevoke.core.partition.instance import PartitionInstance, State
 from asyncrevoke.core.partition_backoff import PartitionBackoff
 from asyncrevoke.core.refused_commits import RefusedCommits, refusal
 from asyncrevoke.errors import (
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.requested_offsets import RequestedOffsets
 
 _TIMER = "commit"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.completion_map import CompletionMap, carried_from, decode, encode
-from asyncrevoke.core.partition import PartitionInstance, State
+from asyncrevoke.core.partition.completion_map import CompletionMap, carried_from, decode, encode
+from asyncrevoke.core.partition.instance import PartitionInstance, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.ledger import Ledger
+    from asyncrevoke.core.partition.offset_tracker import Ledger
 
 # A byte of memory each: so much is kept beyond a record that does not end.
 _WIDEST = 1 << 24

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.assignors.registry import find_assignors
 from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.commits import Commits
@@ -24,14 +23,15 @@ from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.partition.status import Standing, standings
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.requested_offsets import RequestedOffsets
-from asyncrevoke.core.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.core.silent_brokers import SilentBrokers
-from asyncrevoke.core.standing import Standing, standings
 from asyncrevoke.core.subscribing import Subscribing
 from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.core.topic_ids import TopicIds
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.delay import Delay
-    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.io.deadline import Deadline
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.subscribing import Membership
     from asyncrevoke.errors import PartitionsError
     from asyncrevoke.model import BrokerPattern

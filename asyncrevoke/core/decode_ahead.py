@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.fetch_budget import FetchBudget
     from asyncrevoke.core.fetch_source import FetchSource
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import Record
     from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch_answers import FetchAnswers
     from asyncrevoke.core.fetch_source import FetchSource
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
 
 _UNLIMITED = 2**62

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.buffer import RecordBuffer
 from asyncrevoke.core.fetch_source import FIRST_BACKOFF
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import AuthenticationError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import (
     EpochQuery,

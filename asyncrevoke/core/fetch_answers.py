@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.fetch_source import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.instance import State
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.protocol.records import CorruptBatch
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.fetch_lane import Flight
     from asyncrevoke.core.fetch_source import FetchSource
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.wait_log import WaitLog
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import FetchedPartition, FetchResponse
     from asyncrevoke.protocol.records import RecordDecoder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from asyncrevoke.core.buffer import RecordBuffer
 from asyncrevoke.core.fetch_session import FetchSession
 from asyncrevoke.core.fetch_source import FIRST_BACKOFF, FetchSource
 from asyncrevoke.core.io.effects import Channel, Node
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import TopicPartition
 
 # How long the short one waits at most: so long may a partition that is new wait for its turn.

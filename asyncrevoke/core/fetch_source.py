@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.delay import DelayedHead
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.instance import State
 from asyncrevoke.core.replica_choice import ReplicaChoice
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import UnreadableRecord
@@ -14,10 +14,10 @@ from asyncrevoke.protocol.messages import FetchPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.buffer import RecordBuffer
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import Record
 
 FIRST_BACKOFF = 0.1

@@ -23,7 +23,7 @@ from asyncrevoke.core.fetch_session import Named, end_sessions
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.instance import State
 from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.protocol.messages import FetchPartition
     from asyncrevoke.protocol.records import RecordDecoder

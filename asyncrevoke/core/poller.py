@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.fetching import Fetching
-    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.core.tracking import Tracking
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import Record, TopicPartition

@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.ledger import Ledger
+    from asyncrevoke.core.partition.offset_tracker import Ledger
 
 FIRST_BACKOFF = 0.1
 

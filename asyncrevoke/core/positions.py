@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.instance import State
 from asyncrevoke.core.position_search import FIRST_BACKOFF, Ask, PositionSearch
 from asyncrevoke.errors import (
     AuthenticationError,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.requested_offsets import RequestedOffsets
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 

@@ -8,7 +8,7 @@ from asyncrevoke.protocol.messages import CommitEntry
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import OffsetAndMetadata
 
 

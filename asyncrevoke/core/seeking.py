@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.completion_map import CompletionMap
 from asyncrevoke.core.io.effects import Complete
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.completion_map import CompletionMap
+from asyncrevoke.core.partition.instance import State
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.ledger import Ledger
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.offset_tracker import Ledger
     from asyncrevoke.core.positions import Positions
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.partition import State
+from asyncrevoke.core.partition.instance import State
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.assignment import Assignment
-    from asyncrevoke.core.buffer import RecordBuffer
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition
 
 

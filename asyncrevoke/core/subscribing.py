@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.classic import ClassicMembership
     from asyncrevoke.core.membership.manual import ManualMembership
+    from asyncrevoke.core.partition.assignment import Assignment
 
     Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
 

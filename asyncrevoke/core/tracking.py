@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
-    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.ledger import Ledger
-    from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.model import Record, TopicPartition
 
 _ROOM_TIMER = "room"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from asyncrevoke.core.standing import Standing
+from asyncrevoke.core.partition.status import Standing
 from asyncrevoke.model import Health
 
 if TYPE_CHECKING:

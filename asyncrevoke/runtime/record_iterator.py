@@ -10,7 +10,7 @@ from asyncrevoke.model import PollResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.membership_guard import MembershipGuard
     from asyncrevoke.runtime.witness import Witness
@@ -28,7 +28,8 @@ class RecordIterator:
     """An async iterator over single records. Cancelling ``__anext__`` loses none of them.
 
     It holds the records of one step, and the core takes back those that it has not handed out
-    before anything changes that concerns them; see :mod:`asyncrevoke.core.hand_out`. There is one
+    before anything changes that concerns them; see :mod:`asyncrevoke.core.partition.hand_out`.
+    There is one
     per consumer, so that a second loop goes on where the first one stopped. A ``witness`` is told
     of each record like of a batch that has only this one. While the membership is in doubt it
     hands out nothing that it holds, and makes a step, which waits.

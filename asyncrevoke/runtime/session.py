@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.delay import Delay
-    from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import (
         BlockingRecord,
         Record,

@@ -25,7 +25,7 @@ from asyncrevoke.testing.simulation.schedule import (
 if TYPE_CHECKING:
     import pytest
 
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
 
 
 def refusals_amid_joins(schedule: Schedule) -> Schedule:

@@ -14,7 +14,7 @@ from asyncrevoke.core.known_topic import KnownTopic
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.heartbeat import Heartbeat
-from asyncrevoke.core.revocation import Revocation
+from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
@@ -30,7 +30,7 @@ from asyncrevoke.testing.simulation.schedule import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
 

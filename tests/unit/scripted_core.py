@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.core.io.deadline import Deadline
+    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
 
 ORDERS = TopicPartition("orders", 0)

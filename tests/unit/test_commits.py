@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
 from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
@@ -22,7 +21,8 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
 )
 from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.partition import State, Step
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import State, Step
 from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.errors import GroupAuthorizationError, PartitionLostError
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

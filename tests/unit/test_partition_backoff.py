@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from unit.scripted_brokers import tp
 
-from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.io.effects import SetTimer, TimerFired
 from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.partition.assignment import Assignment
 from asyncrevoke.core.partition_backoff import PartitionBackoff
 
 TIMER = "commit-unknown-topic"

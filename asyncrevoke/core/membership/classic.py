@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.model import TopicPartition
 
 _LONG_SYNC = 5.0

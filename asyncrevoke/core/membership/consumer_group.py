@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.errors import FatalError
     from asyncrevoke.protocol.messages import TopicIdPartitions
 

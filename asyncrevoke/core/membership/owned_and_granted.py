@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.partition import PartitionInstance
+from asyncrevoke.core.partition.instance import PartitionInstance
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.partition.assignment import Assignment
 
 
 class Change(NamedTuple):

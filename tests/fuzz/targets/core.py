@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 import msgspec
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.completion_map import decode as decode_map
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import (
     CancelTimer,
@@ -40,6 +39,7 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
+from asyncrevoke.core.partition.completion_map import decode as decode_map
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (

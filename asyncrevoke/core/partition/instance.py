@@ -17,8 +17,8 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.buffer import RecordBuffer
-    from asyncrevoke.core.ledger import Ledger
+    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition
 
 

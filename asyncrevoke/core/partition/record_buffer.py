@@ -18,7 +18,7 @@ from asyncrevoke.protocol.records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.completion_map import CompletionMap, Run
+    from asyncrevoke.core.partition.completion_map import CompletionMap, Run
     from asyncrevoke.model import Record, TopicPartition
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.partition import PartitionInstance, State, Step
+from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
 from asyncrevoke.model import BlockingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.model import TopicPartition
 
 _DEADLINE_TIMER = "revoke-deadline"

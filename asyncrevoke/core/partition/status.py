@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.partition import PartitionInstance, State
+from asyncrevoke.core.partition.instance import PartitionInstance, State
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.assignment import Assignment
+    from asyncrevoke.core.partition.assignment import Assignment
 
 
 class Standing(NamedTuple):

@@ -14,13 +14,13 @@ from bisect import bisect_left, bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.completion_map import CompletionMap, joined
-from asyncrevoke.core.offset_flags import WIDEST_HOLE, OffsetFlags
+from asyncrevoke.core.partition.completion_map import CompletionMap, joined
+from asyncrevoke.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from asyncrevoke.core.completion_map import Run
+    from asyncrevoke.core.partition.completion_map import Run
     from asyncrevoke.model import Record
 
 _PENDING = 0  # delivered

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.completion_map import CompletionMap
-from asyncrevoke.core.hand_out import HandOut
 from asyncrevoke.core.io.effects import Notify, NotifyKind
-from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.partition import PartitionInstance, State, Step
+from asyncrevoke.core.partition.completion_map import CompletionMap
+from asyncrevoke.core.partition.hand_out import HandOut
+from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
