@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.completion_maps import CompletionMaps
-    from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.requested_offsets import RequestedOffsets
 

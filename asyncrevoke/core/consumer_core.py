@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.registry import find_assignors
-from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
-from asyncrevoke.core.coordinator import Coordinator
 from asyncrevoke.core.fetching import Fetching
 from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
@@ -23,6 +21,10 @@ from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
+from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.coordinator import Coordinator
+from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
+from asyncrevoke.core.metadata.topic_ids import TopicIds
 from asyncrevoke.core.partition.assignment import Assignment
 from asyncrevoke.core.partition.instance import State
 from asyncrevoke.core.partition.revocation import Revocation
@@ -31,10 +33,8 @@ from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.core.seeking import Seeking
-from asyncrevoke.core.silent_brokers import SilentBrokers
 from asyncrevoke.core.subscribing import Subscribing
 from asyncrevoke.core.suspicion import Suspicion
-from asyncrevoke.core.topic_ids import TopicIds
 from asyncrevoke.core.tracking import Tracking
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (

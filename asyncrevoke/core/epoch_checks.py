@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.fetch_source import FetchSource
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.io.wait_log import WaitLog
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.protocol.messages import EpochEnd
 
 _SLOW = 10.0

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.fetch_lane import Flight
     from asyncrevoke.core.fetch_source import FetchSource
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.wait_log import WaitLog
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition

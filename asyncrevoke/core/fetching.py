@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.protocol.messages import FetchPartition

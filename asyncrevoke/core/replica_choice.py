@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.metadata.cluster import Cluster
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 10.0

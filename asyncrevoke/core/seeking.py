@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.commits import Commits
     from asyncrevoke.core.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.offset_tracker import Ledger

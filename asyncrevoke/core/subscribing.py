@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.classic import ClassicMembership
     from asyncrevoke.core.membership.manual import ManualMembership
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.assignment import Assignment
 
     Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.config import ConsumerConfig, ConsumerOptions
-from asyncrevoke.core.cluster import Cluster
-from asyncrevoke.core.coordinator import Coordinator
 from asyncrevoke.core.io.effects import (
     CancelTimer,
     Channel,
@@ -26,6 +24,8 @@ from asyncrevoke.core.io.effects import (
     WakePoller,
 )
 from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.coordinator import Coordinator
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

@@ -38,7 +38,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.coordinator import Coordinator
+    from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

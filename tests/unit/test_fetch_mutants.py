@@ -9,8 +9,8 @@ import pytest
 from unit import test_fetch_promises as promises
 from unit import test_fetching as fetching
 
-from asyncrevoke.core.cluster import Cluster
 from asyncrevoke.core.fetch_answers import FetchAnswers
+from asyncrevoke.core.metadata.cluster import Cluster
 from asyncrevoke.core.replica_choice import ReplicaChoice
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from asyncrevoke.core.io.effects import (
     Silent,
 )
 from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.silent_brokers import SilentBrokers
+from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,

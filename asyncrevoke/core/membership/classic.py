@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
-    from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.revocation import Revocation

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
 _TIMER = "heartbeat"

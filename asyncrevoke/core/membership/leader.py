@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.assignors.assignor import Assignor
     from asyncrevoke.core.assignors.racks import PartitionRacks
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.reported_subscription import ReportedSubscription
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 
 _T = TypeVar("_T")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.revocation import Revocation

@@ -9,7 +9,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.protocol.messages import TopicIdPartitions
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.cluster import Cluster
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.cluster import Cluster
 
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0

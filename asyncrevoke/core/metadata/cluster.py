@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.known_topic import NO_ID, KnownTopic
+from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,

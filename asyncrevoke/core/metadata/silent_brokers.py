@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.effects import DropSilent, Failed, FailureKind, Probe, Probed, Silent
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.cluster import Cluster
-    from asyncrevoke.core.coordinator import Coordinator
     from asyncrevoke.core.io.effects import Event, Node
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _NEVER = float("inf")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.model import TopicPartition
 
 
