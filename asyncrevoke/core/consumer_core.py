@@ -17,7 +17,6 @@ from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.leaving import Leaving
-from asyncrevoke.core.lookups import Lookups
 from asyncrevoke.core.membership.classic import ClassicMembership
 from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
@@ -31,6 +30,7 @@ from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.partition.status import Standing, standings
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
+from asyncrevoke.core.queries.offset_queries import Lookups
 from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.core.subscribing import Subscribing

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
-from asyncrevoke.core.lookup import Lookup, OffsetSearch
+from asyncrevoke.core.queries.pending_query import Lookup, OffsetSearch
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
