@@ -18,7 +18,7 @@ from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.leaving import Leaving
 from asyncrevoke.core.membership.classic import ClassicMembership
-from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
 from asyncrevoke.core.metadata.cluster import Cluster
 from asyncrevoke.core.metadata.coordinator import Coordinator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.model import BrokerPattern, TopicPartition
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
-from asyncrevoke.core.membership.epoch_phase import EpochPhase
+from asyncrevoke.core.membership.kip848.state_table import EpochPhase
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
