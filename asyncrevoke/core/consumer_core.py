@@ -17,9 +17,11 @@ from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.leaving import Leaving
-from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
+from asyncrevoke.core.membership.session_guard import Suspicion
+from asyncrevoke.core.membership.subscription_state import Subscribing
 from asyncrevoke.core.metadata.cluster import Cluster
 from asyncrevoke.core.metadata.coordinator import Coordinator
 from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
@@ -33,8 +35,6 @@ from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.queries.offset_queries import Lookups
 from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.core.seeking import Seeking
-from asyncrevoke.core.subscribing import Subscribing
-from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.core.tracking import Tracking
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.io.deadline import Deadline
+    from asyncrevoke.core.membership.subscription_state import Membership
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.subscribing import Membership
     from asyncrevoke.errors import PartitionsError
     from asyncrevoke.model import BrokerPattern
     from asyncrevoke.protocol.records import RecordDecoder

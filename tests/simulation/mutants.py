@@ -19,14 +19,14 @@ from asyncrevoke.core.commits import Commits
 from asyncrevoke.core.completion_maps import CompletionMaps
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership import leader, led_generation
-from asyncrevoke.core.membership.classic import ClassicMembership
+from asyncrevoke.core.membership.classic import leader, led_generation
+from asyncrevoke.core.membership.classic.member import ClassicMembership
+from asyncrevoke.core.membership.classic.staged_rejoin import StagedRelease
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.core.membership.kip848.heartbeat import EpochHeartbeat
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.kip848.state_table import EpochPhase
 from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
-from asyncrevoke.core.membership.phase import Phase
-from asyncrevoke.core.membership.staged_release import StagedRelease
 from asyncrevoke.core.partition import assignment as assignment_module
 from asyncrevoke.core.partition import completion_map
 from asyncrevoke.core.partition import offset_tracker as ledger_module

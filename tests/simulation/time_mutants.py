@@ -9,8 +9,8 @@ from simulation.mutants import Mutant, slow_tasks_and_a_crowd
 
 from asyncrevoke.core.delivery import Delivery
 from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.membership.session_guard import Suspicion
 from asyncrevoke.core.poller import Poller
-from asyncrevoke.core.suspicion import Suspicion
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 from simulation.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
 
-from asyncrevoke.core.membership.classic import ClassicMembership
-from asyncrevoke.core.membership.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.metadata.cluster import Cluster
 from asyncrevoke.core.metadata.topic import KnownTopic

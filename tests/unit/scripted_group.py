@@ -13,8 +13,12 @@ from asyncrevoke.core.io.effects import (
     NotifyKind,
     Send,
 )
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentNote,
+    checksum,
+    encode_note,
+)
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,

@@ -14,7 +14,7 @@ from unit.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,

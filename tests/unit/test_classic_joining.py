@@ -15,7 +15,7 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,

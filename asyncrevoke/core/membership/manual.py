@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata, TopicPartition
 

@@ -38,7 +38,7 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
 )
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
 from asyncrevoke.core.partition.completion_map import decode as decode_map
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import Record, TopicPartition

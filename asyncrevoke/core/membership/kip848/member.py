@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.membership.kip848.heartbeat import EpochHeartbeat
-from asyncrevoke.core.membership.kip848.state_table import EPOCH_MOVES, EpochMove, EpochPhase
-from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
-from asyncrevoke.core.membership.refusals import (
+from asyncrevoke.core.membership.classic.fatal_errors import (
     consumer_group_refusal,
     no_consumer_protocol,
     unanswerable,
 )
+from asyncrevoke.core.membership.kip848.heartbeat import EpochHeartbeat
+from asyncrevoke.core.membership.kip848.state_table import EPOCH_MOVES, EpochMove, EpochPhase
+from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,

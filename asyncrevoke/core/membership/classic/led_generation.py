@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
 from asyncrevoke.core.assignors.member import Member
 from asyncrevoke.core.assignors.ownership import Violation, generation_of, repair, withheld
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
-from asyncrevoke.core.membership.reported_subscription import (
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentNote,
+    checksum,
+    encode_note,
+)
+from asyncrevoke.core.membership.classic.reported_subscription import (
     ReportedSubscription,
     read_subscription,
 )
-from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import encode_assignment
 

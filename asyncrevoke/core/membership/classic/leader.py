@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum
-from asyncrevoke.core.membership.led_generation import (
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, checksum
+from asyncrevoke.core.membership.classic.led_generation import (
     Assignments,
     LedGeneration,
     Owners,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignors.assignor import Assignor
     from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.membership.reported_subscription import ReportedSubscription
+    from asyncrevoke.core.membership.classic.reported_subscription import ReportedSubscription
     from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 

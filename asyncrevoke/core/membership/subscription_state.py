@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.membership.classic import ClassicMembership
+    from asyncrevoke.core.membership.classic.member import ClassicMembership
     from asyncrevoke.core.membership.manual import ManualMembership
     from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.assignment import Assignment

@@ -19,16 +19,16 @@ from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.registry import choose_protocol
 from asyncrevoke.core.io.effects import Failed
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.membership.assignment_note import decode_note
-from asyncrevoke.core.membership.heartbeat import Heartbeat
-from asyncrevoke.core.membership.join_exchange import JoinExchange
-from asyncrevoke.core.membership.leader import Leader, leading_again
-from asyncrevoke.core.membership.leave_exchange import LeaveExchange
-from asyncrevoke.core.membership.owned_and_granted import OwnedAndGranted
-from asyncrevoke.core.membership.phase import MOVES, Move, Phase
-from asyncrevoke.core.membership.refusals import ASKED_AGAIN, refusal, unanswerable
-from asyncrevoke.core.membership.staged_release import StagedRelease
-from asyncrevoke.core.membership.subscription_note import user_data
+from asyncrevoke.core.membership.classic.assignment_user_data import decode_note
+from asyncrevoke.core.membership.classic.fatal_errors import ASKED_AGAIN, refusal, unanswerable
+from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.join_and_sync import JoinExchange
+from asyncrevoke.core.membership.classic.leader import Leader, leading_again
+from asyncrevoke.core.membership.classic.leave_group import LeaveExchange
+from asyncrevoke.core.membership.classic.owned_and_assigned import OwnedAndGranted
+from asyncrevoke.core.membership.classic.staged_rejoin import StagedRelease
+from asyncrevoke.core.membership.classic.state_table import MOVES, Move, Phase
+from asyncrevoke.core.membership.classic.subscription_user_data import user_data
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata
 from asyncrevoke.protocol.messages import (

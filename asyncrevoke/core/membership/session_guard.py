@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.subscribing import Membership
+    from asyncrevoke.core.membership.subscription_state import Membership
 
 
 class Suspicion:
