@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.registry import find_assignors
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.completion_tracker import Tracking
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.fetching import Fetching
 from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
@@ -33,9 +35,7 @@ from asyncrevoke.core.partition.status import Standing, standings
 from asyncrevoke.core.poller import Poller
 from asyncrevoke.core.positions import Positions
 from asyncrevoke.core.queries.offset_queries import Lookups
-from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.core.seeking import Seeking
-from asyncrevoke.core.tracking import Tracking
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (
     BlockingRecord,

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.commit.completion_tracker import Tracking
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.revocation import Revocation
-    from asyncrevoke.core.tracking import Tracking
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import Record, TopicPartition
 

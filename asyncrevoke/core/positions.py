@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from asyncrevoke.config import ConsumerConfig, OffsetReset
+    from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.requested_offsets import RequestedOffsets
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"

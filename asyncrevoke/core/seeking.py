@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.commits import Commits
-    from asyncrevoke.core.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.committer import Commits
+    from asyncrevoke.core.commit.completion_maps import CompletionMaps
     from asyncrevoke.core.fetching import Fetching
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.metadata.cluster import Cluster

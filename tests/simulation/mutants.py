@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
-from asyncrevoke.core import completion_maps
 from asyncrevoke.core.assignors import cooperative_sticky
-from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.completion_maps import CompletionMaps
+from asyncrevoke.core.commit import completion_maps
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
 from asyncrevoke.core.fetch_source import FetchSource
 from asyncrevoke.core.io.effects import NotifyKind
 from asyncrevoke.core.membership.classic import leader, led_generation

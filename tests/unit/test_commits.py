@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.io.effects import (
     Complete,
     Event,
@@ -23,7 +24,6 @@ from asyncrevoke.core.io.effects import (
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition.assignment import Assignment
 from asyncrevoke.core.partition.instance import State, Step
-from asyncrevoke.core.requested_offsets import RequestedOffsets
 from asyncrevoke.errors import GroupAuthorizationError, PartitionLostError
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (

@@ -8,7 +8,7 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core import completion_maps
+from asyncrevoke.core.commit import completion_maps
 from asyncrevoke.core.partition.completion_map import decode, encode
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, ErrorCode, OffsetCommitRequest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import PartitionInstance, State
-from asyncrevoke.core.partition_backoff import PartitionBackoff
 from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.commits import Commits
-    from asyncrevoke.core.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.committer import Commits
+    from asyncrevoke.core.commit.completion_maps import CompletionMaps
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader

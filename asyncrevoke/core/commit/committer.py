@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from asyncrevoke.core.commit_doubts import CommitDoubts
-from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
-from asyncrevoke.core.commit_waiters import CommitWaiters, Waiter
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.core.commit.refused_commits import RefusedCommits, refusal
+from asyncrevoke.core.commit.unverified_commits import CommitDoubts
+from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
 from asyncrevoke.core.partition.instance import PartitionInstance, State
-from asyncrevoke.core.partition_backoff import PartitionBackoff
-from asyncrevoke.core.refused_commits import RefusedCommits, refusal
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
-    from asyncrevoke.core.requested_offsets import RequestedOffsets
 
 _TIMER = "commit"
 _RETRY_TIMER = "commit-retry"
