@@ -14,7 +14,7 @@ from asyncrevoke.core.commit.committer import Commits
 from asyncrevoke.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.core.commit.completion_tracker import Tracking
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
-from asyncrevoke.core.fetching import Fetching
+from asyncrevoke.core.fetch.fetcher import Fetching
 from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.fetch.delayed_topic import Delay
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.membership.subscription_state import Membership
     from asyncrevoke.core.partition.hand_out import RecordReader

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.completion_tracker import Tracking
-    from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.fetch.fetcher import Fetching
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Commits
     from asyncrevoke.core.commit.completion_maps import CompletionMaps
-    from asyncrevoke.core.fetching import Fetching
+    from asyncrevoke.core.fetch.fetcher import Fetching
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.assignment import Assignment

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.fetch.delayed_topic import Delay
     from asyncrevoke.handlers.decoding import Decoder
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.handlers.registry import Router
@@ -94,7 +94,7 @@ class Hosting:
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
             return {}
-        from asyncrevoke.core.delay import Delay  # noqa: PLC0415 - if used
+        from asyncrevoke.core.fetch.delayed_topic import Delay  # noqa: PLC0415 - if used
         from asyncrevoke.handlers.postponed import due_of  # noqa: PLC0415
 
         return {each.topic: Delay(each.delay, due_of) for each in topics}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.fetch.delayed_topic import Delay
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import (
         BlockingRecord,

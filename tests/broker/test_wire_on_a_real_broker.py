@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.fetch_session import FetchSession
+from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol import codec, messages

@@ -17,7 +17,7 @@ from asyncrevoke.core.commit import completion_maps
 from asyncrevoke.core.commit.committer import Commits
 from asyncrevoke.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
-from asyncrevoke.core.fetch_source import FetchSource
+from asyncrevoke.core.fetch.cursor import FetchSource
 from asyncrevoke.core.io.effects import NotifyKind
 from asyncrevoke.core.membership.classic import leader, led_generation
 from asyncrevoke.core.membership.classic.member import ClassicMembership

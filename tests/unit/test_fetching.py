@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import BROKERS, NODES, World, topic, tp
 
-from asyncrevoke.core.fetching import Fetching
+from asyncrevoke.core.fetch.fetcher import Fetching
 from asyncrevoke.core.io.effects import Channel, FailureKind
 from asyncrevoke.core.partition.instance import PartitionInstance, Step
 from asyncrevoke.core.partition.offset_tracker import Ledger

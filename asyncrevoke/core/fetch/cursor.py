@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.delay import DelayedHead
+from asyncrevoke.core.fetch.delayed_topic import DelayedHead
+from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
 from asyncrevoke.core.partition.instance import State
-from asyncrevoke.core.replica_choice import ReplicaChoice
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.messages import FetchPartition
@@ -14,7 +14,7 @@ from asyncrevoke.protocol.messages import FetchPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.fetch.delayed_topic import Delay
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.record_buffer import RecordBuffer

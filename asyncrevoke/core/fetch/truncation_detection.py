@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.fetch_source import FIRST_BACKOFF
+from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import AuthenticationError, PartitionsError, TopicAuthorizationError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.cursor import FetchSource
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.core.metadata.cluster import Cluster

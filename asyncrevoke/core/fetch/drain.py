@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.fair_share import FairShare
+from asyncrevoke.core.fetch.fair_share import FairShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncrevoke.core.fetch_answers import FetchAnswers
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.responses import FetchAnswers
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition

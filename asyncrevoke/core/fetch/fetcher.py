@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.decode_ahead import DecodeAhead
-from asyncrevoke.core.delivery import Delivery
-from asyncrevoke.core.epoch_checks import EpochChecks
-from asyncrevoke.core.fetch_answers import FetchAnswers
-from asyncrevoke.core.fetch_budget import FetchBudget
-from asyncrevoke.core.fetch_lane import Asked, Flight, Lane
-from asyncrevoke.core.fetch_session import Named, end_sessions
-from asyncrevoke.core.fetch_source import FetchSource
+from asyncrevoke.core.fetch.background_decoding import DecodeAhead
+from asyncrevoke.core.fetch.broker_fetches import Asked, Flight, Lane
+from asyncrevoke.core.fetch.cursor import FetchSource
+from asyncrevoke.core.fetch.drain import Delivery
+from asyncrevoke.core.fetch.memory_budget import FetchBudget
+from asyncrevoke.core.fetch.responses import FetchAnswers
+from asyncrevoke.core.fetch.session import Named, end_sessions
+from asyncrevoke.core.fetch.truncation_detection import EpochChecks
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import State
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.delay import Delay
+    from asyncrevoke.core.fetch.delayed_topic import Delay
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.instance import PartitionInstance

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.cursor import FetchSource
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
 
 # Polls whose records are to be there before they are asked for (KIP-41, heuristic 2).

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.fetch_budget import FetchBudget
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.memory_budget import FetchBudget
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from asyncrevoke.core.fetch_session import FetchSession
-from asyncrevoke.core.fetch_source import FIRST_BACKOFF, FetchSource
+from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, FetchSource
+from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import TopicPartition

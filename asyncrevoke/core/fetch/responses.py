@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.fetch_source import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
+from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
 from asyncrevoke.core.partition.instance import State
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch_lane import Flight
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.broker_fetches import Flight
+    from asyncrevoke.core.fetch.cursor import FetchSource
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.core.metadata.cluster import Cluster
