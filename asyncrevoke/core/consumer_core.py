@@ -33,9 +33,9 @@ from asyncrevoke.core.partition.instance import State
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.partition.status import Standing, standings
 from asyncrevoke.core.poller import Poller
-from asyncrevoke.core.positions import Positions
+from asyncrevoke.core.position.resolver import Positions
+from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.core.queries.offset_queries import Lookups
-from asyncrevoke.core.seeking import Seeking
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (
     BlockingRecord,

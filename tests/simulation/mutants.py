@@ -34,7 +34,7 @@ from asyncrevoke.core.partition.assignment import Assignment
 from asyncrevoke.core.partition.instance import CAN, Can, PartitionInstance, State, Step
 from asyncrevoke.core.partition.offset_tracker import Ledger
 from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (

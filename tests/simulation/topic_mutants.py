@@ -15,7 +15,7 @@ from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.metadata.cluster import Cluster
 from asyncrevoke.core.metadata.topic import KnownTopic
 from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.offset_tracker import Ledger
-    from asyncrevoke.core.positions import Positions
+    from asyncrevoke.core.position.resolver import Positions
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 

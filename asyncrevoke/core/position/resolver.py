@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import State
-from asyncrevoke.core.position_search import FIRST_BACKOFF, Ask, PositionSearch
+from asyncrevoke.core.position.search import FIRST_BACKOFF, Ask, PositionSearch
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
