@@ -18,7 +18,6 @@ from asyncrevoke.core.fetch.fetcher import Fetching
 from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
-from asyncrevoke.core.leaving import Leaving
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
@@ -32,7 +31,8 @@ from asyncrevoke.core.partition.assignment import Assignment
 from asyncrevoke.core.partition.instance import State
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.partition.status import Standing, standings
-from asyncrevoke.core.poller import Poller
+from asyncrevoke.core.poll.leave import Leaving
+from asyncrevoke.core.poll.poll import Poller
 from asyncrevoke.core.position.resolver import Positions
 from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.core.queries.offset_queries import Lookups

@@ -10,7 +10,7 @@ from simulation.mutants import Mutant, slow_tasks_and_a_crowd
 from asyncrevoke.core.fetch.drain import Delivery
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.membership.session_guard import Suspicion
-from asyncrevoke.core.poller import Poller
+from asyncrevoke.core.poll.poll import Poller
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,

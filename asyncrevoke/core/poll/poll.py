@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.step_errors import StepErrors
+from asyncrevoke.core.poll.step_errors import StepErrors
 from asyncrevoke.model import PollResult
 
 if TYPE_CHECKING:
