@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.config.security import client_options
-from asyncrevoke.runtime.kafka_clients import kafka_producer
+from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

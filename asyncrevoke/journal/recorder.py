@@ -16,7 +16,7 @@ from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, 
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
-from asyncrevoke.runtime.requests import ForwardedRequests
+from asyncrevoke.runtime.net.requests import ForwardedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.requests import Requests
+    from asyncrevoke.runtime.net.requests import Requests
     from asyncrevoke.runtime.witness import Group
 
 _NOTICES = {

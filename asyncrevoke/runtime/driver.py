@@ -36,8 +36,8 @@ from asyncrevoke.core.io.effects import (
 from asyncrevoke.errors import FatalError
 from asyncrevoke.runtime.abandoned_tasks import abandon
 from asyncrevoke.runtime.computing_thread import ComputingThread
-from asyncrevoke.runtime.decode_threads import DecodeThreads
 from asyncrevoke.runtime.loop_lag import LoopLag
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import BlockingRecord, TopicPartition
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
-    from asyncrevoke.runtime.requests import Requests
+    from asyncrevoke.runtime.net.requests import Requests
     from asyncrevoke.runtime.witness import Witness
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
-from asyncrevoke.runtime.channels import Channels
 from asyncrevoke.runtime.driver import Driver
 from asyncrevoke.runtime.event_log import EventLog
 from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.listener import ListenerCalls
 from asyncrevoke.runtime.loop_lag import tick_interval
+from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
+from asyncrevoke.runtime.net.channels import Channels
 from asyncrevoke.runtime.observers import Observers
-from asyncrevoke.runtime.remembered_token import RememberedToken
 from asyncrevoke.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.call_log import CallLog
     from asyncrevoke.runtime.letters import LetterWriter
+    from asyncrevoke.runtime.net.requests import Requests
     from asyncrevoke.runtime.observer import Observer
-    from asyncrevoke.runtime.requests import Requests
     from asyncrevoke.runtime.witness import Journal
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import GroupMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.requests import Requests
+    from asyncrevoke.runtime.net.requests import Requests
 
 
 class Group(Protocol):

@@ -14,7 +14,7 @@ from asyncrevoke.core.io.effects import Channel, Node, Replied, Send
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
 from asyncrevoke.protocol.subscription import Subscription, decode_assignment, encode_subscription
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -263,7 +263,7 @@ async def _remove(kafka: Kafka, member_id: str) -> None:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Channel, Node, Send
     from asyncrevoke.protocol.messages import LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
-    from asyncrevoke.runtime.channels import Channels
+    from asyncrevoke.runtime.net.channels import Channels
 
     config = ConsumerConfig(bootstrap_servers=kafka.broker.bootstrap_servers)
     ((host, port),) = config.addresses

@@ -12,7 +12,7 @@ from asyncrevoke import Consumer
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

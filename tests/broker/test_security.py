@@ -42,8 +42,8 @@ from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.kafka_clients import kafka_producer
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,9 +22,9 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.connection import Connection
-from asyncrevoke.runtime.decode_threads import DecodeThreads
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.connection import Connection
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -11,7 +11,7 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from wire.test_opening import SASL, SASL_AUTHENTICATE, HostileBroker, scram_chal
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
-from asyncrevoke.runtime.kafka_clients import (
+from asyncrevoke.runtime.net.kafka_clients import (
     kafka_admin,
     kafka_client,
     kafka_consumer,

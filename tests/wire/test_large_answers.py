@@ -18,7 +18,7 @@ from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Repl
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -16,7 +16,7 @@ from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, fr
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 MECHANISM = "SCRAM-SHA-256"

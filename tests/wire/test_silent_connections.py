@@ -29,8 +29,8 @@ from asyncrevoke.core.io.effects import (
     Send,
 )
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.keepalive import keep_alive
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.keepalive import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

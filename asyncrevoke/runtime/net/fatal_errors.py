@@ -9,7 +9,7 @@ from aiokafka import errors as kafka_errors
 
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.printable import printable
-from asyncrevoke.runtime.scram import ScramError
+from asyncrevoke.runtime.net.authentication.scram import ScramError
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig

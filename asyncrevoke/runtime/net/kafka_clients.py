@@ -2,8 +2,8 @@
 
 ``options`` are those of aiokafka's class, and ``sasl_scram_max_iterations``. What opens a
 connection is limited as for a consumer's own connections
-(:mod:`asyncrevoke.runtime.limited_connection`), within the client's ``request_timeout_ms``. Answers
-of a broker that has been authenticated are not limited.
+(:mod:`asyncrevoke.runtime.net.limited_connection`), within the client's ``request_timeout_ms``.
+Answers of a broker that has been authenticated are not limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
-from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
+from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
 
 __all__ = ["kafka_admin", "kafka_client", "kafka_consumer", "kafka_producer"]
 
@@ -65,7 +65,7 @@ def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
     """
     from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
 
-    from asyncrevoke.runtime.limited_connection import open_limited  # noqa: PLC0415
+    from asyncrevoke.runtime.net.limited_connection import open_limited  # noqa: PLC0415
 
     opening = partial(open_limited, scram_max_iterations=most_iterations)
     kind: Any = AIOKafkaClient

@@ -20,12 +20,12 @@ from asyncrevoke.core.io.effects import FailureKind, Silent
 from asyncrevoke.core.io.link_silence import Link
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
-from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
-from asyncrevoke.runtime.keepalive import keep_alive
-from asyncrevoke.runtime.large_answers import LargeAnswers
-from asyncrevoke.runtime.pending_request import PendingRequest
-from asyncrevoke.runtime.raw_connection import raw_connection, versions_of
-from asyncrevoke.runtime.refusal import RequestFailed, name_of, refusal
+from asyncrevoke.runtime.net.fatal_errors import RequestFailed, name_of, refusal
+from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
+from asyncrevoke.runtime.net.keepalive import keep_alive
+from asyncrevoke.runtime.net.large_answers import LargeAnswers
+from asyncrevoke.runtime.net.pending_request import PendingRequest
+from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.protocol.codec import Decoded
     from asyncrevoke.protocol.messages import Request, Response
-    from asyncrevoke.runtime.decode_threads import DecodeThreads
-    from asyncrevoke.runtime.limited_connection import AuthenticatedSession
-    from asyncrevoke.runtime.pending_request import Done
-    from asyncrevoke.runtime.raw_connection import RawConnection
+    from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+    from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession
+    from asyncrevoke.runtime.net.pending_request import Done
+    from asyncrevoke.runtime.net.raw_connection import RawConnection
 
 __all__ = ["Connection", "RequestFailed"]
 

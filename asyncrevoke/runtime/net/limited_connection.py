@@ -19,8 +19,8 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest
 from typing_extensions import override
 
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
-from asyncrevoke.runtime.bearer import BearerExchange
-from asyncrevoke.runtime.scram import ScramExchange
+from asyncrevoke.runtime.net.authentication.oauthbearer import BearerExchange
+from asyncrevoke.runtime.net.authentication.scram import ScramExchange
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

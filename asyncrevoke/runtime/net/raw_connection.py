@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from aiokafka.abc import AbstractTokenProvider
 
 from asyncrevoke.config.security import security_options
-from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
-from asyncrevoke.runtime.limited_connection import LimitedConnection
-from asyncrevoke.runtime.refusal import NoTokenError
+from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
+from asyncrevoke.runtime.net.fatal_errors import NoTokenError
+from asyncrevoke.runtime.net.limited_connection import LimitedConnection
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.runtime.limited_connection import AuthenticatedSession
+    from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession
 
 __all__ = ["RawConnection", "raw_connection", "versions_of"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, Probed, Replied
 from asyncrevoke.core.io.link_silence import Openings
-from asyncrevoke.runtime.connection import Connection, RequestFailed
-from asyncrevoke.runtime.decode_threads import DecodeThreads
+from asyncrevoke.runtime.net.connection import Connection, RequestFailed
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

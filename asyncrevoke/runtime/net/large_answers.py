@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.protocol.codec import Decoded
-    from asyncrevoke.runtime.decode_threads import DecodeThreads
+    from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 __all__ = ["LargeAnswers"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.io.link_silence import Link
     from asyncrevoke.protocol.messages import Request, Response
-    from asyncrevoke.runtime.refusal import RequestFailed
+    from asyncrevoke.runtime.net.fatal_errors import RequestFailed
 
     # What gets a response, or why there is none.
     Done: TypeAlias = "Callable[[Response | RequestFailed], object]"
