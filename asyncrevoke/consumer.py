@@ -18,12 +18,12 @@ from asyncrevoke.errors import (
 )
 from asyncrevoke.handlers.hosting import Hosting
 from asyncrevoke.model import Record
-from asyncrevoke.runtime.event_loop import check_event_loop
+from asyncrevoke.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.runtime.loop.signals import drain_on_signals
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
 from asyncrevoke.runtime.probe import probe
 from asyncrevoke.runtime.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-from asyncrevoke.runtime.signals import drain_on_signals
 from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
 from asyncrevoke.handlers.lane_order import Keyed
-from asyncrevoke.runtime.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator

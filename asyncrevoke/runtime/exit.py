@@ -6,16 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncrevoke.core.io.deadline import Deadline
-from asyncrevoke.runtime.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.model import RunningHandler
-    from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.loop.driver import Driver
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 # How long a close that is in a hurry may take for the final commit and for leaving the group (s).

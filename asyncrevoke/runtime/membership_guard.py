@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.runtime.driver import Driver
+    from asyncrevoke.runtime.loop.driver import Driver
 
 
 class MembershipGuard(Protocol):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
-from asyncrevoke.runtime.driver import Driver
 from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.listener import ListenerCalls
-from asyncrevoke.runtime.loop_lag import tick_interval
+from asyncrevoke.runtime.loop.driver import Driver
+from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
+from asyncrevoke.runtime.loop.loop_lag import tick_interval
 from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
 from asyncrevoke.runtime.net.channels import Channels
 from asyncrevoke.runtime.observers import Observers

@@ -11,9 +11,9 @@ from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalSta
 from asyncrevoke.model import PollResult
 from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
+from asyncrevoke.runtime.loop.poll_boundary import poll_boundary
 from asyncrevoke.runtime.membership_guard import ConsumerMembership
 from asyncrevoke.runtime.observer import Facts
-from asyncrevoke.runtime.poll_boundary import poll_boundary
 from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.record_owners import RecordOwners
 from asyncrevoke.runtime.running_calls import RunningCalls
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.driver import Driver
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.letters import LetterWriter
     from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.loop.driver import Driver
     from asyncrevoke.runtime.observers import Observers
     from asyncrevoke.runtime.witness import Witness
     from asyncrevoke.runtime.workers import Workers

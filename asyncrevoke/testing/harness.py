@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
-from asyncrevoke.runtime.event_loop import check_event_loop
+from asyncrevoke.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.runtime.opening import World, opened_in
 from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (

@@ -32,9 +32,9 @@ from asyncrevoke.core.io.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
-from asyncrevoke.runtime.driver import Driver
 from asyncrevoke.runtime.event_log import EventLog
 from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.loop.driver import Driver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -24,8 +24,8 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
-from asyncrevoke.runtime.loop_lag import LoopLag
+from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
+from asyncrevoke.runtime.loop.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

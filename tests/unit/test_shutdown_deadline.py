@@ -14,7 +14,7 @@ from asyncrevoke.consumer import RebalanceListener
 from asyncrevoke.core.io.deadline import Deadline
 from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.runtime.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.testing.virtual_time import VirtualTime, virtual_time
 
 if TYPE_CHECKING:

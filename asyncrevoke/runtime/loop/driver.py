@@ -34,9 +34,9 @@ from asyncrevoke.core.io.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
-from asyncrevoke.runtime.abandoned_tasks import abandon
-from asyncrevoke.runtime.computing_thread import ComputingThread
-from asyncrevoke.runtime.loop_lag import LoopLag
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.computing_thread import ComputingThread
+from asyncrevoke.runtime.loop.loop_lag import LoopLag
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:

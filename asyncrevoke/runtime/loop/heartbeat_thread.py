@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send, Standby, StoodIn
-from asyncrevoke.runtime.blocked_frame import blocked_at
+from asyncrevoke.runtime.loop.blocking_call_site import blocked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

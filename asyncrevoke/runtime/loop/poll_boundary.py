@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.runtime.driver import Driver
+    from asyncrevoke.runtime.loop.driver import Driver
 
 
 @contextmanager
