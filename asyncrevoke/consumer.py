@@ -18,11 +18,11 @@ from asyncrevoke.errors import (
 )
 from asyncrevoke.handlers.hosting import Hosting
 from asyncrevoke.model import Record
+from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.runtime.loop.signals import drain_on_signals
 from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
 from asyncrevoke.runtime.probe import probe
-from asyncrevoke.runtime.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
         PollResult,
         TopicPartition,
     )
-    from asyncrevoke.runtime.observer import Observer
+    from asyncrevoke.runtime.hooks.journal_hooks import Journal
+    from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.probe import Probe
     from asyncrevoke.runtime.record_iterator import RecordIterator
     from asyncrevoke.runtime.session import Session
-    from asyncrevoke.runtime.witness import Journal
 
 __all__ = ["Consumer", "RebalanceListener"]
 
@@ -130,7 +130,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         if self._session is not None:
             raise IllegalStateError("observe() is called before the consumer is entered")
-        from asyncrevoke.runtime.observers import check_observer  # noqa: PLC0415 - if used
+        from asyncrevoke.runtime.hooks.observers import check_observer  # noqa: PLC0415 - if used
 
         self._observers.append(check_observer(observer))
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.signature import BatchCall
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.call_log import CallLog
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.observer import Tracer
     from asyncrevoke.runtime.membership_guard import MembershipGuard
-    from asyncrevoke.runtime.observer import Tracer
 
 
 class Handlers(Protocol):

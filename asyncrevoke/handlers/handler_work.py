@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.call_log import CallLog, Decision
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog, Decision
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
 
 
 class HandlerWork:

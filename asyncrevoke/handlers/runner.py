@@ -18,7 +18,7 @@ from asyncrevoke.handlers.lanes import Entry, LaneQueue
 from asyncrevoke.handlers.shares import in_flight_limits
 from asyncrevoke.handlers.workers import Workers
 from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.runtime.running_calls import RunningCall
+from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
-    from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.runtime.witness import Witness
 
 
 class HandlerRunner:

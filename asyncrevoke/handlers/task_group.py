@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.runtime.witness import Witness
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import HandlerTimeoutError
-from asyncrevoke.runtime.running_calls import HANDLER_GRACE
+from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -1,4 +1,7 @@
-"""What happens in one session, as entries: the :class:`~asyncrevoke.runtime.witness.Witness`."""
+"""What happens in one session, as entries.
+
+The :class:`~asyncrevoke.runtime.hooks.journal_hooks.Witness`.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.journal_hooks import Group
     from asyncrevoke.runtime.net.requests import Requests
-    from asyncrevoke.runtime.witness import Group
 
 _NOTICES = {
     NotifyKind.ASSIGNED: Kind.ASSIGN,

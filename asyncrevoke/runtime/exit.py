@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.model import RunningHandler
-    from asyncrevoke.runtime.event_log import EventLog
-    from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.loop.driver import Driver
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 

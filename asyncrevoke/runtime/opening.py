@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.records import LARGEST_UNPACKED, decode_batches
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.runtime.hooks.observers import Observers
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.loop.loop_lag import tick_interval
 from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
 from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.observers import Observers
 from asyncrevoke.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.letters import LetterWriter
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.dead_letter_writer import LetterWriter
+    from asyncrevoke.runtime.hooks.journal_hooks import Journal
+    from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.net.requests import Requests
-    from asyncrevoke.runtime.observer import Observer
-    from asyncrevoke.runtime.witness import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from asyncrevoke.model import Health
-from asyncrevoke.runtime.running_calls import HANDLER_GRACE
+from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

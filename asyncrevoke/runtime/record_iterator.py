@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
     from asyncrevoke.runtime.membership_guard import MembershipGuard
-    from asyncrevoke.runtime.witness import Witness
 
 
 class Steps(Protocol):

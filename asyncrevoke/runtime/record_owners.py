@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from asyncrevoke.runtime.running_calls import Calling
+from asyncrevoke.runtime.hooks.running_calls import Calling
 from asyncrevoke.runtime.workers import Naming, Observer, Queueing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from asyncrevoke.model import BlockingRecord, PollResult, TopicPartition
-    from asyncrevoke.runtime.running_calls import RunningCall
+    from asyncrevoke.runtime.hooks.running_calls import RunningCall
     from asyncrevoke.runtime.workers import Workers
 
 

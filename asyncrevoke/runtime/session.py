@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
-from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
+from asyncrevoke.runtime.hooks.observer import Facts
+from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
+from asyncrevoke.runtime.hooks.running_calls import RunningCalls
 from asyncrevoke.runtime.loop.poll_boundary import poll_boundary
 from asyncrevoke.runtime.membership_guard import ConsumerMembership
-from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.record_iterator import RecordIterator
 from asyncrevoke.runtime.record_owners import RecordOwners
-from asyncrevoke.runtime.running_calls import RunningCalls
 from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
         RunningHandler,
         TopicPartition,
     )
-    from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.event_log import EventLog
-    from asyncrevoke.runtime.letters import LetterWriter
-    from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.dead_letter_writer import LetterWriter
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.loop.driver import Driver
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.witness import Witness
     from asyncrevoke.runtime.workers import Workers
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
 

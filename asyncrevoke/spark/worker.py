@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.target import find_consumer
 

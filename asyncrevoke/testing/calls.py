@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
 
 Outcome: TypeAlias = Literal[
     "running",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Channel, DropSilent, Node, Probe, Send, Silent
     from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
-    from asyncrevoke.runtime.letters import Letter
+    from asyncrevoke.runtime.hooks.dead_letter_writer import Letter
     from asyncrevoke.testing.simulation.clock import Clock
 
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -29,8 +29,8 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
 from asyncrevoke.runtime.session import Session
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
 
 
 class ScriptedClock:

@@ -32,8 +32,8 @@ from asyncrevoke.core.io.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
 
 if TYPE_CHECKING:

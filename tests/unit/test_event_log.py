@@ -10,7 +10,7 @@ import structlog
 
 from asyncrevoke.core.io.effects import Emit
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

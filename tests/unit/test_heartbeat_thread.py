@@ -23,7 +23,7 @@ from asyncrevoke.core.io.effects import (
     StoodIn,
 )
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.loop.loop_lag import LoopLag
 

@@ -46,7 +46,7 @@ from asyncrevoke.groups.facts import (
 )
 from asyncrevoke.printable import printable, printable_html, printable_json, printable_lines
 from asyncrevoke.protocol.dialects import consumer_group
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.net.fatal_errors import RequestFailed
 
 if TYPE_CHECKING:

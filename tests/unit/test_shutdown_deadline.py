@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
 
 CLOSE_TIMEOUT = 8.0
 # What is after the deadline: a listener that hears of losses, callbacks that were cancelled.

@@ -31,7 +31,7 @@ from asyncrevoke.testing.virtual_time import virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
 
 PAUSED = "no records until the coordinator confirms the membership"
 SESSION = 6.0

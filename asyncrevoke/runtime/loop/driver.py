@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.model import BlockingRecord, TopicPartition
-    from asyncrevoke.runtime.event_log import EventLog
-    from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.net.requests import Requests
-    from asyncrevoke.runtime.witness import Witness
 
 
 # Seconds that tasks which were cancelled have to end, and connections to close, at the least.

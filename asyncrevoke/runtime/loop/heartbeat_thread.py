@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.io.effects import Replied
     from asyncrevoke.protocol.messages import Request
-    from asyncrevoke.runtime.event_log import EventLog
+    from asyncrevoke.runtime.hooks.event_log import EventLog
 
 _NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from asyncrevoke.runtime.event_log import EventLog
+    from asyncrevoke.runtime.hooks.event_log import EventLog
 
 _LONGEST_INTERVAL = 1.0
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
     from asyncrevoke.runtime.net.requests import Requests
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from asyncrevoke.model import PollResult, Record
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
 
     Headers = Sequence[tuple[str, bytes | None]]
 

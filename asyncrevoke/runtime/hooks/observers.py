@@ -8,15 +8,15 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.observer import Called, Facts, Observer, Tracer
+from asyncrevoke.runtime.hooks.observer import Called, Facts, Observer, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.core.io.effects import Emit
     from asyncrevoke.model import PollResult, Record
-    from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.event_log import EventLog
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.event_log import EventLog
 
 Hook: TypeAlias = Literal["closed", "decided", "happened", "polled", "raised", "ticked", "timed"]
 
