@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         RunningHandler,
         TopicPartition,
     )
-    from asyncrevoke.runtime.probe import Probe
+    from asyncrevoke.runtime.session.probe import Probe
 
 __version__ = "0.1.0"
 
@@ -126,7 +126,7 @@ _MODULES = {
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
-    "Probe": "asyncrevoke.runtime.probe",
+    "Probe": "asyncrevoke.runtime.session.probe",
     "RateLimit": "asyncrevoke.handlers.rate_limit",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,

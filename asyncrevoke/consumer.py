@@ -21,10 +21,10 @@ from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.runtime.loop.signals import drain_on_signals
-from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
-from asyncrevoke.runtime.probe import probe
-from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
+from asyncrevoke.runtime.session.partition_calls import PartitionCalls, to_offsets, to_partitions
+from asyncrevoke.runtime.session.probe import probe
+from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+from asyncrevoke.runtime.session.subscription_calls import SubscriptionCalls, read_from
 
 if TYPE_CHECKING:
     import re
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.runtime.hooks.journal_hooks import Journal
     from asyncrevoke.runtime.hooks.observer import Observer
-    from asyncrevoke.runtime.probe import Probe
-    from asyncrevoke.runtime.record_iterator import RecordIterator
-    from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.session.probe import Probe
+    from asyncrevoke.runtime.session.record_iterator import RecordIterator
+    from asyncrevoke.runtime.session.session import Session
 
 __all__ = ["Consumer", "RebalanceListener"]
 
@@ -174,7 +174,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
-        from asyncrevoke.runtime.opening import open_session  # noqa: PLC0415 - loads everything
+        from asyncrevoke.runtime.session.open_session import open_session  # noqa: PLC0415 - loads everything
 
         return open_session(self._config, self._listener, self._observers, self._journal)
 

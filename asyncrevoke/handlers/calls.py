@@ -9,7 +9,7 @@ from asyncrevoke.handlers.batch import first_offset
 from asyncrevoke.handlers.context import HandlerContext
 from asyncrevoke.handlers.middleware import chain
 from asyncrevoke.handlers.time_limit import TimeLimit
-from asyncrevoke.runtime.membership_guard import may_begin
+from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
     from asyncrevoke.runtime.hooks.observer import Tracer
-    from asyncrevoke.runtime.membership_guard import MembershipGuard
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class Handlers(Protocol):

@@ -14,7 +14,7 @@ from asyncrevoke.handlers.calls import HandlerCalls
 from asyncrevoke.handlers.dead_letter import DeadLetter
 from asyncrevoke.handlers.postponed import Past, Postponed, past_of
 from asyncrevoke.handlers.worker_resources import UnopenedError
-from asyncrevoke.runtime.membership_guard import may_begin
+from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
-    from asyncrevoke.runtime.session import Session
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.runtime.session.session import Session
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
 class Hosting:

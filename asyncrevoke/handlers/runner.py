@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
     from asyncrevoke.runtime.hooks.observers import Observers
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
 class HandlerRunner:

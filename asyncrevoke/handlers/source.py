@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.membership_guard import MembershipGuard
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class RecordSource(Protocol):

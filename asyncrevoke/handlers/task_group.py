@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
     from asyncrevoke.runtime.hooks.observers import Observers
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")

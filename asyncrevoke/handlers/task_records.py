@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.context import HandlerContext
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.membership_guard import MembershipGuard
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class _Task(NamedTuple):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.handlers.log import Log
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Is called with what ``resources`` has given.
 OpenWorker: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]

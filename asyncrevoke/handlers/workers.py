@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.lanes import Entry, LaneQueue
     from asyncrevoke.handlers.log import Log
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.membership_guard import MembershipGuard
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
 class Workable(Keyed, Protocol):

@@ -32,7 +32,7 @@ from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
-from asyncrevoke.runtime.session import Session
+from asyncrevoke.runtime.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,8 +15,8 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
-from asyncrevoke.runtime.membership_guard import NoMembership
-from asyncrevoke.runtime.record_iterator import RecordIterator
+from asyncrevoke.runtime.session.membership_guard import NoMembership
+from asyncrevoke.runtime.session.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
     from asyncrevoke.config import CommitMode

@@ -342,7 +342,7 @@ async def test_a_frozen_loop_is_handed_no_record_of_before_unless_its_membership
     async with TestConsumer(consumer, partitions=1) as t:
         loop = asyncio.get_running_loop()
         # Its own clock is cheaper than the loop's, and does not know of virtual time.
-        monkeypatch.setattr("asyncrevoke.runtime.record_iterator.monotonic", loop.time)
+        monkeypatch.setattr("asyncrevoke.runtime.session.record_iterator.monotonic", loop.time)
         for n in range(3):
             await t.publish("orders", b"%d" % n)
         await t.advance(1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.config.topics import check_pattern, check_topics, refuse_both
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
-from asyncrevoke.runtime.positions import to_partitions
+from asyncrevoke.runtime.session.partition_calls import to_partitions
 
 if TYPE_CHECKING:
     import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import GroupProtocol
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.session.session import Session
 
 
 def read_from(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
-from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.hooks.observer import Facts
 from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
 from asyncrevoke.runtime.hooks.running_calls import RunningCalls
 from asyncrevoke.runtime.loop.poll_boundary import poll_boundary
-from asyncrevoke.runtime.membership_guard import ConsumerMembership
-from asyncrevoke.runtime.record_iterator import RecordIterator
-from asyncrevoke.runtime.record_owners import RecordOwners
-from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+from asyncrevoke.runtime.session.membership_guard import ConsumerMembership
+from asyncrevoke.runtime.session.record_iterator import RecordIterator
+from asyncrevoke.runtime.session.record_owners import RecordOwners
+from asyncrevoke.runtime.session.shutdown import Exit
+from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.loop.driver import Driver
-    from asyncrevoke.runtime.workers import Workers
+    from asyncrevoke.runtime.session.record_owner import Workers
 
 T = TypeVar("T")
 

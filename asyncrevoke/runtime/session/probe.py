@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.session.session import Session
 
 _JOINING = ("joining", "syncing")
 

@@ -22,7 +22,7 @@ from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.loop.loop_lag import tick_interval
 from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
 from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.session import Session
+from asyncrevoke.runtime.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from asyncrevoke.runtime.hooks.running_calls import Calling
-from asyncrevoke.runtime.workers import Naming, Observer, Queueing
+from asyncrevoke.runtime.session.record_owner import Naming, Observer, Queueing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from asyncrevoke.model import BlockingRecord, PollResult, TopicPartition
     from asyncrevoke.runtime.hooks.running_calls import RunningCall
-    from asyncrevoke.runtime.workers import Workers
+    from asyncrevoke.runtime.session.record_owner import Workers
 
 
 class RecordOwners:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.hooks.event_log import EventLog
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.loop.driver import Driver
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # How long a close that is in a hurry may take for the final commit and for leaving the group (s).
 LAST_SECONDS = 5.0

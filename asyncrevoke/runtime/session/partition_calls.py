@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import CommitMode
     from asyncrevoke.model import OffsetAndTimestamp
-    from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.session.session import Session
 
 # What ListOffsets takes for the ends of a log, instead of a timestamp.
 _LATEST = -1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
-    from asyncrevoke.runtime.membership_guard import MembershipGuard
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class Steps(Protocol):
