@@ -16,7 +16,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
     PartitionLostError,
 )
-from asyncrevoke.handlers.hosting import Hosting
+from asyncrevoke.handlers.host import Hosting
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
-    from asyncrevoke.handlers.decoding import Decoder
-    from asyncrevoke.handlers.middleware import M
-    from asyncrevoke.handlers.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.decoding import Decoder
+    from asyncrevoke.handlers.policy.middleware import M
+    from asyncrevoke.handlers.policy.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.retry import Retry
+    from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
-    from asyncrevoke.handlers.retry import Retry
-    from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
     from asyncrevoke.handlers.worker_resources import OpenWorker
     from asyncrevoke.model import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.handlers.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.collector import Collector
+from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.waiting import Waiting
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import DecodeError
-from asyncrevoke.handlers.batch import Batch, BatchError
+from asyncrevoke.handlers.policy.batch import Batch, BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from asyncrevoke.handlers.policy.signature import BatchCall
     from asyncrevoke.handlers.registry import Handler
-    from asyncrevoke.handlers.signature import BatchCall
     from asyncrevoke.model import Record
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.handlers.batch import first_offset
-from asyncrevoke.handlers.context import HandlerContext
-from asyncrevoke.handlers.middleware import chain
+from asyncrevoke.handlers.policy.batch import first_offset
+from asyncrevoke.handlers.policy.context import HandlerContext
+from asyncrevoke.handlers.policy.middleware import chain
 from asyncrevoke.handlers.time_limit import TimeLimit
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.batch import Batch, Item
     from asyncrevoke.handlers.clock import Clock
-    from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.middleware import Around, CallNext, Middleware
+    from asyncrevoke.handlers.policy.batch import Batch, Item
+    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.middleware import Around, CallNext, Middleware
+    from asyncrevoke.handlers.policy.signature import BatchCall
     from asyncrevoke.handlers.postponed import Past
     from asyncrevoke.handlers.registry import Handler
-    from asyncrevoke.handlers.signature import BatchCall
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import CallLog

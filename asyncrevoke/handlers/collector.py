@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from asyncrevoke.handlers.batch import Batch
+from asyncrevoke.handlers.policy.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

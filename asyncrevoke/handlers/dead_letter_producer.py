@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.handlers.dead_letter import DeadLetter
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
 
 # Kafka's own limit of a request; what a topic admits is the broker's to say.
 _MOST_BYTES = 2_147_483_647

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.handlers.batch import Item, first_offset
+from asyncrevoke.handlers.policy.batch import Item, first_offset
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.backlog import Backlog
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.workers import Workers
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.handlers.clock import Clock, Timer
-    from asyncrevoke.handlers.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.rate_limit import RateLimit
 
 # What is let through: among others an item, and its turn.
 E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")

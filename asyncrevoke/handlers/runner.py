@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.handlers.backlog import Backlog
-from asyncrevoke.handlers.batch import Item, first_offset, records_of
 from asyncrevoke.handlers.ending import end
 from asyncrevoke.handlers.flow import flow_of
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.policy.batch import Item, first_offset, records_of
 from asyncrevoke.handlers.shares import in_flight_limits
 from asyncrevoke.handlers.workers import Workers
 from asyncrevoke.model import UnreadableRecord
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import DeadLetters
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.handlers.worker_resources import WorkerResources

@@ -15,7 +15,7 @@ from asyncrevoke.handlers.ending import end
 from asyncrevoke.handlers.flow import Flow, lane_key
 from asyncrevoke.handlers.handler_work import HandlerWork
 from asyncrevoke.handlers.lanes import LaneQueue
-from asyncrevoke.handlers.limits import Limits
+from asyncrevoke.handlers.policy.limits import Limits
 from asyncrevoke.handlers.registry import Handler
 from asyncrevoke.handlers.task_records import TaskRecords
 from asyncrevoke.handlers.workers import Workers
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.batch import Item
     from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import LetterSender
-    from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.middleware import Middleware
+    from asyncrevoke.handlers.policy.batch import Item
+    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.middleware import Middleware
+    from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.registry import OnError
-    from asyncrevoke.handlers.retry import Retry
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import Witness

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.handlers.signature import handler_name
+from asyncrevoke.handlers.policy.signature import handler_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.handlers.batch import Item
-    from asyncrevoke.handlers.context import HandlerContext
+    from asyncrevoke.handlers.policy.batch import Item
+    from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard

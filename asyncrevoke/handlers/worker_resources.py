@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Is called with what ``resources`` has given.

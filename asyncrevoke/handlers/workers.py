@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
     from asyncrevoke.handlers.lanes import Entry, LaneQueue
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline

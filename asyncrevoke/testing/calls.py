@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from asyncrevoke.handlers.batch import BatchError
+from asyncrevoke.handlers.policy.batch import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

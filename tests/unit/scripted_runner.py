@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letter import DeadLetters
-    from asyncrevoke.handlers.handler_function import HandlerFunction
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
     from asyncrevoke.runtime.hooks.observers import Observers

@@ -13,7 +13,7 @@ from unit.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, 
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.dead_letter import DeadLetter
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:

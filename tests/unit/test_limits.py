@@ -27,8 +27,8 @@ from asyncrevoke import Consumer, RateLimit
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.lanes import LaneQueue
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing import TestConsumer

@@ -21,7 +21,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer
 from asyncrevoke.errors import ConfigError, HandlerCancelledError, IllegalStateError
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
 

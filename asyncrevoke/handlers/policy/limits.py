@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.rate_limit import RateLimit
+from asyncrevoke.handlers.policy.rate_limit import RateLimit
 
 
 class Limits(NamedTuple):

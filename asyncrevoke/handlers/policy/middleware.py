@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.context import HandlerContext
-from asyncrevoke.handlers.signature import handler_name
+from asyncrevoke.handlers.policy.context import HandlerContext
+from asyncrevoke.handlers.policy.signature import handler_name
 
 # Calls the next middleware, or the handler; what they raise is raised from awaiting it.
 CallNext: TypeAlias = Callable[[], Awaitable[object]]

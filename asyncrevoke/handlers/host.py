@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import Delay
-    from asyncrevoke.handlers.decoding import Decoder
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.decoding import Decoder
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
@@ -179,7 +179,7 @@ def _check_resources(resources: object) -> AbstractAsyncContextManager[object] |
 
 def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     if decoder is not None:
-        from asyncrevoke.handlers.decoding import check_decoder  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.policy.decoding import check_decoder  # noqa: PLC0415 - if used
 
         check_decoder(decoder)
     return decoder

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fast_depends.core import CallModel
 
-    from asyncrevoke.handlers.handler_function import HandlerFunction
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 
 def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -> bool:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from typing_extensions import TypeVar
 
-from asyncrevoke.handlers.log import BoundLog
+from asyncrevoke.handlers.policy.log import BoundLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.model import Record
 
 StateT = TypeVar("StateT", default=object)

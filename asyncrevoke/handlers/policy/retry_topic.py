@@ -10,7 +10,7 @@ from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
 
 if TYPE_CHECKING:
-    from asyncrevoke.handlers.retry import Retry
+    from asyncrevoke.handlers.policy.retry import Retry
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.context import HandlerContext
-from asyncrevoke.handlers.decoding import Decoder, custom_decoder, decoder_for, name_of
-from asyncrevoke.handlers.depends import Injected, is_dependency
+from asyncrevoke.handlers.policy.context import HandlerContext
+from asyncrevoke.handlers.policy.decoding import Decoder, custom_decoder, decoder_for, name_of
+from asyncrevoke.handlers.policy.dependencies import Injected, is_dependency
 from asyncrevoke.model import Record
 
 if typing.TYPE_CHECKING:
-    from asyncrevoke.handlers.handler_function import HandlerFunction
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 Given: TypeAlias = Literal["record", "records", "context"]
 
