@@ -36,7 +36,7 @@ from benchmarks.surroundings import table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.journal.schema import Content
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.hooks.journal_hooks import Witness

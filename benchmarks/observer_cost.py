@@ -34,7 +34,7 @@ from benchmarks.surroundings import table
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.runtime.hooks.observer import Facts, Observer
 
 PARTITIONS = 8

@@ -14,13 +14,13 @@ from asyncrevoke.runtime.session.membership_guard import may_begin
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.policy.batch import Batch, Item
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.policy.middleware import Around, CallNext, Middleware
     from asyncrevoke.handlers.policy.signature import BatchCall
     from asyncrevoke.handlers.postponed import Past
     from asyncrevoke.handlers.registry import Handler
+    from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import CallLog

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from asyncrevoke.handlers.policy.batch import Item, first_offset
 
 if TYPE_CHECKING:
-    from asyncrevoke.handlers.backlog import Backlog
     from asyncrevoke.handlers.policy.log import Log
-    from asyncrevoke.handlers.workers import Workers
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
+    from asyncrevoke.handlers.scheduling.worker_pool import Workers
 
 
 async def end(workers: Workers[Item], backlog: Backlog, log: Log) -> None:

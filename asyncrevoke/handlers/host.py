@@ -65,7 +65,7 @@ class Hosting:
     def check(self, topics: Iterable[str]) -> None:
         """To be called before the consumer is entered, with the topics it was given."""
         if self.router is not None:
-            from asyncrevoke.handlers.shares import check_limits_of  # noqa: PLC0415 - if used
+            from asyncrevoke.handlers.scheduling.shares import check_limits_of  # noqa: PLC0415 - if used
 
             if not self.router.handlers:
                 raise ConfigError(

@@ -8,15 +8,15 @@ from random import random as any_fraction
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError, UnreadableRecordError
-from asyncrevoke.handlers.backlog import Backlog
 from asyncrevoke.handlers.ending import end
-from asyncrevoke.handlers.flow import flow_of
-from asyncrevoke.handlers.gate import Gate
 from asyncrevoke.handlers.handler_work import HandlerWork
-from asyncrevoke.handlers.lanes import Entry, LaneQueue
 from asyncrevoke.handlers.policy.batch import Item, first_offset, records_of
-from asyncrevoke.handlers.shares import in_flight_limits
-from asyncrevoke.handlers.workers import Workers
+from asyncrevoke.handlers.scheduling.backlog import Backlog
+from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.scheduling.ordering import flow_of
+from asyncrevoke.handlers.scheduling.shares import in_flight_limits
+from asyncrevoke.handlers.scheduling.worker_pool import Workers
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.clock import Clock
     from asyncrevoke.handlers.dead_letter import DeadLetters
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.hooks.call_recorder import CallLog

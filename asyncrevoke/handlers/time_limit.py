@@ -11,7 +11,7 @@ from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
 
 
 class TimeLimit:

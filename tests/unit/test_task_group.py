@@ -388,7 +388,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure(setting: Settin
 async def test_a_task_that_does_not_end_when_cancelled_is_left_behind_and_named(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.workers._GRACE", 0.01)
+    monkeypatch.setattr("asyncrevoke.handlers.scheduling.worker_pool._GRACE", 0.01)
     (one,) = setting.delivered(record(0))
     release = asyncio.Event()
 

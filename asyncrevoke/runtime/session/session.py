@@ -51,7 +51,8 @@ _TURN = 0.005
 class Session:
     """One core on one event loop, from being entered to being closed.
 
-    Also the :class:`~asyncrevoke.handlers.source.RecordSource` of handlers and task groups.
+    Also the :class:`~asyncrevoke.handlers.scheduling.record_source.RecordSource` of handlers and
+    task groups.
     """
 
     def __init__(

@@ -28,13 +28,13 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from asyncrevoke.handlers.lane_order import NO_LANE, Keyed, Order, order_by_name
+from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, Keyed, Order, order_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.config import NullKeys
-    from asyncrevoke.handlers.gate import Gate
+    from asyncrevoke.handlers.scheduling.handler_limiter import Gate
     from asyncrevoke.model import TopicPartition
 
 T = TypeVar("T", bound=Keyed)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from asyncrevoke.handlers.lane_order import Keyed
+from asyncrevoke.handlers.scheduling.lane_order import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.clock import Clock, Timer
-    from asyncrevoke.handlers.lanes import Entry, LaneQueue
+    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
     from asyncrevoke.model import TopicPartition
 
 T = TypeVar("T", bound=Keyed)

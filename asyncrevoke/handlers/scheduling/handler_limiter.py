@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.clock import Clock, Timer
     from asyncrevoke.handlers.policy.rate_limit import RateLimit
+    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
 
 # What is let through: among others an item, and its turn.
 E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.handlers.collector import Collector
 from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
-from asyncrevoke.handlers.waiting import Waiting
+from asyncrevoke.handlers.scheduling.batch_assembler import Collector
+from asyncrevoke.handlers.scheduling.retry_queue import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.handlers.clock import Clock
-    from asyncrevoke.handlers.flow import Flow
-    from asyncrevoke.handlers.gate import Gate
-    from asyncrevoke.handlers.lanes import Entry, LaneQueue
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+    from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
+    from asyncrevoke.handlers.scheduling.ordering import Flow
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import Record, TopicPartition
 
 

@@ -10,7 +10,7 @@ from asyncrevoke.handlers.policy.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.handlers.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
     from asyncrevoke.model import Record, TopicPartition
 
 

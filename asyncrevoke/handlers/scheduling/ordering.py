@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.config.record_function import function_name
-from asyncrevoke.handlers.gate import Gate
-from asyncrevoke.handlers.lane_order import NO_LANE, Order, order_by_name
-from asyncrevoke.handlers.lanes import Entry
 from asyncrevoke.handlers.policy.batch import Batch, Item
 from asyncrevoke.handlers.policy.decode_failure import decode_error
+from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, Order, order_by_name
+from asyncrevoke.handlers.scheduling.lanes import Entry
 from asyncrevoke.model import UnreadableRecord
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
-from asyncrevoke.handlers.lane_order import Keyed
+from asyncrevoke.handlers.scheduling.lane_order import Keyed
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
-    from asyncrevoke.handlers.lanes import Entry, LaneQueue
     from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline

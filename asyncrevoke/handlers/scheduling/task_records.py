@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.policy.context import HandlerContext
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
