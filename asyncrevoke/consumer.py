@@ -484,7 +484,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 'a task group counts records by itself: it needs commit_mode="processed", this '
                 f'consumer has "{config.commit_mode}"'
             )
-        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
         from asyncrevoke.handlers.registry import check_policy  # noqa: PLC0415

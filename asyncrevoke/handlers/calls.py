@@ -14,11 +14,11 @@ from asyncrevoke.runtime.session.membership_guard import may_begin
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from asyncrevoke.handlers.dead_letters.retry_message import Past
     from asyncrevoke.handlers.policy.batch import Batch, Item
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.policy.middleware import Around, CallNext, Middleware
     from asyncrevoke.handlers.policy.signature import BatchCall
-    from asyncrevoke.handlers.postponed import Past
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.handlers.worker_resources import WorkerResources

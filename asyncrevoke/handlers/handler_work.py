@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError, UnreadableRecordError
 from asyncrevoke.handlers.batch_work import run_batch
 from asyncrevoke.handlers.calls import HandlerCalls
-from asyncrevoke.handlers.dead_letter import DeadLetter
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, past_of
 from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
-from asyncrevoke.handlers.postponed import Past, Postponed, past_of
 from asyncrevoke.handlers.scheduling.backlog import TRACED, Backlog, Trial
 from asyncrevoke.handlers.worker_resources import UnopenedError
 from asyncrevoke.runtime.session.membership_guard import may_begin
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import OrderBy
     from asyncrevoke.handlers.calls import Handlers
-    from asyncrevoke.handlers.dead_letter import DeadLetters
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.scheduling.clock import Clock

@@ -95,7 +95,7 @@ class Hosting:
         if not topics:
             return {}
         from asyncrevoke.core.fetch.delayed_topic import Delay  # noqa: PLC0415 - if used
-        from asyncrevoke.handlers.postponed import due_of  # noqa: PLC0415
+        from asyncrevoke.handlers.dead_letters.retry_message import due_of  # noqa: PLC0415
 
         return {each.topic: Delay(each.delay, due_of) for each in topics}
 
@@ -105,7 +105,7 @@ class Hosting:
         Raises what has stopped them, also if it is cancelled then. If cancelled, handlers are
         cancelled too.
         """
-        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415

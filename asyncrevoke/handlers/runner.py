@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letter import DeadLetters
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.scheduling.clock import Clock

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letter import LetterSender
+    from asyncrevoke.handlers.dead_letters.dead_letter import LetterSender
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.policy.middleware import Middleware

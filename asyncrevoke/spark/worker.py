@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
     from asyncrevoke.consumer import Consumer
-    from asyncrevoke.handlers.dead_letter_producer import DeadLetterProducer
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.worker_resources import WorkerResources
 
@@ -108,7 +108,7 @@ class Worker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> Opened:
-        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letter import DeadLetters
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
     from asyncrevoke.runtime.hooks.journal_hooks import Witness

@@ -20,7 +20,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 

@@ -18,7 +18,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 
 
 class Letters:

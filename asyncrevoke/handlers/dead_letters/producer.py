@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.handlers.policy.log import Log
 
 # Kafka's own limit of a request; what a topic admits is the broker's to say.

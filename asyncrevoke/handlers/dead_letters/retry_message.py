@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from asyncrevoke.handlers.dead_letter import (
+from asyncrevoke.handlers.dead_letters.dead_letter import (
     ATTEMPTS,
     ERROR_MESSAGE,
     ERROR_TYPE,
