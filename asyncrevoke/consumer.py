@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorker
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.rate_limit import RateLimit
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
-    from asyncrevoke.handlers.worker_resources import OpenWorker
     from asyncrevoke.model import (
         BrokerPattern,
         GroupMetadata,

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
-    from asyncrevoke.handlers.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -162,7 +162,7 @@ class Hosting:
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
-        from asyncrevoke.handlers.worker_resources import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
             WorkerResources,
         )
 
@@ -187,7 +187,7 @@ def _check_decoder(decoder: Decoder | None) -> Decoder | None:
 
 def _check_worker_resources(given: OpenWorker | None) -> OpenWorker | None:
     if given is not None:
-        from asyncrevoke.handlers.worker_resources import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
             check_worker_resources,
         )
 

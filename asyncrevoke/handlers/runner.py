@@ -8,8 +8,8 @@ from random import random as any_fraction
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError, UnreadableRecordError
-from asyncrevoke.handlers.ending import end
-from asyncrevoke.handlers.handler_work import HandlerWork
+from asyncrevoke.handlers.execution.dispatch import HandlerWork
+from asyncrevoke.handlers.execution.ending import end
 from asyncrevoke.handlers.policy.batch import Item, first_offset, records_of
 from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_limiter import Gate
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
     from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
     from asyncrevoke.runtime.hooks.journal_hooks import Witness

@@ -10,8 +10,8 @@ from random import random as any_fraction
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 from asyncrevoke.errors import HandlerExitError, IllegalStateError
-from asyncrevoke.handlers.ending import end
-from asyncrevoke.handlers.handler_work import HandlerWork
+from asyncrevoke.handlers.execution.dispatch import HandlerWork
+from asyncrevoke.handlers.execution.ending import end
 from asyncrevoke.handlers.policy.limits import Limits
 from asyncrevoke.handlers.registry import Handler
 from asyncrevoke.handlers.scheduling.backlog import Backlog

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.worker_resources import WorkerResources
 
     T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from asyncrevoke import (
     Retry,
     Router,
 )
-from asyncrevoke.handlers.calls import HandlerCalls
+from asyncrevoke.handlers.execution.invocation import HandlerCalls
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
 
 
 async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    from asyncrevoke.handlers import calls
+    from asyncrevoke.handlers.execution import invocation as calls
     from asyncrevoke.handlers.policy import middleware
 
     built: list[int] = []

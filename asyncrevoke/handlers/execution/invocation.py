@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.handlers.execution.time_limit import TimeLimit
 from asyncrevoke.handlers.policy.batch import first_offset
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.middleware import chain
-from asyncrevoke.handlers.time_limit import TimeLimit
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from asyncrevoke.handlers.dead_letters.retry_message import Past
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.policy.batch import Batch, Item
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.policy.middleware import Around, CallNext, Middleware
     from asyncrevoke.handlers.policy.signature import BatchCall
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.scheduling.clock import Clock
-    from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
     from asyncrevoke.runtime.hooks.observer import Tracer

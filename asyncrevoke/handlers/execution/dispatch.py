@@ -7,27 +7,27 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError, UnreadableRecordError
-from asyncrevoke.handlers.batch_work import run_batch
-from asyncrevoke.handlers.calls import HandlerCalls
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, past_of
+from asyncrevoke.handlers.execution.batch_invocation import run_batch
+from asyncrevoke.handlers.execution.invocation import HandlerCalls
+from asyncrevoke.handlers.execution.worker_resources import UnopenedError
 from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
 from asyncrevoke.handlers.scheduling.backlog import TRACED, Backlog, Trial
-from asyncrevoke.handlers.worker_resources import UnopenedError
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.calls import Handlers
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.handlers.execution.invocation import Handlers
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.handlers.scheduling.lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.handlers.worker_resources import WorkerResources
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import CallLog, Decision
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
