@@ -8,8 +8,8 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import MEMBER, ScriptedGroup, wait_until
 
-from asyncrevoke.core.effects import FailureKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -20,7 +20,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.effects import Send
+    from asyncrevoke.core.io.effects import Send
 
 EITHER_WAY = pytest.mark.parametrize(
     "leave", [ScriptedGroup.close, ScriptedGroup.unsubscribe], ids=["close", "unsubscribe"]
