@@ -166,7 +166,7 @@ class Seeking:
                 finished = self._left_of_map(instance, found.offset)
                 self._place(now, instance, found.offset, found.leader_epoch, finished)
             else:
-                finished = self._maps.read(found.offset, found.metadata)
+                finished = self._maps.read(instance, found.offset, found.metadata)
                 self._assignment.place(instance, found.offset, found.leader_epoch, finished)
                 instance.unchecked = finished is not None
                 instance.acked = found.offset
