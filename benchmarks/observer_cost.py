@@ -116,8 +116,11 @@ def batches(records: int) -> list[PollResult]:
     return found
 
 
-def _nobody() -> Facts:
-    raise TimeoutError
+class _Nobody:
+    """Knows nothing of a consumer."""
+
+    def snapshot(self) -> Facts:
+        raise TimeoutError
 
 
 async def turn(variant: str, data: list[PollResult]) -> float:
@@ -130,7 +133,7 @@ async def turn(variant: str, data: list[PollResult]) -> float:
     observers = None
     if VARIANTS[variant]:
         made = [make() for make in VARIANTS[variant]]
-        observers = Observers(made, log, _nobody, group_id="benchmark", client_id="benchmark")
+        observers = Observers(made, log, _Nobody(), group_id="benchmark", client_id="benchmark")
         observers.opened()
     source = cast("RecordSource", InMemory(data, observers))
     runner = HandlerRunner(source, router, concurrency=64, log=log, observers=observers)

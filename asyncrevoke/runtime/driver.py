@@ -23,7 +23,6 @@ from asyncrevoke.core.effects import (
     Emit,
     Event,
     Notify,
-    NotifyKind,
     Probe,
     Reset,
     Send,
@@ -41,15 +40,15 @@ from asyncrevoke.runtime.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
 
-    from asyncrevoke.model import BlockingRecord, TopicPartition
+    from asyncrevoke.runtime.driver_reactions import DriverReactions
     from asyncrevoke.runtime.event_log import EventLog
     from asyncrevoke.runtime.listener import ListenerCalls
     from asyncrevoke.runtime.requests import Requests
-    from asyncrevoke.runtime.witness import Witness
 
 
-# Seconds that tasks which were cancelled have to end, and connections to close, at the least.
+# Seconds that cancelled tasks have to end, and connections to close, at the least.
 _CANCELLED = 0.25
 _CLOSING = 0.4
 
@@ -75,32 +74,44 @@ class Core(Protocol):
         ...
 
 
-class StandIn(Protocol):
-    """Who sends for the core what it declares repeatable, while the event loop is blocked."""
-
-    deliver: Callable[[StoodIn], None]
+class HeartbeatFallback(Protocol):
+    """Sends heartbeats while the event loop is blocked."""
 
     def stand_by(self, standby: Standby) -> None:
-        """This may be sent from now on."""
+        """Send this heartbeat from now on whenever the event loop is blocked."""
         ...
 
     def tick(self) -> str | None:
-        """The loop runs; answers where it was blocked meanwhile."""
+        """The event loop runs. Returns the line that blocked it, if that was logged since the last
+        call."""
         ...
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Send no further heartbeats."""
         ...
 
     async def aclose(self) -> None:
-        """Stop, and wait for the end."""
+        """Stop, and wait until nothing runs any more."""
         ...
+
+
+class HeartbeatReplies(Protocol):
+    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent."""
+
+    def background_reply(self, reply: StoodIn) -> None:
+        """A heartbeat was answered, or has failed. Called on the event loop."""
+        ...
+
+
+if TYPE_CHECKING:
+    OpenFallback: TypeAlias = Callable[[HeartbeatReplies], HeartbeatFallback]
 
 
 class Driver:
     """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`.
 
-    Without a ``stand_in`` nothing is sent while the event loop is blocked.
+    ``open_fallback`` makes what sends heartbeats while the event loop is blocked; with None, none
+    are sent then.
     """
 
     def __init__(
@@ -109,23 +120,21 @@ class Driver:
         requests: Requests,
         log: EventLog,
         listener: ListenerCalls,
+        reactions: DriverReactions,
         *,
         tolerated_lag: float = 15.0,
-        stand_in: StandIn | None = None,
+        open_fallback: OpenFallback | None = None,
         jitter: random.Random | None = None,
-        witness: Witness | None = None,
     ) -> None:
         self._core = core
         self._requests = requests
         self._log = log
         self._listener = listener
-        self._witness = witness
+        self._reactions = reactions
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
         self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
-        self._stand_in = stand_in
-        if stand_in is not None:
-            stand_in.deliver = self._feed
+        self._fallback = None if open_fallback is None else open_fallback(self)
         self._decode_threads = DecodeThreads()
         self._computing_thread = ComputingThread()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -136,28 +145,17 @@ class Driver:
         self._calls: asyncio.Task[None] | None = None
         self._soon = False
         self.wake = asyncio.Event()
-        # Told before the listener, without a task: whoever runs work on these partitions.
-        self.on_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
-        # Called once a second or more often.
-        self.on_tick: Callable[[], None] = lambda: None
-        # Called when all has ended.
-        self.on_end: Callable[[], None] = lambda: None
         self.error: FatalError | None = None
 
     def now(self) -> float:
         """The core's clock, in seconds: monotonic, without a meaning of its own."""
         return self._loop.time()
 
-    @property
-    def loop_lag(self) -> float:
-        """By how many seconds the event loop was late when :attr:`on_tick` was last due."""
-        return self._lag.late
-
     def start(self) -> None:
         """Start the core and the root task."""
         self._root = self._loop.create_task(self._own_tasks(), name="asyncrevoke")
         self._root.add_done_callback(self._ended)
-        self._root.add_done_callback(lambda _root: self.on_end())
+        self._root.add_done_callback(lambda _root: self._reactions.driver_ended())
         self._lag.start()
         self._adopt(self._loop.create_task(self._hear_silence()))
         try:
@@ -259,6 +257,10 @@ class Driver:
 
     # --- effects -------------------------------------------------------------------------------
 
+    def background_reply(self, reply: StoodIn) -> None:
+        """See :class:`HeartbeatReplies`."""
+        self._feed(reply)
+
     def _feed(self, event: Event) -> None:
         if self._ending.done():
             return
@@ -286,7 +288,7 @@ class Driver:
                 case WakePoller():
                     self.wake.set()
                 case Emit():
-                    self._emit(effect)
+                    self._reactions.core_reported(effect)
                 case Notify():
                     notifications.append(effect)
                 case Complete(ticket, result, error):
@@ -305,13 +307,8 @@ class Driver:
             self._requests.drop_silent(effect)
 
     def _stand_by(self, effect: Standby) -> None:
-        if self._stand_in is not None:
-            self._stand_in.stand_by(effect)
-
-    def _emit(self, event: Emit) -> None:
-        self._log.emit(event)
-        if self._witness is not None:
-            self._witness.happened(event)
+        if self._fallback is not None:
+            self._fallback.stand_by(effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.key)
@@ -336,11 +333,13 @@ class Driver:
             future.set_exception(error)
 
     def _tick(self) -> str | None:
-        blocked_at = None if self._stand_in is None else self._stand_in.tick()
+        blocked_at = None if self._fallback is None else self._fallback.tick()
         try:
-            self.on_tick()
+            self._reactions.ticked(self._lag.late)
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
+        if self._listener.owed:
+            self._start_calls()
         return blocked_at
 
     def _start_request(self, send: Send) -> None:
@@ -365,16 +364,8 @@ class Driver:
 
     def _notify(self, notifications: list[Notify]) -> None:
         for notify in notifications:
-            if notify.kind is NotifyKind.LOST:
-                self.on_lost(notify.partitions)
-            if self._witness is not None:
-                self._witness.notified(notify)
+            self._reactions.partitions_changed(notify)
         self._listener.put(notifications)
-        self._start_calls()
-
-    def tell_blocking(self, blocking: Sequence[BlockingRecord]) -> None:
-        """Call the listener for records that hold a revoke back."""
-        self._listener.put_blocking(blocking)
         self._start_calls()
 
     def _start_calls(self) -> None:
@@ -419,8 +410,8 @@ class Driver:
                 if tasks:
                     self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
                 self._decode_threads.stop()
-                if self._stand_in is not None:
-                    await self._stand_in.aclose()
+                if self._fallback is not None:
+                    await self._fallback.aclose()
             finally:
                 await self._requests.close()
 
@@ -434,8 +425,8 @@ class Driver:
             abandon(task)
 
     def _stop(self) -> None:
-        if self._stand_in is not None:
-            self._stand_in.stop()
+        if self._fallback is not None:
+            self._fallback.stop()
         if not self._ending.done():
             self._ending.set_result(None)
         self._lag.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
 
@@ -16,9 +16,10 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import MutableMapping
 
     from asyncrevoke.core.effects import Emit
+    from asyncrevoke.model import GroupMetadata
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -28,12 +29,20 @@ _LEVELS = {
 }
 
 
-class EventLog:
-    """Writes events. ``bound`` values are added to each line, and our id in the group if there is
-    one: ``member`` tells it."""
+class Membership(Protocol):
+    """The core, as far as log lines ask it."""
 
-    def __init__(self, **bound: object) -> None:
-        self.member: Callable[[], str] = str
+    def group_metadata(self) -> GroupMetadata:
+        """The present identity in the group."""
+        ...
+
+
+class EventLog:
+    """Writes events. Each line has the ``bound`` values, and the member id once ``membership`` has
+    one; None is for what is no member of a group."""
+
+    def __init__(self, membership: Membership | None = None, /, **bound: object) -> None:
+        self._membership = membership
         self._logger = logging.getLogger("asyncrevoke")
         processors = (
             structlog.get_config()["processors"] if structlog.is_configured() else [_one_line]
@@ -47,13 +56,9 @@ class EventLog:
             context_class=dict,
         )
         self._log = cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
-        # Told of the core's events, whatever the level.
-        self.on_event: Callable[[Emit], None] | None = None
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
-        if self.on_event is not None:
-            self.on_event(event)
         self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
 
     def debug(self, event: str, /, **fields: object) -> None:
@@ -80,7 +85,7 @@ class EventLog:
         if not self._logger.isEnabledFor(level):
             return
         plain = {name: _plain(value) for name, value in fields.items()}
-        if member := self.member():
+        if self._membership is not None and (member := self._membership.group_metadata().member_id):
             plain.setdefault("member", member)
         try:
             self._log.log(level, event, **plain)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.core.deadline import Deadline
 from asyncrevoke.runtime.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.model import RunningHandler
-    from asyncrevoke.runtime.driver import Driver
-    from asyncrevoke.runtime.event_log import EventLog
-    from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.session_parts import SessionParts
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 # How long a close that is in a hurry may take for the final commit and for leaving the group (s).
@@ -27,49 +21,33 @@ _AFTER_DEADLINE = 0.25
 _NAMED = 20
 
 
-class RunsHandlers(Protocol):
-    """Who knows the calls of handlers."""
-
-    def running(self) -> Sequence[RunningHandler]:
-        """The calls that have not ended, the longest first."""
-        ...
-
-
 class Exit:
     """Closes once, however many wait for it, within one deadline.
 
     The ``deadline`` begins with what comes first: closing, or for a consumer with handlers a stop
-    or a failure. ``body`` is the task whose loop holds the last batch, as far as is known: if it is
-    another one than the one that closes, its next step is waited for, so that the batch counts.
-    ``handlers`` is waited for too. Whoever is in a hurry ends both waits.
+    or a failure. If a task other than the one that closes has the last batch, its next step is
+    waited for, so that the batch counts. Handlers are waited for too. ``aclose(graceful=False)``
+    and a cancellation end both waits.
     """
 
-    def __init__(
-        self,
-        core: ConsumerCore,
-        driver: Driver,
-        listener: ListenerCalls,
-        log: EventLog,
-        deadline: ShutdownDeadline,
-        runs: RunsHandlers,
-    ) -> None:
-        self._core = core
-        self._driver = driver
-        self._listener = listener
-        self._log = log
+    def __init__(self, parts: SessionParts, deadline: ShutdownDeadline) -> None:
+        self._core = parts.core
+        self._driver = parts.driver
+        self._listener = parts.listener
+        self._log = parts.log
+        self._status = parts.status
+        self._recorder = parts.recorder
         self._deadline = deadline
-        self._runs = runs
         self._loop = asyncio.get_running_loop()
-        self.body: asyncio.Task[object] | None = None
-        self.handlers: asyncio.Task[None] | None = None
+        # The task whose loop has the last batch, as far as is known.
+        self._body: asyncio.Task[object] | None = None
+        self._handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._asked = False
         self._left: asyncio.Future[None] = self._loop.create_future()
         self._hurry: asyncio.Future[None] = self._loop.create_future()
         # Resolved when all has ended, in whatever way.
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        # Called when nothing more can happen.
-        self.at_end: Callable[[], Awaitable[None]] | None = None
         # Unless it is a callback of the listener that waits for us to close.
         self._wait_for_listener = True
 
@@ -83,7 +61,24 @@ class Exit:
         """Whether the consumer can be used no more: handlers that still run may use it."""
         if self._closing is None:
             return False
-        return self._asked or self.handlers is None or self.handlers.done()
+        return self._asked or self._handlers is None or self._handlers.done()
+
+    @property
+    def handlers(self) -> asyncio.Task[None] | None:
+        """The task that runs the handlers; None if there are none."""
+        return self._handlers
+
+    def wait_for(self, handlers: asyncio.Task[None]) -> None:
+        """Let closing wait for the task that runs the handlers."""
+        self._handlers = handlers
+
+    def step_begun(self) -> None:
+        """The loop asks for its next batch: no task works on the last one any more."""
+        self._body = None
+
+    def step_returned(self) -> None:
+        """The current task has been given a batch."""
+        self._body = asyncio.current_task()
 
     def loop_left(self) -> None:
         """The loop has ended: its last batch counts, or never will."""
@@ -98,14 +93,14 @@ class Exit:
             deadline = self._deadline.begin()
             closing = self._close(caller, deadline)
             self._closing = self._loop.create_task(closing, name="asyncrevoke close")
-        elif caller is not None and caller is self.body:
+        elif caller is not None and caller is self._body:
             self.loop_left()
         return self._closing
 
     async def handlers_ended(self) -> None:
         """Return when the handlers have ended, or when the consumer has closed without them."""
-        if self.handlers is not None:
-            ends = self.handlers, self.ended
+        if self._handlers is not None:
+            ends = self._handlers, self.ended
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self, *, graceful: bool) -> None:
@@ -161,8 +156,8 @@ class Exit:
             raise failure
 
     async def _let_the_loop_end(self, caller: asyncio.Task[object] | None, until: float) -> None:
-        body = self.body
-        if self.handlers is not None or body is None or body is caller or body.done():
+        body = self._body
+        if self._handlers is not None or body is None or body is caller or body.done():
             return
         # Somebody's loop still works on its batch: that counts if it asks for the next in time.
         self._log.info(
@@ -172,7 +167,7 @@ class Exit:
         await self._wait(self._left, body, self._hurry, until=until)
 
     async def _let_handlers_end(self, until: float) -> None:
-        handlers = self.handlers
+        handlers = self._handlers
         if handlers is None:
             return
         await self._wait(handlers, self._hurry, until=until)
@@ -183,7 +178,7 @@ class Exit:
             handlers.cancel()
 
     def _name_cancelled(self) -> None:
-        running = self._runs.running()
+        running = self._status.running()
         named = [
             f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
             for call in running[:_NAMED]
@@ -223,25 +218,25 @@ class Exit:
         return deadline
 
     async def _last_calls(self, until: float) -> None:
-        if self.handlers is not None:
-            await self._wait(self.handlers, until=until)
-            if not self.handlers.done():
+        if self._handlers is not None:
+            await self._wait(self._handlers, until=until)
+            if not self._handlers.done():
                 # Once more: what closes resources was not cancelled yet.
-                self.handlers.cancel()
-                await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
+                self._handlers.cancel()
+                await self._wait(self._handlers, until=until + _AFTER_DEADLINE)
         if self._wait_for_listener:
             await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
 
     def _abandon_handlers(self) -> None:
-        handlers = self.handlers
+        handlers = self._handlers
         if handlers is not None and not handlers.done():
             self._log.error("resources of handlers did not close when cancelled; abandoned")
             abandon(handlers)
 
     async def _end_journal(self, until: float) -> None:
-        if self.at_end is None:
+        if self._recorder is None:
             return
-        ending = asyncio.ensure_future(self.at_end())
+        ending = asyncio.ensure_future(self._recorder.aclose())
         left = max(_AFTER_DEADLINE, until - self._driver.now())
         await asyncio.wait((ending,), timeout=left)
         if ending.done():

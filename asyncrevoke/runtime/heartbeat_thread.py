@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.effects import Replied
     from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.runtime.driver import HeartbeatReplies
     from asyncrevoke.runtime.event_log import EventLog
 
 _NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
@@ -40,29 +41,37 @@ class Requests(Protocol):
         ...
 
 
+class PollInterval(Protocol):
+    """The core, as far as this thread asks it."""
+
+    def alive_until(self, now: float) -> float:
+        """Until when ``max_poll_interval`` lets the member stay without another poll."""
+        ...
+
+
 class HeartbeatThread:
     """Made, and called, on the event loop that it watches.
 
-    ``connect`` gives the thread's own connections. ``alive_until`` is asked at each tick until
-    when, by the loop's clock, the loop counts as alive without another. ``deliver`` gets the
-    answers, on the event loop. ``patience``: seconds without a tick after which it is blocked.
+    ``connect`` opens the thread's own connections. ``replies`` gets the responses, on the event
+    loop. ``patience``: seconds without a tick after which the event loop counts as blocked.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Requests],
-        alive_until: Callable[[], float],
-        log: EventLog,
+        replies: HeartbeatReplies,
         *,
+        connect: Callable[[], Requests],
+        core: PollInterval,
+        log: EventLog,
         patience: float,
     ) -> None:
+        self._replies = replies
         self._connect = connect
-        self._alive_until = alive_until
+        self._core = core
         self._log = log
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self.deliver: Callable[[StoodIn], None] = lambda _event: None
         self._standby: Standby | None = None
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
@@ -91,7 +100,8 @@ class HeartbeatThread:
     def tick(self) -> str | None:
         """The loop runs. Answers where it was blocked, if that has been told since the last."""
         now = time.monotonic()
-        self._until = now + self._alive_until() - self._loop.time()
+        loop_now = self._loop.time()
+        self._until = now + self._core.alive_until(loop_now) - loop_now
         self._ticked = now
         seen_at, self._seen_at = self._seen_at, None
         return seen_at
@@ -207,7 +217,8 @@ class HeartbeatThread:
 
         def deliver() -> None:
             ago = _now() - sent_at
-            self.deliver(StoodIn(standby.standby_id, self._loop.time() - ago, answer))
+            sent_at_loop_time = self._loop.time() - ago
+            self._replies.background_reply(StoodIn(standby.standby_id, sent_at_loop_time, answer))
 
         self._on_loop(deliver)
 

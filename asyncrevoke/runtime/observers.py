@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.observer import Called, Facts, Observer, Tracer
@@ -24,21 +24,29 @@ Hook: TypeAlias = Literal["closed", "decided", "happened", "polled", "raised", "
 _PATIENCE = 1.0
 
 
+class Status(Protocol):
+    """The consumer, as far as observers ask it."""
+
+    def snapshot(self) -> Facts:
+        """Health and partitions at this moment."""
+        ...
+
+
 class Observers:
-    """Tells those that override a hook. ``facts`` answers for :class:`Observed`."""
+    """Calls those that override a hook. ``status`` answers for :class:`Observed`."""
 
     def __init__(
         self,
         observers: Sequence[Observer],
         log: EventLog,
-        facts: Callable[[], Facts],
+        status: Status,
         *,
         group_id: str | None,
         client_id: str,
     ) -> None:
         self.group_id = group_id
         self.client_id = client_id
-        self._facts = facts
+        self._status = status
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -54,13 +62,13 @@ class Observers:
     def facts(self) -> Facts:
         """What the consumer is like now; see :class:`Observed`."""
         if threading.get_ident() == self._thread:
-            return self._facts()
+            return self._status.snapshot()
         answer: Future[Facts] = Future()
 
         def look() -> None:
             if answer.set_running_or_notify_cancel():
                 try:
-                    answer.set_result(self._facts())
+                    answer.set_result(self._status.snapshot())
                 except Exception as error:  # noqa: BLE001 - raised in the thread that asks
                     answer.set_exception(error)
 

@@ -21,8 +21,13 @@ from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.listener import ListenerCalls
 from asyncrevoke.runtime.loop_lag import tick_interval
 from asyncrevoke.runtime.observers import Observers
+from asyncrevoke.runtime.read_reports import ReadReports
+from asyncrevoke.runtime.record_owners import RecordOwners
 from asyncrevoke.runtime.remembered_token import RememberedToken
 from asyncrevoke.runtime.session import Session
+from asyncrevoke.runtime.session_parts import SessionParts
+from asyncrevoke.runtime.session_reactions import SessionReactions
+from asyncrevoke.runtime.session_status import SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.letters import LetterWriter
     from asyncrevoke.runtime.observer import Observer
     from asyncrevoke.runtime.requests import Requests
-    from asyncrevoke.runtime.witness import Journal
+    from asyncrevoke.runtime.witness import Journal, Witness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,80 +93,103 @@ def open_session(
 ) -> Session:
     """A session on the running event loop, not started yet.
 
-    ``whole_batches``: what it gives as records are record batches, see ``decode_batches``.
+    With ``whole_batches`` each of its records is a record batch; see ``decode_batches``.
     """
-    if (adapt := adapted.get()) is not None:
-        config = adapt(config)
-    given = config
-    worlds = _worlds.get()
-    world = worlds.pop() if worlds else None
-    # Timestamps that lie back from now need the wall clock; the core has the loop's.
-    wall_clock = time.time if world is None else world.wall_clock
-    wall_clock_offset = wall_clock() - asyncio.get_running_loop().time()
-    bootstrap: Sequence[Node] = (
-        [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
-        if world is None
-        else world.bootstrap
-    )
-    config, config_of_thread = _for_two_threads(config)
-    decode = _decoder(config, whole_batches=whole_batches) if world is None else world.decode
-    witness = None
+    if (override := adapted.get()) is not None:
+        config = override(config)
+    environments = _worlds.get()
+    world = environments.pop() if environments else None
+    recorder = None
     if journal is not None:
         clock = None if world is None else world.wall_clock
-        witness = journal.begin(_facts(config), wall_clock=clock)
-        decode = witness.decoder(decode)
-    core = ConsumerCore(
-        config,
-        bootstrap,
-        decode,
-        wall_clock_offset=wall_clock_offset,
-        member_id=f"{config.client_id}-{uuid.uuid4()}",
-    )
-    log = EventLog(**({} if config.group_id is None else {"group": config.group_id}))
-    log.member = lambda: core.group_metadata().member_id
+        recorder = journal.begin(_facts(config), wall_clock=clock)
+    of_loop, of_thread = _for_two_threads(config)
+    core = _open_core(of_loop, world, recorder, whole_batches=whole_batches)
+    log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
     calls = ListenerCalls(listener)
+    owners = RecordOwners()
+    status = SessionStatus(core, owners)
+    observing = None
+    if observers:
+        observing = Observers(
+            observers, log, status, group_id=config.group_id, client_id=config.client_id
+        )
+    reads = ReadReports(observing)
+    reactions = SessionReactions(
+        log=log,
+        listener=calls,
+        owners=owners,
+        status=status,
+        reads=reads,
+        observers=observing,
+        recorder=recorder,
+    )
+    requests = Channels(of_loop) if world is None else world.requests
     tolerated_lag = config.session_timeout / 3
-    stand_in = None
+    open_fallback = None
     if config.heartbeat_thread and config.group_id is not None and world is None:
-        stand_in = HeartbeatThread(
-            lambda: Channels(config_of_thread),
-            lambda: core.alive_until(driver.now()),
-            log,
+        open_fallback = partial(
+            HeartbeatThread,
+            connect=partial(Channels, of_thread),
+            core=core,
+            log=log,
             patience=2 * tick_interval(tolerated_lag),
         )
-    requests = Channels(config) if world is None else world.requests
-    if witness is not None:
-        requests = witness.requests(requests)
     driver = Driver(
         core,
-        requests,
+        requests if recorder is None else recorder.requests(requests),
         log,
         calls,
+        reactions,
         tolerated_lag=tolerated_lag,
-        stand_in=stand_in,
+        open_fallback=open_fallback,
         jitter=None if world is None else world.jitter,
-        witness=witness,
     )
-    session = Session(config, core, driver, calls, log)
-    session.config = given
-    if observers:
-        session.observed_by(
-            Observers(
-                observers,
-                log,
-                session.facts,
-                group_id=config.group_id,
-                client_id=config.client_id,
-            )
+    session = Session(
+        SessionParts(
+            config=config,
+            core=core,
+            driver=driver,
+            listener=calls,
+            log=log,
+            owners=owners,
+            status=status,
+            reads=reads,
+            observers=observing,
+            recorder=recorder,
+            dead_letters=None if world is None else world.letters,
+            call_log=None if world is None else world.call_log,
+            wall_clock=time.time if world is None else world.wall_clock,
         )
-    if witness is not None:
-        session.watched_by(witness)
+    )
     if world is not None:
-        session.letters = world.letters
-        session.wall_clock = world.wall_clock
-        session.call_log = world.call_log
         world.opened(session)
     return session
+
+
+def _open_core(
+    config: ConsumerConfig,
+    world: World | None,
+    recorder: Witness | None,
+    *,
+    whole_batches: bool,
+) -> ConsumerCore:
+    """The core; with a ``recorder`` of the journal, that one sees what is decoded."""
+    bootstrap: Sequence[Node]
+    if world is None:
+        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+        decode = _decoder(config, whole_batches=whole_batches)
+        wall_clock = time.time
+    else:
+        bootstrap, decode, wall_clock = world.bootstrap, world.decode, world.wall_clock
+    return ConsumerCore(
+        config,
+        bootstrap,
+        decode if recorder is None else recorder.decoder(decode),
+        # The core has the event loop's clock; timestamps of records are those of the wall clock.
+        wall_clock_offset=wall_clock() - asyncio.get_running_loop().time(),
+        member_id=f"{config.client_id}-{uuid.uuid4()}",
+    )
 
 
 def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:

@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
-from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
 from asyncrevoke.runtime.exit import Exit
 from asyncrevoke.runtime.membership_guard import ConsumerMembership
-from asyncrevoke.runtime.observer import Facts
 from asyncrevoke.runtime.poll_boundary import poll_boundary
 from asyncrevoke.runtime.record_iterator import RecordIterator
-from asyncrevoke.runtime.record_owners import RecordOwners
-from asyncrevoke.runtime.running_calls import RunningCalls
 from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.consumer_core import ConsumerCore
     from asyncrevoke.core.delay import Delay
     from asyncrevoke.core.hand_out import RecordReader
-    from asyncrevoke.model import (
-        BlockingRecord,
-        Record,
-        RunningHandler,
-        TopicPartition,
-    )
-    from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.driver import Driver
-    from asyncrevoke.runtime.event_log import EventLog
-    from asyncrevoke.runtime.letters import LetterWriter
-    from asyncrevoke.runtime.listener import ListenerCalls
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.runtime.session_parts import SessionParts
     from asyncrevoke.runtime.workers import Workers
 
 T = TypeVar("T")
+
 
 # A loop body that never waits would keep heartbeats from being sent: a step gives way so often.
 _TURN = 0.005
@@ -54,69 +37,39 @@ class Session:
     Also the :class:`~asyncrevoke.handlers.source.RecordSource` of handlers and task groups.
     """
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        core: ConsumerCore,
-        driver: Driver,
-        listener: ListenerCalls,
-        log: EventLog,
-    ) -> None:
-        self.core = core
-        self.log = log
-        self._config = config
-        self.config = config  # for other clients of ours, such as the producer of dead letters
-        self._driver = driver
-        self._listener = listener
+    def __init__(self, parts: SessionParts) -> None:
+        self.core = parts.core
+        self.log = parts.log
+        self.config = parts.config
+        self.status = parts.status
+        self.observers = parts.observers
+        self.witness = parts.recorder
+        self.letters = parts.dead_letters
+        self.call_log = parts.call_log
+        self.wall_clock = parts.wall_clock
+        self._driver = parts.driver
+        self._listener = parts.listener
+        self._owners = parts.owners
+        self._reads = parts.reads
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._stepping = False
         self._turn_since = 0.0
         # One for all that waits once the consumer stops.
-        self.deadline = ShutdownDeadline(driver.now, config.close_timeout)
-        self._exit = Exit(core, driver, listener, log, self.deadline, self)
-        self.membership = ConsumerMembership(core, driver)
+        self.deadline = ShutdownDeadline(parts.driver.now, parts.config.close_timeout)
+        self._exit = Exit(parts, self.deadline)
+        self.membership = ConsumerMembership(parts.core, parts.driver)
         self._reader: RecordIterator | None = None
-        self._owners = RecordOwners()
-        self._delayed = DelayedRevokes()
-        self._running = RunningCalls()
-        # None: the real ones.
-        self.letters: LetterWriter | None = None
-        # Seconds since the epoch.
-        self.wall_clock: Callable[[], float] = time.time
         self._delays = False
-        # None: nobody writes down what handlers are called with.
-        self.call_log: CallLog | None = None
-        # None: nobody looks on.
-        self.observers: Observers | None = None
-        # None: nobody writes a journal.
-        self.witness: Witness | None = None
-        # The same while a loop of the user's takes the records.
-        self._seen_by: Witness | None = None
-
-    def observed_by(self, observers: Observers) -> None:
-        """Tell these of all that happens; to be called before :meth:`start`."""
-        self.observers = observers
-        self.log.on_event = observers.happened
-        self._driver.on_end = observers.closed
-        observers.opened()
-
-    def facts(self) -> Facts:
-        """What the consumer is like now."""
-        now = self._driver.now()
-        health = self.core.health(now)._replace(blocking=self.blocking())
-        return Facts(now, health, self.core.standings())
-
-    def watched_by(self, witness: Witness) -> None:
-        """Let everything be written down."""
-        self.witness = self._seen_by = witness
-        self._exit.at_end = witness.aclose
-        witness.opened(self.core, self._driver.fail)
+        # The journal's recorder, while a loop of the user's takes the records.
+        self._seen_by = parts.recorder
 
     def start(self) -> None:
         """Begin to connect."""
-        self._driver.on_lost = self._lost
-        self._driver.on_tick = self._tick
+        if self.observers is not None:
+            self.observers.opened()
+        if self.witness is not None:
+            self.witness.opened(self.core, self._driver.fail)
         self._driver.start()
 
     def delay(self, delays: Mapping[str, Delay]) -> None:
@@ -234,9 +187,9 @@ class Session:
                 "consumer; share the work with consumer.task_group() or with handlers"
             )
         self._stepping = True
-        self._exit.body = None
+        self._exit.step_begun()
         try:
-            self._report_read()
+            self._reads.report()
             if self._seen_by is not None:
                 self._seen_by.asked(counts=True)
             if self.witness is not None and self.witness.behind:
@@ -251,7 +204,7 @@ class Session:
         if result is None:
             self._exit.loop_left()
         else:
-            self._exit.body = asyncio.current_task()
+            self._exit.step_returned()
             self._owners.observe(result)
             if reader is not None:
                 # Of its records, observers and the witness hear when it has handed them out.
@@ -423,43 +376,8 @@ class Session:
         """The iterator over single records."""
         if self._reader is None:
             self._reader = RecordIterator(self, self.membership, self._seen_by)
+            self._reads.read_by(self._reader)
         return self._reader
-
-    def _report_read(self) -> None:
-        """Tell observers what the reader has handed out: the rest of a step may never be."""
-        if self.observers is not None and self._reader is not None:
-            read = self._reader.unreported()
-            if read:
-                self.observers.polled(PollResult(read))
-
-    def _lost(self, partitions: frozenset[TopicPartition]) -> None:
-        self._owners.lose(sorted(partitions))
-
-    def blocking(self) -> tuple[BlockingRecord, ...]:
-        """What holds back each partition that is to be given up, and whose it is."""
-        return tuple(
-            record._replace(handler=self._owners.name_of(record))
-            for record in self.core.blocking(self._driver.now())
-        )
-
-    def running(self) -> tuple[RunningHandler, ...]:
-        """The calls of handlers that have not ended, the longest first."""
-        return tuple(self._running.look(self.now(), list(self._owners.running())))
-
-    def _tick(self) -> None:
-        self.running()
-        self._say_what_blocks()
-        if self.observers is not None:
-            self._report_read()
-            self.observers.ticked(self._driver.loop_lag)
-
-    def _say_what_blocks(self) -> None:
-        due = self._delayed.due(self.blocking())
-        for record in due:
-            fields = {name: what for name, what in record._asdict().items() if what is not None}
-            self.log.warning("revoke held back", **fields)
-        if due:
-            self._driver.tell_blocking(due)
 
     # --- the way out -----------------------------------------------------------------------------
 
@@ -482,7 +400,7 @@ class Session:
 
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for this task, which stops when :meth:`poll` does."""
-        self._exit.handlers = handlers
+        self._exit.wait_for(handlers)
         self._seen_by = None
         self.core.track(True)
 
@@ -493,7 +411,7 @@ class Session:
     async def aclose(self, *, graceful: bool = True) -> None:
         """Close within ``close_timeout``; see :meth:`Exit.aclose`."""
         self.check_loop()
-        self._report_read()
+        self._reads.report()
         await self._exit.aclose(graceful=graceful)
 
 

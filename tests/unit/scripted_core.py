@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.effects import (
     Channel,
@@ -32,10 +33,16 @@ from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.driver import Driver
 from asyncrevoke.runtime.event_log import EventLog
 from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.read_reports import ReadReports
+from asyncrevoke.runtime.record_owners import RecordOwners
 from asyncrevoke.runtime.session import Session
+from asyncrevoke.runtime.session_parts import SessionParts
+from asyncrevoke.runtime.session_reactions import SessionReactions
+from asyncrevoke.runtime.session_status import SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.deadline import Deadline
     from asyncrevoke.core.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
+    from asyncrevoke.runtime.witness import Witness
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)
@@ -312,11 +320,43 @@ class ScriptedRequests:
         self.closed = True
 
 
+def make_parts(
+    core: ScriptedCore,
+    requests: ScriptedRequests,
+    listener: object = None,
+    *,
+    config: ConsumerConfig | None = None,
+    recorder: Witness | None = None,
+    tolerated_lag: float = 15.0,
+    jitter: Random | None = None,
+) -> SessionParts:
+    """A session's parts, around this core and these requests."""
+    log, calls, owners = EventLog(), ListenerCalls(listener), RecordOwners()
+    own_core = cast("ConsumerCore", core)
+    status, reads = SessionStatus(own_core, owners), ReadReports(None)
+    reactions = SessionReactions(
+        log=log, listener=calls, owners=owners, status=status, reads=reads, recorder=recorder
+    )
+    return SessionParts(
+        config=config or ConsumerConfig(),
+        core=own_core,
+        driver=Driver(
+            core, requests, log, calls, reactions, tolerated_lag=tolerated_lag, jitter=jitter
+        ),
+        listener=calls,
+        log=log,
+        owners=owners,
+        status=status,
+        reads=reads,
+        recorder=recorder,
+    )
+
+
 def make_driver(
     core: ScriptedCore, requests: ScriptedRequests, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
-    calls = ListenerCalls(listener)
-    return Driver(core, requests, EventLog(), calls), calls
+    parts = make_parts(core, requests, listener)
+    return parts.driver, parts.listener
 
 
 class ScriptedConsumer(Consumer):
@@ -325,14 +365,20 @@ class ScriptedConsumer(Consumer):
     core: ScriptedCore
     requests: ScriptedRequests
     session: Session
+    recorder: Witness | None = None
 
     @override
     def _open(self) -> Session:
         self.core = ScriptedCore()
         self.requests = ScriptedRequests()
-        driver, calls = make_driver(self.core, self.requests, self._listener)
         self.session = Session(
-            self.config, cast("ConsumerCore", self.core), driver, calls, EventLog()
+            make_parts(
+                self.core,
+                self.requests,
+                self._listener,
+                config=self.config,
+                recorder=self.recorder,
+            )
         )
         return self.session
 

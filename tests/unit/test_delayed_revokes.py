@@ -75,7 +75,7 @@ async def test_a_handler_s_record_is_named_in_log_listener_and_health(
         assert [each._replace(seconds=0) for each in told] == [one._replace(seconds=0)]
         assert 5 <= told[0].seconds < 7
         (line,) = [each.getMessage() for each in caplog.records]
-        assert line.startswith("revoke held back")
+        assert line.startswith("revocation delayed by in-flight record")
         assert "topic=orders partition=0 offset=1" in line
         assert f"handler={one.handler}" in line
         assert "secret" not in line
@@ -193,7 +193,7 @@ async def test_what_closing_waits_for_is_named_too(caplog: pytest.LogCaptureFixt
     ((one,),) = listener.told
     assert one[:3] == ("orders", 0, 0)
     assert [each.getMessage().partition(" group")[0] for each in caplog.records] == [
-        "revoke held back"
+        "revocation delayed by in-flight record"
     ]
 
 

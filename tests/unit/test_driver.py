@@ -13,6 +13,7 @@ from unit.scripted_core import (
     ScriptedCore,
     ScriptedRequests,
     make_driver,
+    make_parts,
     send,
     until,
 )
@@ -32,14 +33,13 @@ from asyncrevoke.core.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
-from asyncrevoke.runtime.driver import Driver
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.driver import Driver
+    from asyncrevoke.runtime.listener import ListenerCalls
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ async def test_the_spread_of_a_timer_is_drawn_anew_each_time(core: ScriptedCore)
         def random(self) -> float:
             return 0.5
 
-    driver = Driver(core, ScriptedRequests(), EventLog(), ListenerCalls(None), jitter=AlwaysHalf())
+    driver = make_parts(core, ScriptedRequests(), jitter=AlwaysHalf()).driver
     driver.start()
     begun = driver.now()
     core.effects.append(SetTimer("retry", begun, spread=0.1))
@@ -390,9 +390,7 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
 async def test_a_blocked_event_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     import time
 
-    driver = Driver(
-        ScriptedCore(), ScriptedRequests(), EventLog(), ListenerCalls(None), tolerated_lag=0.05
-    )
+    driver = make_parts(ScriptedCore(), ScriptedRequests(), tolerated_lag=0.05).driver
     driver.start()
     time.sleep(0.15)  # noqa: ASYNC251 - the very thing that is reported
     await until(lambda: "event loop was blocked" in caplog.text)

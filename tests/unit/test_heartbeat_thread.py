@@ -85,11 +85,16 @@ class Watched:
         loop = asyncio.get_running_loop()
         log = EventLog()
         self.thread = HeartbeatThread(
-            brokers.open, lambda: loop.time() + self.alive_for, log, patience=PATIENCE
+            self, connect=brokers.open, core=self, log=log, patience=PATIENCE
         )
-        self.thread.deliver = self.told.append
         self.lag = LoopLag(loop, PATIENCE, log, self.thread.tick)
         self.lag.start()
+
+    def background_reply(self, reply: StoodIn) -> None:
+        self.told.append(reply)
+
+    def alive_until(self, now: float) -> float:
+        return now + self.alive_for
 
     def stand_by(self, standby_id: int = 1) -> None:
         self.thread.stand_by(Standby(standby_id, BEAT, NODE, INTERVAL, 5.0, after))

@@ -1,0 +1,81 @@
+"""What follows from what the driver reports: one method for each event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.effects import NotifyKind
+from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.effects import Emit, Notify
+    from asyncrevoke.runtime.event_log import EventLog
+    from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.observers import Observers
+    from asyncrevoke.runtime.read_reports import ReadReports
+    from asyncrevoke.runtime.record_owners import RecordOwners
+    from asyncrevoke.runtime.session_status import SessionStatus
+    from asyncrevoke.runtime.witness import Witness
+
+
+class SessionReactions:
+    """The session's :class:`~asyncrevoke.runtime.driver_reactions.DriverReactions`.
+
+    ``observers`` and ``recorder`` (of the journal) are None if there are none.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        listener: ListenerCalls,
+        owners: RecordOwners,
+        status: SessionStatus,
+        reads: ReadReports,
+        observers: Observers | None = None,
+        recorder: Witness | None = None,
+    ) -> None:
+        self._log = log
+        self._listener = listener
+        self._owners = owners
+        self._status = status
+        self._reads = reads
+        self._observers = observers
+        self._recorder = recorder
+        self._delayed = DelayedRevokes()
+
+    def core_reported(self, event: Emit) -> None:
+        """The core has reported an event."""
+        if self._observers is not None:
+            self._observers.happened(event)
+        self._log.emit(event)
+        if self._recorder is not None:
+            self._recorder.happened(event)
+
+    def partitions_changed(self, notify: Notify) -> None:
+        """Partitions were assigned, revoked or lost."""
+        if notify.kind is NotifyKind.LOST:
+            self._owners.lose(sorted(notify.partitions))
+        if self._recorder is not None:
+            self._recorder.notified(notify)
+
+    def ticked(self, late: float) -> None:
+        """A second or less has passed."""
+        self._status.running()
+        self._warn_of_delayed_revocations()
+        if self._observers is not None:
+            self._reads.report()
+            self._observers.ticked(late)
+
+    def _warn_of_delayed_revocations(self) -> None:
+        due = self._delayed.due(self._status.blocking())
+        for record in due:
+            fields = {name: what for name, what in record._asdict().items() if what is not None}
+            self._log.warning("revocation delayed by in-flight record", **fields)
+        if due:
+            self._listener.put_blocking(due)
+
+    def driver_ended(self) -> None:
+        """Nothing more can happen in this session."""
+        if self._observers is not None:
+            self._observers.closed()
