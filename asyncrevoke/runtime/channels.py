@@ -33,12 +33,30 @@ class _Slot:
         self.node = node
         self.opening = opening
         self.begun_at = begun_at
-        # What was opened, when the first request goes over it.
+        # Set when the first request goes over it.
         self.connection: Connection | None = None
-        # Requests that wait for it, whose turn comes before that of later ones.
+        # Requests that wait until it is open; later requests are sent after them.
         self.waiting = 0
-        # What replaces it before the broker asks for authentication again.
+        # Opened to replace the connection before its authenticated session ends.
         self.successor: asyncio.Task[Connection] | None = None
+
+    async def wait_opened(self, seconds: float) -> None:
+        """Wait at most so long for the connection to open, or to fail. If cancelled, the attempt
+        goes on for other requests."""
+        self.waiting += 1
+        try:
+            await asyncio.wait([self.opening], timeout=seconds)
+        finally:
+            self.waiting -= 1
+
+    def use(self) -> Connection:
+        """The open connection. Raises what opening it has failed with."""
+        self.connection = self.opening.result()
+        return self.connection
+
+    def replace_by(self, successor: asyncio.Task[Connection] | None) -> None:
+        """Another connection is being opened to replace this one; None: none is any more."""
+        self.successor = successor
 
     @property
     def usable(self) -> bool:
@@ -193,13 +211,8 @@ class Channels:
             raise RequestFailed(FailureKind.UNREACHABLE, "this consumer is closed")
         slot = self._slot(send)
         if not slot.opening.done():
-            slot.waiting += 1
-            try:
-                # Unlike ``await``, this neither passes our cancellation on nor the attempt's.
-                limit = self._opening_limit(send.node, min(send.patience, send.timeout))
-                await asyncio.wait([slot.opening], timeout=max(send.timeout, limit))
-            finally:
-                slot.waiting -= 1
+            limit = self._opening_limit(send.node, min(send.patience, send.timeout))
+            await slot.wait_opened(max(send.timeout, limit))
         if not slot.opening.done():
             raise RequestFailed(
                 FailureKind.UNREACHABLE,
@@ -207,8 +220,7 @@ class Channels:
             )
         if slot.opening.cancelled():
             raise RequestFailed(FailureKind.UNREACHABLE, "the connection was given up")
-        slot.connection = slot.opening.result()
-        return slot.connection
+        return slot.use()
 
     def _slot(self, send: Send) -> _Slot:
         node = send.node
@@ -247,12 +259,13 @@ class Channels:
             return slot
         successor = slot.successor
         if successor is not None and successor.done():
-            slot.successor = None
+            slot.replace_by(None)
             if successor.cancelled() or successor.exception() is not None:
                 successor = None
                 session.renewal_failed(now)
         elif successor is None:
-            successor = slot.successor = self._begin_opening(send)
+            successor = self._begin_opening(send)
+            slot.replace_by(successor)
         ended = now >= session.ends_at
         if not ended and (successor is None or not successor.done()):
             return slot
@@ -263,7 +276,7 @@ class Channels:
             self._retired.append((key, opened))
         if successor is None:
             return None
-        slot.successor = None
+        slot.replace_by(None)
         self._slots[key] = renewed = _Slot(slot.node, successor, now)
         return renewed
 

@@ -202,7 +202,7 @@ class Connection:
         try:
             return await future
         except asyncio.CancelledError:
-            pending.done = None
+            pending.cancel()
             if all(other.done is None for other in self._pending):
                 self.abort()
             raise
@@ -240,11 +240,17 @@ class Connection:
             detail = f"{name_of(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
         now = self._used_at = self._loop.time()
-        pending = PendingRequest(correlation, version, message, within, patience)
-        pending.done = done
-        pending.sent_at = now
-        pending.deadline = now + self._link.patience(within)
-        pending.alone = not self._pending
+        pending = PendingRequest(
+            correlation,
+            version,
+            message,
+            done,
+            now=now,
+            within=within,
+            patience=patience,
+            link=self._link,
+            alone=not self._pending,
+        )
         try:
             self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
         except (OSError, RuntimeError) as error:  # uvloop raises the latter
