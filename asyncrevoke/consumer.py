@@ -500,7 +500,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             )
         if running < 1:
             raise ConfigError(f"concurrency={running}: at least 1")
-        letters = session.letters or DeadLetterProducer(session.config, session.log)
+        letters = session.dead_letters or DeadLetterProducer(session.config, session.log)
         group = TrackedTaskGroup(
             session,
             concurrency=running,
@@ -513,10 +513,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             on_error=on_error or "stop",
             dead_letters=None if dead_letter is None else letters,
             observers=session.observers,
-            witness=session.witness,
+            witness=session.recorder,
             deadline=ShutdownDeadline(session.now, config.close_timeout),
         )
-        session.watch(group)
+        session.add_owner(group)
         return group
 
     def _registering(self) -> Router:

@@ -29,7 +29,7 @@ def find_consumer(target: str) -> Consumer:
         sys.path.insert(0, here)
     module = _imported(module_name, here)
     if not hasattr(module, attribute):
-        raise TargetError(f"{module_name} has no attribute {attribute!r}: {_offer(module)}")
+        raise TargetError(f"{module_name} has no attribute {attribute!r}: {_suggestion(module)}")
     return _checked(target, attribute, getattr(module, attribute))
 
 
@@ -72,7 +72,7 @@ def _imported(name: str, here: str) -> ModuleType:
         ) from error
 
 
-def _offer(module: ModuleType) -> str:
+def _suggestion(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Consumer)]
     if names:
         return "write " + " or ".join(f"{module.__name__}:{name}" for name in names)

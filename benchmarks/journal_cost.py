@@ -108,7 +108,7 @@ async def turn(
         journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9, content=content)
         witness = journal.begin(_FACTS, wall_clock=None)
         decode = witness.decoder(decode)
-        witness.opened(Nobody(), print)
+        witness.session_opened(Nobody(), print)
         await witness.flush()
     source = cast("RecordSource", InMemory(decoded(data, decode), None))
     runner = HandlerRunner(source, router, concurrency=64, log=log, witness=witness)

@@ -85,7 +85,7 @@ class InMemory:
             raise StopAsyncIteration
         self.in_flight += POLL
         if self._observers is not None:
-            self._observers.polled(batch)
+            self._observers.on_poll(batch)
         return batch
 
     def complete_all(self, records: Sequence[Record]) -> None:
@@ -134,7 +134,7 @@ async def turn(variant: str, data: list[PollResult]) -> float:
     if VARIANTS[variant]:
         made = [make() for make in VARIANTS[variant]]
         observers = Observers(made, log, _Nobody(), group_id="benchmark", client_id="benchmark")
-        observers.opened()
+        observers.on_open()
     source = cast("RecordSource", InMemory(data, observers))
     runner = HandlerRunner(source, router, concurrency=64, log=log, observers=observers)
     gc.collect()

@@ -97,7 +97,7 @@ class HandlerCalls:
                 return None
             state, log, name = self._state, self._log, handler.name
             first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
-        return first if self._call_log is None else self._call_log.first(first)
+        return first if self._call_log is None else self._call_log.first_call(first)
 
     def one(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler of a single record."""

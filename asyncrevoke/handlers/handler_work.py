@@ -71,7 +71,9 @@ class HandlerWork:
         self._call_log = call_log
         self._observers = observers
         # By topic, what has ended well since the last turn, if somebody looks on.
-        watched = observers is not None and (observers.wants("timed") or observers.wants("raised"))
+        watched = observers is not None and (
+            observers.wants("on_handlers_completed") or observers.wants("on_handler_error")
+        )
         self.times: dict[str, list[float]] | None = {} if watched else None
         # Sending to another topic is no call: what is being sent, and which of the times it took.
         self._sending: set[Item] = set()
@@ -99,7 +101,7 @@ class HandlerWork:
         # Records whose handlers have ended, which settle() counts as done all at once.
         self._done: list[Record] = []
         if witness is not None:
-            witness.watch(self._done)
+            witness.watch_completed(self._done)
         # The hot path: a closure is called faster than a method, and without batches there is
         # nothing to tell apart at the end.
         self.start = self._starter()
@@ -126,7 +128,7 @@ class HandlerWork:
         if self._witness is not None:
             order_by = self._order_by if handler.order_by == "as configured" else handler.order_by
             order = "function" if callable(order_by) else order_by
-            self._witness.ordered(topic, handler.name, order)
+            self._witness.handler_registered(topic, handler.name, order)
         first = self._calls.prepare(topic, handler)
         if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
@@ -162,11 +164,11 @@ class HandlerWork:
 
     def _witnessed_starter(self, witness: Witness) -> Callable[[Item], Awaitable[object]]:
         trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
-        began = cast("Callable[[Item], object]", witness.began)
+        began = cast("Callable[[Item], object]", witness.handler_started)
 
         def start(item: Item, /) -> Awaitable[object]:
             if trials and (trial := trials.get(item)) is not None:
-                witness.again(records_of(item))
+                witness.handlers_started(records_of(item))
                 return call_again(item, trial)
             began(item)
             return first_calls[item.topic](item)
@@ -174,12 +176,12 @@ class HandlerWork:
         def start_any(item: Item, /) -> Awaitable[object]:
             if not isinstance(item, Batch):
                 return start(item)
-            witness.again(item.records)
+            witness.handlers_started(item.records)
             trial = trials.get(item)
             return first_calls[item.topic](item) if trial is None else call_again(item, trial)
 
         async def start_when_written(item: Item, /) -> None:
-            await witness.start(records_of(item))
+            await witness.record_start(records_of(item))
             await may_begin(self._source.membership)
             await start_any(item)
 
@@ -232,7 +234,7 @@ class HandlerWork:
         if item in self._sending:
             self._sending.remove(item)
         elif self._observers is not None:
-            self._observers.raised(item, seconds, error)
+            self._observers.on_handler_error(item, seconds, error)
 
     def _finished(self, item: Item) -> None:
         if isinstance(item, Batch):
@@ -243,7 +245,7 @@ class HandlerWork:
     def settle(self) -> None:
         """Count what has finished as done."""
         if self._witness is not None:
-            self._witness.turn(self._done)
+            self._witness.loop_turn_ended(self._done)
         if self._done:
             done = self._done.copy()
             self._done.clear()
@@ -259,11 +261,11 @@ class HandlerWork:
         for topic, seconds in times.items():
             if seconds:
                 times[topic] = []
-                self._observers.timed(topic, seconds)
+                self._observers.on_handlers_completed(topic, seconds)
 
     def _complete_all(self, records: Sequence[Record]) -> None:
         assert self._witness is not None
-        self._witness.ended(records)
+        self._witness.batch_completed(records)
         self._source.complete_all(records)
 
     # -- single records --------------------------------------------------------------------------
@@ -463,7 +465,7 @@ class HandlerWork:
             handler = self._handlers[item.topic]
             self._say("a handler failed while it was cancelled", item, handler, error)
         if self._witness is not None:
-            self._witness.cancelled(records_of(item), error)
+            self._witness.handler_cancelled(records_of(item), error)
         self._backlog.abandon(item)
 
     def crashed(self, error: BaseException, /) -> None:
@@ -474,13 +476,13 @@ class HandlerWork:
     def _decided(self, item: Item, decision: Decision, error: BaseException) -> None:
         if self._witness is not None:
             for record in records_of(item):
-                self._witness.decided(record, decision, error)
+                self._witness.failure_decided(record, decision, error)
         if self._call_log is not None:
             for record in records_of(item):
-                self._call_log.decided(record, decision)
+                self._call_log.failure_decided(record, decision)
         if self._observers is not None:
             for record in records_of(item):
-                self._observers.decided(record, decision)
+                self._observers.on_failure_decision(record, decision)
 
     def _say(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

@@ -110,7 +110,7 @@ class Hosting:
         )
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
-        dead_letters = session.letters or DeadLetterProducer(session.config, session.log)
+        dead_letters = session.dead_letters or DeadLetterProducer(session.config, session.log)
         try:
             async with self.opened(session.log, session.deadline) as (state, workers):
                 runner = self._runner = HandlerRunner(
@@ -127,10 +127,10 @@ class Hosting:
                     workers=workers,
                     call_log=session.call_log,
                     observers=session.observers,
-                    witness=session.witness,
+                    witness=session.recorder,
                     deadline=session.deadline,
                 )
-                session.watch(runner)
+                session.add_owner(runner)
                 session.core.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
@@ -143,7 +143,7 @@ class Hosting:
             session.log.exception("handlers have stopped the consumer", exc_info=error)
             raise
         finally:
-            session.close_soon()
+            session.begin_close()
             await dead_letters.aclose()
 
     @asynccontextmanager

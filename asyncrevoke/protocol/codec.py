@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request, Response
 
 __all__ = [
-    "LARGE",
+    "LARGE_RESPONSE",
     "REQUESTS",
-    "Decoded",
+    "DecodedResponse",
     "MalformedResponse",
     "UnsupportedVersion",
     "api_key",
     "choose_version",
     "correlation_id",
+    "decode_fast_path",
     "decode_response",
-    "decode_usual",
     "encode_header",
     "encode_request",
-    "knows_ids",
+    "has_topic_ids",
     "versions",
 ]
 
@@ -65,7 +65,7 @@ class MalformedResponse(Exception):  # noqa: N818 - it names what was read
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedResponse:
     """A response. ``unknown_errors`` are error codes of a newer Kafka; ``message`` has
     ``unknown_server_error`` in their place."""
 
@@ -132,7 +132,7 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
 }
 # Bytes. A larger response takes more than a few milliseconds to decode unless it has a fast path:
 # it is decoded in a thread, element by element, so that other threads can run.
-LARGE: Final = 128 * 1024
+LARGE_RESPONSE: Final = 128 * 1024
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
 _CORRELATION_ID: Final = struct.Struct(">i")
 
@@ -176,7 +176,7 @@ def choose_version(
     )
 
 
-def knows_ids(message: Request) -> bool:
+def has_topic_ids(message: Request) -> bool:
     """Whether the request has the ids of its topics, so that it can be sent without names."""
     return getattr(message, "topic_ids", None) is not None
 
@@ -243,25 +243,25 @@ def decode_response(
     version: int,
     frame: bytes | bytearray,
     request: Request | None = None,
-) -> Decoded:
+) -> DecodedResponse:
     """Decode a response frame, header included.
 
     Topic ids become the names that ``request`` has for them; topics that it does not name are left
     out. Raises ``MalformedResponse`` and nothing else.
     """
-    usual = decode_usual(message_type, version, frame, request)
+    usual = decode_fast_path(message_type, version, frame, request)
     if usual is not None:
         return usual
     dialect = _dialect(message_type, version)
-    return _read(dialect, version, bytes(frame), request, in_pieces=len(frame) > LARGE)
+    return _read(dialect, version, bytes(frame), request, in_pieces=len(frame) > LARGE_RESPONSE)
 
 
-def decode_usual(
+def decode_fast_path(
     message_type: type[Request],
     version: int,
     frame: bytes | bytearray,
     request: Request | None = None,
-) -> Decoded | None:
+) -> DecodedResponse | None:
     """Decode a response that has a fast path, whatever its size.
 
     None if it has none, or is malformed. Raises ``MalformedResponse`` for a frame without a header.
@@ -271,17 +271,17 @@ def decode_usual(
     if shortcut is None:
         return None
     message = shortcut.read(frame, _CORRELATION_ID.size, request)
-    return None if message is None else Decoded(message)
+    return None if message is None else DecodedResponse(message)
 
 
 def _read(
     dialect: Dialect, version: int, frame: bytes, request: Request | None, *, in_pieces: bool
-) -> Decoded:
+) -> DecodedResponse:
     response_type = dialect.response_type
     read = read_in_pieces if in_pieces else read_response
     try:
         entity, walked = read(frame, response_type)
-        return Decoded(dialect.read(entity, request), tuple(walked.unknown_errors))
+        return DecodedResponse(dialect.read(entity, request), tuple(walked.unknown_errors))
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(
             f"{len(frame)} bytes are no {response_type.__name__} v{version}:"

@@ -30,13 +30,13 @@ class CallLog(Protocol):
         """Make this call of a handler, and write it down."""
         ...
 
-    def first(
+    def first_call(
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]] | None:
         """What makes and writes down the first call of records that nothing goes around, in a
         shorter way than :meth:`call`; None if there is no shorter one. ``call`` makes it."""
         ...
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(self, record: Record, decision: Decision, /) -> None:
         """This becomes of a record whose call has failed, or whose value does not decode."""
         ...

@@ -73,9 +73,9 @@ class _Slot:
         if not (self.opening.done() and self.usable):
             return is_same and self.begun_at < drop.heard_before
         opened = self.opening.result()
-        if opened.heard_at >= drop.heard_before or self.waiting:
+        if opened.received_at >= drop.heard_before or self.waiting:
             return False
-        asked_at = opened.asked_at
+        asked_at = opened.oldest_sent_at
         return asked_at is None or (is_same and asked_at <= drop.asked_before)
 
     def abort(self) -> None:

@@ -19,12 +19,12 @@ class ComputingThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
 
     async def run(self, compute: Compute) -> Computed:
         """Compute it when those before it are done. If cancelled, what is under way goes on for
         nobody."""
-        async with self._turn:
+        async with self._one_at_a_time:
             future: asyncio.Future[Computed] = self._loop.create_future()
             threading.Thread(
                 target=self._run, args=(compute, future), name="asyncrevoke-assign", daemon=True
@@ -35,9 +35,9 @@ class ComputingThread:
         computed = compute.run()
         # The loop is closed by then if the consumer has ended, and nobody waits any more.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_settle, future, computed)
+            self._loop.call_soon_threadsafe(_set_result, future, computed)
 
 
-def _settle(future: asyncio.Future[Computed], computed: Computed) -> None:
+def _set_result(future: asyncio.Future[Computed], computed: Computed) -> None:
     if not future.done():
         future.set_result(computed)

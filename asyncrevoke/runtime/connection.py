@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.effects import Node
-    from asyncrevoke.protocol.codec import Decoded
+    from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.decode_threads import DecodeThreads
     from asyncrevoke.runtime.limited_connection import AuthenticatedSession
@@ -90,18 +90,18 @@ class Connection:
         # In the order in which they were sent: they are answered in that order.
         self._pending: deque[PendingRequest] = deque()
         # One timer for all, which looks whether anything is overdue, or all of it idle.
-        self._looks_at = _NEVER
+        self._checks_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         # When something was received last, as far as it has been looked at.
-        self._heard_at = self._used_at = self._loop.time()
+        self._received_at = self._used_at = self._loop.time()
         self._arrivals = 0
         # A request seems to be overdue: whether that is so, the next look tells.
         self._overdue = False
-        self._look_at(self._used_at + _IDLE_SECONDS)
+        self._check_at(self._used_at + _IDLE_SECONDS)
         transport = writer.transport
         # The request whose answer is decoded in a thread, and is no more in ``_pending``.
         self._decoding: PendingRequest | None = None
-        self._large = LargeAnswers(threads, cast("asyncio.Transport", transport))
+        self._large_responses = LargeAnswers(threads, cast("asyncio.Transport", transport))
         self._frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
         transport.set_protocol(self._frames)
 
@@ -169,14 +169,14 @@ class Connection:
             self.abort()
 
     @property
-    def heard_at(self) -> float:
+    def received_at(self) -> float:
         """When something was received last, by the event loop's clock; when it was opened, if
         nothing has been."""
-        self._hear()
-        return self._heard_at
+        self._note_received()
+        return self._received_at
 
     @property
-    def asked_at(self) -> float | None:
+    def oldest_sent_at(self) -> float | None:
         """When the request was sent that is to be answered first; None if nothing is asked."""
         return self._pending[0].sent_at if self._pending else None
 
@@ -232,7 +232,7 @@ class Connection:
         correlation = self._correlation = (self._correlation + 1) % 2**31
         try:
             version = codec.choose_version(
-                message_type, self._versions, by_id=codec.knows_ids(message)
+                message_type, self._versions, by_id=codec.has_topic_ids(message)
             )
             header = codec.encode_header(message_type, version, correlation, self._client_id)
             body = codec.encode_request(message, version)
@@ -249,7 +249,7 @@ class Connection:
             within=within,
             patience=patience,
             link=self._link,
-            alone=not self._pending,
+            was_alone=not self._pending,
         )
         try:
             self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
@@ -258,16 +258,16 @@ class Connection:
             raise self._broken(error, message) from error
         self._pending.append(pending)
         look_at = min(pending.deadline, pending.silent_at(now, self._link))
-        if look_at < self._looks_at:
-            self._look_at(look_at)
+        if look_at < self._checks_at:
+            self._check_at(look_at)
         return pending
 
     # --- answers ---------------------------------------------------------------------------------
 
     def _received(self, frame: bytes | bytearray) -> bool:
         """Take a frame in; whether others may follow."""
-        if self._large.busy:
-            self._large.keep(frame)
+        if self._large_responses.busy:
+            self._large_responses.keep(frame)
             return True
         if not self._pending:
             self.abort()
@@ -285,10 +285,10 @@ class Connection:
                 return False
             if pending.done is None:
                 answer = None
-            elif len(frame) <= codec.LARGE:
+            elif len(frame) <= codec.LARGE_RESPONSE:
                 answer = codec.decode_response(type(message), pending.version, frame, message)
             else:
-                answer = codec.decode_usual(type(message), pending.version, frame, message)
+                answer = codec.decode_fast_path(type(message), pending.version, frame, message)
                 if answer is None:
                     self._decode_large(pending, frame)
                     return True
@@ -297,28 +297,28 @@ class Connection:
                 FailureKind.MALFORMED, f"{name_of(self.node)} answered {_what(message)}: {error}"
             )
             return False
-        self._take_answered(pending)
+        self._remove_answered(pending)
         if answer is not None:
             self._deliver(pending, answer)
         self._end_if_retired()
         return self._open
 
-    def _take_answered(self, pending: PendingRequest) -> None:
+    def _remove_answered(self, pending: PendingRequest) -> None:
         """Its answer has come: it is not waited for any more."""
         del self._pending[0]
         self._answered = True
-        self._hear()
-        if pending.alone and not pending.held:
-            self._link.answered(self._heard_at - pending.sent_at)
+        self._note_received()
+        if pending.was_alone and not pending.broker_wait:
+            self._link.answered(self._received_at - pending.sent_at)
 
     def _decode_large(self, pending: PendingRequest, frame: bytes | bytearray) -> None:
         message = pending.message
-        self._take_answered(pending)
+        self._remove_answered(pending)
         self._decoding = pending
         decode = partial(codec.decode_response, type(message), pending.version, frame, message)
-        self._large.decode(frame, decode, self._decoded)
+        self._large_responses.decode(frame, decode, self._decoded)
 
-    def _decoded(self, answer: Decoded | BaseException) -> None:
+    def _decoded(self, answer: DecodedResponse | BaseException) -> None:
         pending, self._decoding = self._decoding, None
         if pending is None:
             return
@@ -331,16 +331,16 @@ class Connection:
             return
         self._deliver(pending, answer)
         self._end_if_retired()
-        while self._open and not self._large.busy:
-            frame = self._large.next_kept()
+        while self._open and not self._large_responses.busy:
+            frame = self._large_responses.next_kept()
             if frame is None:
-                self._large.read_on()
+                self._large_responses.resume_reading()
                 # What seems to be overdue may have come in the meantime.
-                self._look_at(self._loop.time() + _READ_FIRST)
+                self._check_at(self._loop.time() + _READ_FIRST)
                 return
             self._received(frame)
 
-    def _deliver(self, pending: PendingRequest, answer: Decoded) -> None:
+    def _deliver(self, pending: PendingRequest, answer: DecodedResponse) -> None:
         if answer.unknown_errors:
             codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
             _log.warning(
@@ -377,56 +377,56 @@ class Connection:
 
     # --- time ------------------------------------------------------------------------------------
 
-    def _look_at(self, at: float) -> None:
+    def _check_at(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._looks_at = at
-        self._timer = self._loop.call_at(at, self._look)
+        self._checks_at = at
+        self._timer = self._loop.call_at(at, self._check_times)
 
-    def _hear(self) -> None:
+    def _note_received(self) -> None:
         """Something may have been received, if only a part of an answer."""
         if self._frames.arrivals != self._arrivals or self._decoding is not None:
             self._arrivals = self._frames.arrivals
-            self._heard_at = self._loop.time()
+            self._received_at = self._loop.time()
 
-    def _look(self) -> None:
+    def _check_times(self) -> None:
         """Requests come more often than timers should be set: only when this one goes off it is
         seen whether it was still needed."""
         if self._decoding is not None:
             return  # nothing is read meanwhile; it looks again then
-        self._hear()
+        self._note_received()
         now = self._loop.time()
-        looks_at = self._next_look()
+        looks_at = self._next_check()
         overdue, self._overdue = self._overdue, looks_at <= now
         if self._overdue:
             if overdue:
-                self._give_up(now)
+                self._fail_overdue(now)
             else:
                 # If the event loop was blocked, an answer may be there and not be read yet.
-                self._look_at(now + _READ_FIRST)
+                self._check_at(now + _READ_FIRST)
         elif self._pending:
-            self._look_at(looks_at)
+            self._check_at(looks_at)
         elif now - self._used_at >= _IDLE_SECONDS:
             self.abort()
         else:
-            self._look_at(self._used_at + _IDLE_SECONDS)
+            self._check_at(self._used_at + _IDLE_SECONDS)
 
-    def _next_look(self) -> float:
+    def _next_check(self) -> float:
         """When something is overdue, or it is silent, or dead."""
         if not self._pending:
             return _NEVER
         head = self._pending[0]
-        since = max(head.sent_at, self._heard_at)
+        since = max(head.sent_at, self._received_at)
         if self._silences is None or since == self._silent_since:
             silence = head.dead_at(since, self._link)
         else:
             silence = head.silent_at(since, self._link)
         return min(silence, *(pending.deadline for pending in self._pending))
 
-    def _give_up(self, now: float) -> None:
+    def _fail_overdue(self, now: float) -> None:
         head = self._pending[0]
         what = _what(head.message)
-        since = max(head.sent_at, self._heard_at)
+        since = max(head.sent_at, self._received_at)
         if head.dead_at(since, self._link) <= now:
             seconds = round(now - since, 1)
             detail = f"{name_of(self.node)} sent nothing for {seconds:g} s, asked for {what}"
@@ -440,12 +440,16 @@ class Connection:
             self._silent_since = since
             self._silences.put_nowait(Silent(self.node, since))
             self._overdue = False
-            self._look_at(max(now, self._next_look()))
+            self._check_at(max(now, self._next_check()))
             return
         pending = min(self._pending, key=lambda pending: pending.deadline)
         self._pending.remove(pending)
         self._pending.appendleft(pending)
-        silent = self._heard_at < pending.sent_at and not pending.held and pending.patience < _NEVER
+        silent = (
+            self._received_at < pending.sent_at
+            and not pending.broker_wait
+            and pending.patience < _NEVER
+        )
         self._fail_first(
             FailureKind.SILENT if silent else FailureKind.TIMEOUT,
             f"{name_of(self.node)} did not answer {_what(pending.message)} within"
@@ -464,7 +468,7 @@ class Connection:
             self._timer.cancel()
             self._timer = None
         self._raw.close()
-        self._large.drop()
+        self._large_responses.discard()
         if self._decoding is not None:
             self._pending.appendleft(self._decoding)
             self._decoding = None

@@ -19,7 +19,7 @@ class DelayedRevokes:
     def __init__(self) -> None:
         self._next: dict[TopicPartition, float] = {}
 
-    def due(self, blocking: Iterable[BlockingRecord]) -> list[BlockingRecord]:
+    def take_due(self, blocking: Iterable[BlockingRecord]) -> list[BlockingRecord]:
         """Of all that blocks now, what is to be said now.
 
         For each partition after 5 s, then every 30 s, as long as it is among ``blocking``.

@@ -141,9 +141,9 @@ class Driver:
         self._tickets: dict[int, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._root: asyncio.Task[None] | None = None
-        self._ending = self._loop.create_future()
-        self._calls: asyncio.Task[None] | None = None
-        self._soon = False
+        self._stopping = self._loop.create_future()
+        self._listener_task: asyncio.Task[None] | None = None
+        self._call_scheduled = False
         self.wake = asyncio.Event()
         self.error: FatalError | None = None
 
@@ -153,11 +153,11 @@ class Driver:
 
     def start(self) -> None:
         """Start the core and the root task."""
-        self._root = self._loop.create_task(self._own_tasks(), name="asyncrevoke")
-        self._root.add_done_callback(self._ended)
+        self._root = self._loop.create_task(self._run_until_stopped(), name="asyncrevoke")
+        self._root.add_done_callback(self._on_task_done)
         self._root.add_done_callback(lambda _root: self._reactions.driver_ended())
         self._lag.start()
-        self._adopt(self._loop.create_task(self._hear_silence()))
+        self._supervise(self._loop.create_task(self._watch_for_silence()))
         try:
             self._core.start(self.now())
         except Exception as error:  # noqa: BLE001 - raised by the next step
@@ -169,24 +169,24 @@ class Driver:
         if not self._core.has_effects:
             return
         try:
-            self._perform(self._core.take_effects())
+            self._carry_out(self._core.take_effects())
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
 
-    def soon(self, call: Callable[[float], None]) -> None:
+    def call_soon(self, call: Callable[[float], None]) -> None:
         """Call the core in the next turn of the event loop, when all that is due by now has run.
 
         Once for all that ask for it before that; ``call`` is the same each time.
         """
-        if not self._soon:
-            self._soon = True
+        if not self._call_scheduled:
+            self._call_scheduled = True
             # A timer, because what is called soon goes before those.
             now = self.now()
             self._loop.call_at(now, self._call_now, call)
 
     def _call_now(self, call: Callable[[float], None]) -> None:
-        self._soon = False
-        if self._ending.done():
+        self._call_scheduled = False
+        if self._stopping.done():
             return
         try:
             call(self.now())
@@ -206,7 +206,7 @@ class Driver:
 
     def fail(self, cause: BaseException) -> None:
         """End for good: nothing further is sent, and the next step raises an error saying why."""
-        if self._ending.done():
+        if self._stopping.done():
             if not isinstance(cause, asyncio.CancelledError):
                 self._log.warning("failed while closing", exc_info=cause)
             return
@@ -216,7 +216,7 @@ class Driver:
             self.error = FatalError(f"the consumer failed within itself: {cause!r}")
             self.error.__cause__ = cause
         self._log.error("consumer failed", exc_info=cause)
-        self._stop()
+        self._stop_sending()
         self.wake.set()
 
     async def wait_until(self, deadline: float | None) -> bool:
@@ -233,12 +233,12 @@ class Driver:
 
     def is_calling_listener(self) -> bool:
         """Whether we are called from within a callback of the listener."""
-        return self._calls is not None and self._calls is asyncio.current_task()
+        return self._listener_task is not None and self._listener_task is asyncio.current_task()
 
     async def listener_called(self, until: float) -> None:
         """Wait until the listener was told everything, or ``until``."""
-        if self._calls is not None:
-            await asyncio.wait((self._calls,), timeout=max(0.0, until - self.now()))
+        if self._listener_task is not None:
+            await asyncio.wait((self._listener_task,), timeout=max(0.0, until - self.now()))
 
     async def aclose(self, until: float = 0.0) -> None:
         """End all timers and requests and close the connections. Idempotent.
@@ -246,7 +246,7 @@ class Driver:
         Takes no longer than until ``until``, or half a second: then connections are closed without
         waiting for their goodbyes. If cancelled, closing goes on without being waited for.
         """
-        self._stop()
+        self._stop_sending()
         root = self._root
         if root is None:
             return
@@ -259,18 +259,18 @@ class Driver:
 
     def background_reply(self, reply: StoodIn) -> None:
         """See :class:`HeartbeatReplies`."""
-        self._feed(reply)
+        self._handle(reply)
 
-    def _feed(self, event: Event) -> None:
-        if self._ending.done():
+    def _handle(self, event: Event) -> None:
+        if self._stopping.done():
             return
         try:
-            self._perform(self._core.handle(self.now(), event))
+            self._carry_out(self._core.handle(self.now(), event))
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
 
-    def _perform(self, effects: Sequence[Effect]) -> None:
-        if self._ending.done():
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        if self._stopping.done():
             return
         notifications: list[Notify] = []
         for effect in effects:
@@ -292,9 +292,9 @@ class Driver:
                 case Notify():
                     notifications.append(effect)
                 case Complete(ticket, result, error):
-                    self._complete(ticket, result, error)
+                    self._complete_ticket(ticket, result, error)
                 case Decode() | Compute():
-                    self._adopt(self._loop.create_task(self._run_beside(effect)))
+                    self._supervise(self._loop.create_task(self._run_in_thread(effect)))
         if notifications:
             self._notify(notifications)
 
@@ -302,7 +302,7 @@ class Driver:
         if isinstance(effect, Reset):
             self._requests.reset(effect.node, effect.channel)
         elif isinstance(effect, Probe):
-            self._adopt(self._loop.create_task(self._probe(effect)))
+            self._supervise(self._loop.create_task(self._probe(effect)))
         else:
             self._requests.drop_silent(effect)
 
@@ -321,9 +321,9 @@ class Driver:
 
     def _fire(self, key: str) -> None:
         del self._timers[key]
-        self._feed(TimerFired(key))
+        self._handle(TimerFired(key))
 
-    def _complete(self, ticket: int, result: object, error: Exception | None) -> None:
+    def _complete_ticket(self, ticket: int, result: object, error: Exception | None) -> None:
         future = self._tickets.pop(ticket, None)
         if future is None or future.done():
             return  # whoever asked was cancelled
@@ -338,58 +338,58 @@ class Driver:
             self._reactions.ticked(self._lag.late)
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
-        if self._listener.owed:
-            self._start_calls()
+        if self._listener.pending:
+            self._call_listener_soon()
         return blocked_at
 
     def _start_request(self, send: Send) -> None:
-        if not self._ending.done() and not self._requests.begin(send, self._feed):
-            self._adopt(self._loop.create_task(self._request(send)))
+        if not self._stopping.done() and not self._requests.begin(send, self._handle):
+            self._supervise(self._loop.create_task(self._request(send)))
 
     async def _request(self, send: Send) -> None:
-        self._feed(await self._requests.request(send))
+        self._handle(await self._requests.request(send))
 
-    async def _hear_silence(self) -> None:
+    async def _watch_for_silence(self) -> None:
         while True:
-            self._feed(await self._requests.silence())
+            self._handle(await self._requests.silence())
 
     async def _probe(self, probe: Probe) -> None:
-        self._feed(await self._requests.probe(probe))
+        self._handle(await self._requests.probe(probe))
 
-    async def _run_beside(self, effect: Decode | Compute) -> None:
+    async def _run_in_thread(self, effect: Decode | Compute) -> None:
         if isinstance(effect, Decode):
-            self._feed(await self._decode_threads.run(effect))
+            self._handle(await self._decode_threads.run(effect))
         else:
-            self._feed(await self._computing_thread.run(effect))
+            self._handle(await self._computing_thread.run(effect))
 
     def _notify(self, notifications: list[Notify]) -> None:
         for notify in notifications:
             self._reactions.partitions_changed(notify)
-        self._listener.put(notifications)
-        self._start_calls()
+        self._listener.queue(notifications)
+        self._call_listener_soon()
 
-    def _start_calls(self) -> None:
-        if self._calls is None:
-            self._calls = self._loop.create_task(
+    def _call_listener_soon(self) -> None:
+        if self._listener_task is None:
+            self._listener_task = self._loop.create_task(
                 self._call_listener(), name="asyncrevoke rebalance listener"
             )
-            self._adopt(self._calls)
+            self._supervise(self._listener_task)
 
     async def _call_listener(self) -> None:
         try:
             await self._listener.run()
         finally:
-            self._calls = None
+            self._listener_task = None
             # An error of a callback is for the step that may be waiting just now.
             self.wake.set()
 
     # --- tasks ---------------------------------------------------------------------------------
 
-    def _adopt(self, task: asyncio.Task[None]) -> None:
+    def _supervise(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             # Not by us: then a request would stay without its answer for ever.
@@ -399,9 +399,9 @@ class Driver:
         elif (error := task.exception()) is not None:
             self.fail(error)
 
-    async def _own_tasks(self) -> None:
+    async def _run_until_stopped(self) -> None:
         try:
-            await self._ending
+            await self._stopping
         finally:
             tasks = list(self._tasks)
             for task in tasks:
@@ -424,11 +424,11 @@ class Driver:
             )
             abandon(task)
 
-    def _stop(self) -> None:
+    def _stop_sending(self) -> None:
         if self._fallback is not None:
             self._fallback.stop()
-        if not self._ending.done():
-            self._ending.set_result(None)
+        if not self._stopping.done():
+            self._stopping.set_result(None)
         self._lag.stop()
         for timer in self._timers.values():
             timer.cancel()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
 
 # How long a close that is in a hurry may take for the final commit and for leaving the group (s).
-LAST_SECONDS = 5.0
+URGENT_CLOSE_SECONDS = 5.0
 # What a listener has after the deadline to hear of partitions that are lost at it, and a journal
 # to write its last rows (seconds).
 _AFTER_DEADLINE = 0.25
@@ -40,12 +40,12 @@ class Exit:
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         # The task whose loop has the last batch, as far as is known.
-        self._body: asyncio.Task[object] | None = None
+        self._loop_task: asyncio.Task[object] | None = None
         self._handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._asked = False
-        self._left: asyncio.Future[None] = self._loop.create_future()
-        self._hurry: asyncio.Future[None] = self._loop.create_future()
+        self._close_requested = False
+        self._loop_ended: asyncio.Future[None] = self._loop.create_future()
+        self._urgent: asyncio.Future[None] = self._loop.create_future()
         # Resolved when all has ended, in whatever way.
         self.ended: asyncio.Future[None] = self._loop.create_future()
         # Unless it is a callback of the listener that waits for us to close.
@@ -61,7 +61,7 @@ class Exit:
         """Whether the consumer can be used no more: handlers that still run may use it."""
         if self._closing is None:
             return False
-        return self._asked or self._handlers is None or self._handlers.done()
+        return self._close_requested or self._handlers is None or self._handlers.done()
 
     @property
     def handlers(self) -> asyncio.Task[None] | None:
@@ -74,27 +74,27 @@ class Exit:
 
     def step_begun(self) -> None:
         """The loop asks for its next batch: no task works on the last one any more."""
-        self._body = None
+        self._loop_task = None
 
     def step_returned(self) -> None:
         """The current task has been given a batch."""
-        self._body = asyncio.current_task()
+        self._loop_task = asyncio.current_task()
 
-    def loop_left(self) -> None:
+    def loop_ended(self) -> None:
         """The loop has ended: its last batch counts, or never will."""
-        _resolve(self._left)
+        _resolve(self._loop_ended)
 
     def begin(self) -> None:
         """Begin to close, unless that has begun, without being waited for."""
-        self._closing = self._begun(None)
+        self._closing = self._close_task(None)
 
-    def _begun(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
+    def _close_task(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
         if self._closing is None:
             deadline = self._deadline.begin()
             closing = self._close(caller, deadline)
             self._closing = self._loop.create_task(closing, name="asyncrevoke close")
-        elif caller is not None and caller is self._body:
-            self.loop_left()
+        elif caller is not None and caller is self._loop_task:
+            self.loop_ended()
         return self._closing
 
     async def handlers_ended(self) -> None:
@@ -111,19 +111,19 @@ class Exit:
         cancelled, nothing more is waited for but the final commit and leaving, at most 5 s; if
         cancelled again, those go on alone.
         """
-        self._asked = True
-        closing = self._begun(asyncio.current_task())
+        self._close_requested = True
+        closing = self._close_task(asyncio.current_task())
         if not graceful:
-            _resolve(self._hurry)
+            _resolve(self._urgent)
         called_back = self._driver.is_calling_listener()
         if called_back:
             self._wait_for_listener = False
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            _resolve(self._hurry)
+            _resolve(self._urgent)
             if not called_back:
-                await asyncio.wait((closing,), timeout=LAST_SECONDS)
+                await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
             raise
 
     async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
@@ -134,9 +134,9 @@ class Exit:
                     self._core.stop(self._driver.now())
                     self._driver.flush()
                     self._driver.wake.set()
-                    await self._let_the_loop_end(caller, deadline.work)
-                await self._let_handlers_end(deadline.work)
-                deadline = await self._leave(deadline)
+                    await self._wait_for_loop(caller, deadline.work)
+                await self._wait_for_handlers(deadline.work)
+                deadline = await self._leave_group(deadline)
             except Exception as error:  # noqa: BLE001 - raised when all is closed
                 failure = error
         finally:
@@ -147,16 +147,16 @@ class Exit:
             except Exception as error:  # noqa: BLE001 - likewise
                 failure = failure or error
             finally:
-                _resolve(self._left)
+                _resolve(self._loop_ended)
                 _resolve(self.ended)
-        heard = self._listener.take_last_error()
+        heard = self._listener.drop_pending()
         if failure is not None and heard is not None:
             self._log.error("a rebalance listener failed", exc_info=heard)
         if (failure := failure or heard) is not None:
             raise failure
 
-    async def _let_the_loop_end(self, caller: asyncio.Task[object] | None, until: float) -> None:
-        body = self._body
+    async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
+        body = self._loop_task
         if self._handlers is not None or body is None or body is caller or body.done():
             return
         # Somebody's loop still works on its batch: that counts if it asks for the next in time.
@@ -164,20 +164,20 @@ class Exit:
             "closing waits for the loop to ask for its next batch",
             seconds=max(0.0, until - self._driver.now()),
         )
-        await self._wait(self._left, body, self._hurry, until=until)
+        await self._wait(self._loop_ended, body, self._urgent, until=until)
 
-    async def _let_handlers_end(self, until: float) -> None:
+    async def _wait_for_handlers(self, until: float) -> None:
         handlers = self._handlers
         if handlers is None:
             return
-        await self._wait(handlers, self._hurry, until=until)
+        await self._wait(handlers, self._urgent, until=until)
         if not handlers.done():
-            if not self._hurry.done():
-                self._name_cancelled()
+            if not self._urgent.done():
+                self._log_cancelled_handlers()
             # Its handlers are cancelled; leaving does not wait for those that take their time.
             handlers.cancel()
 
-    def _name_cancelled(self) -> None:
+    def _log_cancelled_handlers(self) -> None:
         running = self._status.running()
         named = [
             f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
@@ -189,25 +189,25 @@ class Exit:
             handlers=named,
         )
 
-    async def _leave(self, deadline: Deadline) -> Deadline:
+    async def _leave_group(self, deadline: Deadline) -> Deadline:
         """Leave the group. Returns the deadline that holds: an earlier one if there is hurry."""
         driver = self._driver
         ended: asyncio.Future[object] | None = None
         if driver.error is None:
-            if not self._hurry.done():
+            if not self._urgent.done():
                 ended = driver.ticket(
                     self._core.close(driver.now(), graceful=True, deadline=deadline)
                 )
-                await self._wait(ended, self._hurry, until=deadline.work)
+                await self._wait(ended, self._urgent, until=deadline.work)
             if ended is None or not ended.done():
-                if self._hurry.done():
+                if self._urgent.done():
                     left = max(0.0, deadline.end - driver.now())
-                    deadline = Deadline.after(driver.now(), min(LAST_SECONDS, left))
+                    deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
                 ended = driver.ticket(
                     self._core.close(driver.now(), graceful=False, deadline=deadline)
                 )
                 await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
-        await self._last_calls(deadline.end)
+        await self._wait_for_last_callbacks(deadline.end)
         if ended is None:
             return deadline
         if not ended.done():
@@ -217,7 +217,7 @@ class Exit:
             ended.result()
         return deadline
 
-    async def _last_calls(self, until: float) -> None:
+    async def _wait_for_last_callbacks(self, until: float) -> None:
         if self._handlers is not None:
             await self._wait(self._handlers, until=until)
             if not self._handlers.done():

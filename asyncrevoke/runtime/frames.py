@@ -72,33 +72,33 @@ class Frames(asyncio.BufferedProtocol):
                 frame, self._missing = self._frame, _NOTHING
                 if len(frame) > _KEPT_BYTES:
                     self._frame = bytearray()
-                self._takes(frame)
+                self._deliver(frame)
             return
         buffer = self._buffer
         position, end = 0, self._filled + nbytes
         while end - position >= _SIZE.size:
             size: int = _SIZE.unpack_from(buffer, position)[0]
             if not 0 <= size <= self._limit:
-                self._refuse(size)
+                self._reject(size)
                 return
             begin = position + _SIZE.size
             stop = begin + size
             if stop > end:
                 if _SIZE.size + size <= _BUFFER_BYTES:
                     break
-                self._frame = self._room(size)
+                self._frame = self._allocate(size)
                 self._missing = memoryview(self._frame)[end - begin :]
                 self._frame[: end - begin] = buffer[begin:end]
                 self._filled = 0
                 return
-            if not self._takes(bytes(buffer[begin:stop])):
+            if not self._deliver(bytes(buffer[begin:stop])):
                 return
             position = stop
         self._filled = end - position
         if position and self._filled:
             buffer[: self._filled] = bytes(buffer[position:end])
 
-    def _room(self, size: int) -> bytearray:
+    def _allocate(self, size: int) -> bytearray:
         """That of the last large frame again, unless there is a memoryview of it.
 
         Other room has to be cleared, mostly by the kernel, too.
@@ -113,11 +113,11 @@ class Frames(asyncio.BufferedProtocol):
         del room[size:]
         return room
 
-    def _takes(self, frame: bytes | bytearray) -> bool:
+    def _deliver(self, frame: bytes | bytearray) -> bool:
         self._ended = not self._on_frame(frame)
         return not self._ended
 
-    def _refuse(self, size: int) -> None:
+    def _reject(self, size: int) -> None:
         self._ended = True
         self._on_lost(
             FrameTooLargeError(

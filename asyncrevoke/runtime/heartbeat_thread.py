@@ -77,10 +77,10 @@ class HeartbeatThread:
         self._ended = asyncio.Event()
         # Written by the watched loop alone, read by the thread.
         self._ticked = time.monotonic()
-        self._until = float("inf")
+        self._alive_until = float("inf")
         self._stopped = threading.Event()
         # Written by the thread alone, taken by the loop.
-        self._seen_at: str | None = None
+        self._blocked_at: str | None = None
         # The thread's own loop, while it sends, and what interrupts its pauses.
         self._lock = threading.Lock()
         self._takeover: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
@@ -101,9 +101,9 @@ class HeartbeatThread:
         """The loop runs. Answers where it was blocked, if that has been told since the last."""
         now = time.monotonic()
         loop_now = self._loop.time()
-        self._until = now + self._core.alive_until(loop_now) - loop_now
+        self._alive_until = now + self._core.alive_until(loop_now) - loop_now
         self._ticked = now
-        seen_at, self._seen_at = self._seen_at, None
+        seen_at, self._blocked_at = self._blocked_at, None
         return seen_at
 
     def stop(self) -> None:
@@ -165,8 +165,8 @@ class HeartbeatThread:
             await requests.close()
 
     async def _send_while_blocked(self, requests: Requests) -> None:
-        self._tell()
-        ticked, until = self._ticked, self._until
+        self._warn_blocked()
+        ticked, until = self._ticked, self._alive_until
         failing = False
         standby = self._standby
         message = None if standby is None else standby.message
@@ -194,7 +194,7 @@ class HeartbeatThread:
             )
             failed = isinstance(reply, Failed)
             if not (failed and failing):
-                self._hand_over(standby, sent_at, reply)
+                self._deliver(standby, sent_at, reply)
             failing = failed
             message = _next(standby, message, reply)
             if message is None:
@@ -202,9 +202,9 @@ class HeartbeatThread:
                 return
             await self._pause(ticked, min(sent_at + standby.interval, until))
 
-    def _tell(self) -> None:
+    def _warn_blocked(self) -> None:
         where = blocked_at(self._watched)
-        self._seen_at = where
+        self._blocked_at = where
         self._log.warning(
             "event loop is blocked; heartbeats come from the thread meanwhile",
             blocked_at=where,
@@ -212,7 +212,7 @@ class HeartbeatThread:
             hint="run blocking work by anyio.to_thread.run_sync or in a process",
         )
 
-    def _hand_over(self, standby: Standby, sent_at: float, reply: Replied | Failed) -> None:
+    def _deliver(self, standby: Standby, sent_at: float, reply: Replied | Failed) -> None:
         answer = reply if isinstance(reply, Failed) else reply.message
 
         def deliver() -> None:

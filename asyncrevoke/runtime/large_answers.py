@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from asyncrevoke.protocol.codec import Decoded
+    from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.runtime.decode_threads import DecodeThreads
 
 __all__ = ["LargeAnswers"]
@@ -26,7 +26,7 @@ class LargeAnswers:
         self._threads = threads
         self._transport = transport
         self._kept: deque[memoryview] = deque()
-        self._decoding: asyncio.Future[Decoded] | None = None
+        self._decoding: asyncio.Future[DecodedResponse] | None = None
 
     @property
     def busy(self) -> bool:
@@ -36,8 +36,8 @@ class LargeAnswers:
     def decode(
         self,
         frame: bytes | bytearray,
-        decode: Callable[[], Decoded],
-        then: Callable[[Decoded | BaseException], None],
+        decode: Callable[[], DecodedResponse],
+        then: Callable[[DecodedResponse | BaseException], None],
     ) -> None:
         """Decode ``frame`` by ``decode()`` and stop reading; ``then`` gets what comes of it, unless
         :meth:`drop` is called before."""
@@ -47,7 +47,7 @@ class LargeAnswers:
             self._transport.pause_reading()
         decoding = self._decoding = self._threads.submit(decode)
 
-        def done(future: asyncio.Future[Decoded]) -> None:
+        def done(future: asyncio.Future[DecodedResponse]) -> None:
             view.release()
             if self._decoding is not future:
                 if not future.cancelled():
@@ -69,12 +69,12 @@ class LargeAnswers:
         """Give the frame that was kept first; None if there is none."""
         return bytes(self._kept.popleft()) if self._kept else None
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         """Read again: what was kept is handled."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget everything: the connection is closed. A decoding under way goes on for nobody."""
         self._kept.clear()
         self._decoding = None

@@ -23,41 +23,41 @@ class ListenerCalls:
     def __init__(self, listener: object) -> None:
         self._listener = listener
         # The name of a callback, and what it is given.
-        self._owed: deque[tuple[str, object]] = deque()
+        self._pending: deque[tuple[str, object]] = deque()
         self._error: Exception | None = None
 
     @property
-    def owed(self) -> bool:
+    def pending(self) -> bool:
         """Whether calls are waiting."""
-        return bool(self._owed)
+        return bool(self._pending)
 
-    def put(self, notifications: Iterable[Notify]) -> None:
+    def queue(self, notifications: Iterable[Notify]) -> None:
         """Owe these calls, in the order lost, revoked, assigned."""
-        self._owed.extend(
+        self._pending.extend(
             (f"on_partitions_{notify.kind.value}", notify.partitions)
             for notify in sorted(notifications, key=lambda notify: _ORDER[notify.kind])
         )
 
-    def put_blocking(self, blocking: Sequence[BlockingRecord]) -> None:
+    def queue_delayed_revocation(self, blocking: Sequence[BlockingRecord]) -> None:
         """Owe the call for records that hold a revoke back."""
-        self._owed.append(("on_revocation_delayed", blocking))
+        self._pending.append(("on_revocation_delayed", blocking))
 
     def take_error(self) -> Exception | None:
         """The first exception since the last call, if every call of its round has ended."""
-        if self._owed:
+        if self._pending:
             return None
         error, self._error = self._error, None
         return error
 
-    def take_last_error(self) -> Exception | None:
+    def drop_pending(self) -> Exception | None:
         """The first exception since the last call; what is still owed is not called any more."""
         error, self._error = self._error, None
         return error
 
     async def run(self) -> None:
         """Make all calls that are owed. If cancelled, the current call is cancelled as well."""
-        while self._owed:
-            name, argument = self._owed[0]
+        while self._pending:
+            name, argument = self._pending[0]
             try:
                 await self._call(name, argument)
             except asyncio.CancelledError as cancelled:
@@ -70,7 +70,7 @@ class ListenerCalls:
                 self._error = self._error or error
             except Exception as error:  # noqa: BLE001 - raised by the next step
                 self._error = self._error or error
-            self._owed.popleft()
+            self._pending.popleft()
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 return  # the callback has caught it
 

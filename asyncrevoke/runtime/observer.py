@@ -71,29 +71,29 @@ class Observer:
     any more: what looks on must not change what happens.
     """
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """A consumer was entered."""
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """The consumer has left."""
 
-    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """An event of the core; ``docs/logging.md`` has their names."""
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         """A step returns this."""
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """Once a second or more often; ``late`` is by how many seconds the loop was late."""
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         """Calls of handlers that have ended well since the last turn of the event loop, and how
         long each took. In the order in which they have ended."""
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: Called, seconds: float, error: BaseException) -> None:
         """A call of a handler has ended by this, a ``CancelledError`` included."""
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: Decision) -> None:
         """This becomes of a record whose call has failed, or whose value does not decode."""
 
 

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.call_log import Decision
     from asyncrevoke.runtime.event_log import EventLog
 
-Hook: TypeAlias = Literal["closed", "decided", "happened", "polled", "raised", "ticked", "timed"]
+Hook: TypeAlias = Literal[
+    "on_close",
+    "on_event",
+    "on_failure_decision",
+    "on_handler_error",
+    "on_handlers_completed",
+    "on_poll",
+    "on_tick",
+]
 
 # How long another thread waits for the event loop (seconds).
 _PATIENCE = 1.0
@@ -84,39 +92,39 @@ class Observers:
 
     # --- hooks -----------------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         """The consumer was entered."""
-        self._tell(lambda observer: observer.opened(self))
+        self._call_each(lambda observer: observer.on_open(self))
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """It has left."""
-        self._tell(lambda observer: observer.closed())
+        self._call_each(lambda observer: observer.on_close())
 
-    def happened(self, event: Emit) -> None:
+    def on_event(self, event: Emit) -> None:
         """An event of the core."""
-        self._tell(lambda observer: observer.happened(event.event, event.fields))
+        self._call_each(lambda observer: observer.on_event(event.event, event.fields))
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         """A step returns this."""
-        self._tell(lambda observer: observer.polled(batch))
+        self._call_each(lambda observer: observer.on_poll(batch))
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """A second has passed, and ``late`` more."""
-        self._tell(lambda observer: observer.ticked(late))
+        self._call_each(lambda observer: observer.on_tick(late))
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         """Calls have ended well."""
-        self._tell(lambda observer: observer.timed(topic, seconds))
+        self._call_each(lambda observer: observer.on_handlers_completed(topic, seconds))
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: Called, seconds: float, error: BaseException) -> None:
         """A call has ended by an error."""
-        self._tell(lambda observer: observer.raised(what, seconds, error))
+        self._call_each(lambda observer: observer.on_handler_error(what, seconds, error))
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: Decision) -> None:
         """This becomes of a record whose call has failed."""
-        self._tell(lambda observer: observer.decided(record, decision))
+        self._call_each(lambda observer: observer.on_failure_decision(record, decision))
 
-    def _tell(self, call: Callable[[Observer], None]) -> None:
+    def _call_each(self, call: Callable[[Observer], None]) -> None:
         for observer in list(self._observers):
             try:
                 call(observer)

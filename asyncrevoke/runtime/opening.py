@@ -221,5 +221,5 @@ def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerCo
     remembered = RememberedToken(provider)
     return (
         replace(config, sasl_oauth_token_provider=remembered.provider()),
-        replace(config, sasl_oauth_token_provider=remembered.again()),
+        replace(config, sasl_oauth_token_provider=remembered.repeated()),
     )

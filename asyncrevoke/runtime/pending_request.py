@@ -28,15 +28,15 @@ class PendingRequest:
     """
 
     __slots__ = (
-        "alone",
+        "broker_wait",
         "correlation",
         "deadline",
         "done",
-        "held",
         "message",
         "patience",
         "sent_at",
         "version",
+        "was_alone",
         "within",
     )
 
@@ -51,7 +51,7 @@ class PendingRequest:
         within: float,
         patience: float,
         link: Link,
-        alone: bool,
+        was_alone: bool,
     ) -> None:
         self.correlation = correlation
         self.version = version
@@ -59,11 +59,11 @@ class PendingRequest:
         self.within = within
         self.patience = patience
         # Seconds that the broker may wait before it answers.
-        self.held = may_hold(message)
+        self.broker_wait = may_hold(message)
         self.sent_at = now
         self.deadline = now + link.patience(within)
         # Whether no other request was unanswered when it was sent.
-        self.alone = alone
+        self.was_alone = was_alone
         self.done: Done | None = done
 
     def cancel(self) -> None:
@@ -72,8 +72,8 @@ class PendingRequest:
 
     def silent_at(self, since: float, link: Link) -> float:
         """When the connection counts as silent if nothing is received after ``since``."""
-        return since + self.held + link.patience(self.patience)
+        return since + self.broker_wait + link.patience(self.patience)
 
     def dead_at(self, since: float, link: Link) -> float:
         """When the request fails with SILENT if nothing is received after ``since``."""
-        return since + self.held + 2 * link.patience(self.patience)
+        return since + self.broker_wait + 2 * link.patience(self.patience)

@@ -50,7 +50,7 @@ class RawConnection(Protocol):
         ...
 
 
-class _Told(Exception):  # noqa: N818 - it is no error
+class _OfferedVersions(Exception):  # noqa: N818 - it is no error
     """Which versions of each request the broker offers."""
 
     def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -58,11 +58,11 @@ class _Told(Exception):  # noqa: N818 - it is no error
         self.versions = versions
 
 
-class _Question:
+class _VersionProbe:
     """To be sent, a request is told the versions first; this one goes no further."""
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> object:
-        raise _Told(versions)
+        raise _OfferedVersions(versions)
 
 
 class _TokenProvider:
@@ -87,8 +87,8 @@ AbstractTokenProvider.register(_TokenProvider)  # aiokafka asks for an instance
 def versions_of(raw: RawConnection) -> Mapping[int, tuple[int, int]]:
     """Which versions of each request the broker offers, by the keys of the requests."""
     try:
-        raw.send(_Question())
-    except _Told as told:
+        raw.send(_VersionProbe())
+    except _OfferedVersions as told:
         return told.versions
     raise AssertionError("aiokafka sent what it should not have prepared")
 

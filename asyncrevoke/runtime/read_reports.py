@@ -25,6 +25,6 @@ class ReadReports:
     def report(self) -> None:
         """Report what was taken since the last call."""
         if self._observers is not None and self._reader is not None:
-            read = self._reader.unreported()
+            read = self._reader.take_unreported()
             if read:
-                self._observers.polled(PollResult(read))
+                self._observers.on_poll(PollResult(read))

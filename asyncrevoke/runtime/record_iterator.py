@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Steps(Protocol):
     """What records are taken from."""
 
-    async def step_for(self, reader: RecordReader) -> PollResult:
+    async def step_of_reader(self, reader: RecordReader) -> PollResult:
         """One step whose records this reader hands out; StopAsyncIteration at the end."""
         ...
 
@@ -40,8 +40,8 @@ class RecordIterator:
         self._steps = steps
         self._membership = membership
         # Until when what is held may be handed out, by a clock that costs less than the loop's.
-        self._until = float("-inf")
-        self._witness = witness
+        self._confirmed_until = float("-inf")
+        self._recorder = witness
         self._records: Sequence[Record] = ()
         self._taken = 0
         self._end = 0
@@ -51,25 +51,25 @@ class RecordIterator:
         return self
 
     async def __anext__(self) -> Record:
-        witness = self._witness
+        witness = self._recorder
         if witness is not None:
-            witness.asked(counts=True)
+            witness.step_begun(counts=True)
         while (taken := self._taken) == self._end or (
-            monotonic() > self._until and self._is_in_doubt()
+            monotonic() > self._confirmed_until and self._must_confirm()
         ):
-            await self._steps.step_for(self)
+            await self._steps.step_of_reader(self)
         self._taken = taken + 1
         record = self._records[taken]
         if witness is not None:
-            witness.delivered(PollResult({record.topic_partition: [record]}))
+            witness.batch_returned(PollResult({record.topic_partition: [record]}))
         return record
 
-    def _is_in_doubt(self) -> bool:
+    def _must_confirm(self) -> bool:
         seconds = self._membership.may_begin_for()
-        self._until = monotonic() + seconds
+        self._confirmed_until = monotonic() + seconds
         return seconds < 0
 
-    def unreported(self) -> dict[TopicPartition, list[Record]]:
+    def take_unreported(self) -> dict[TopicPartition, list[Record]]:
         """What was handed out since this was last called, by partition."""
         found: dict[TopicPartition, list[Record]] = {}
         for record in self._records[self._reported : self._taken]:

@@ -33,9 +33,9 @@ class RememberedToken:
         """This one, by the type that options have."""
         return cast("AbstractTokenProvider", self)
 
-    def again(self) -> AbstractTokenProvider:
+    def repeated(self) -> AbstractTokenProvider:
         """A provider for any thread, which gives the newest answers again."""
-        return cast("AbstractTokenProvider", _Again(self))
+        return cast("AbstractTokenProvider", _RepeatedToken(self))
 
     @property
     def newest(self) -> str:
@@ -50,7 +50,7 @@ class RememberedToken:
         return dict(self._extensions)
 
 
-class _Again:
+class _RepeatedToken:
     def __init__(self, remembered: RememberedToken) -> None:
         self._remembered = remembered
 
@@ -63,4 +63,4 @@ class _Again:
 
 # aiokafka asks for instances.
 AbstractTokenProvider.register(RememberedToken)
-AbstractTokenProvider.register(_Again)
+AbstractTokenProvider.register(_RepeatedToken)

@@ -42,7 +42,7 @@ class RunningCalls:
         # Held, so that another item cannot be taken for one that has ended.
         self._since: dict[tuple[object, int], float] = {}
 
-    def look(self, now: float, running: Iterable[RunningCall]) -> list[RunningHandler]:
+    def update(self, now: float, running: Iterable[RunningCall]) -> list[RunningHandler]:
         """These run at ``now``; the longest first, with the seconds that they have been seen."""
         before, self._since = self._since, {}
         found: list[RunningHandler] = []

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 # A loop body that never waits would keep heartbeats from being sent: a step gives way so often.
-_TURN = 0.005
+_YIELD_INTERVAL = 0.005
 
 
 class Session:
@@ -43,8 +43,8 @@ class Session:
         self.config = parts.config
         self.status = parts.status
         self.observers = parts.observers
-        self.witness = parts.recorder
-        self.letters = parts.dead_letters
+        self.recorder = parts.recorder
+        self.dead_letters = parts.dead_letters
         self.call_log = parts.call_log
         self.wall_clock = parts.wall_clock
         self._driver = parts.driver
@@ -54,7 +54,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._stepping = False
-        self._turn_since = 0.0
+        self._yielded_at = 0.0
         # One for all that waits once the consumer stops.
         self.deadline = ShutdownDeadline(parts.driver.now, parts.config.close_timeout)
         self._exit = Exit(parts, self.deadline)
@@ -62,14 +62,14 @@ class Session:
         self._reader: RecordIterator | None = None
         self._delays = False
         # The journal's recorder, while a loop of the user's takes the records.
-        self._seen_by = parts.recorder
+        self._loop_recorder = parts.recorder
 
     def start(self) -> None:
         """Begin to connect."""
         if self.observers is not None:
-            self.observers.opened()
-        if self.witness is not None:
-            self.witness.opened(self.core, self._driver.fail)
+            self.observers.on_open()
+        if self.recorder is not None:
+            self.recorder.session_opened(self.core, self._driver.fail)
         self._driver.start()
 
     def delay(self, delays: Mapping[str, Delay]) -> None:
@@ -190,10 +190,10 @@ class Session:
         self._exit.step_begun()
         try:
             self._reads.report()
-            if self._seen_by is not None:
-                self._seen_by.asked(counts=True)
-            if self.witness is not None and self.witness.behind:
-                await self.witness.flush()
+            if self._loop_recorder is not None:
+                self._loop_recorder.step_begun(counts=True)
+            if self.recorder is not None and self.recorder.behind:
+                await self.recorder.flush()
             result = await self._step(timeout, max_records, reader)
         except asyncio.CancelledError:
             self.core.interrupt(self._driver.now())
@@ -202,7 +202,7 @@ class Session:
         finally:
             self._stepping = False
         if result is None:
-            self._exit.loop_left()
+            self._exit.loop_ended()
         else:
             self._exit.step_returned()
             self._owners.observe(result)
@@ -210,9 +210,9 @@ class Session:
                 # Of its records, observers and the witness hear when it has handed them out.
                 result = PollResult({}, result.to_be_revoked, result.lost)
             if self.observers is not None:
-                self.observers.polled(result)
-            if self._seen_by is not None:
-                self._seen_by.delivered(result)
+                self.observers.on_poll(result)
+            if self._loop_recorder is not None:
+                self._loop_recorder.batch_returned(result)
         return result
 
     async def _step(
@@ -221,9 +221,9 @@ class Session:
         driver = self._driver
         started = driver.now()
         deadline = None if wait is None else started + wait
-        if started - self._turn_since > _TURN:
+        if started - self._yielded_at > _YIELD_INTERVAL:
             # Before anything is taken, so that a cancellation here costs nothing.
-            self._turn_since = started
+            self._yielded_at = started
             await asyncio.sleep(0)
         expired = False
         while True:
@@ -239,7 +239,7 @@ class Session:
             if self.core.ended:
                 return None
             expired = not await driver.wait_until(deadline)
-            self._turn_since = driver.now()
+            self._yielded_at = driver.now()
 
     def _poll(
         self, max_records: int | None, reader: RecordReader | None, *, expired: bool
@@ -262,7 +262,7 @@ class Session:
             if self.core.owes_plan:
                 # To plan and write requests takes about as long as all that is between an answer
                 # and its handlers: what was just drained goes to them before we ask for more.
-                self._driver.soon(self.core.plan_owed)
+                self._driver.call_soon(self.core.plan_owed)
 
     def stop(self) -> None:
         """The next step counts the previous batch, then the iterator ends. From any thread.
@@ -299,7 +299,7 @@ class Session:
             raise StopAsyncIteration
         return result
 
-    async def step_for(self, reader: RecordReader) -> PollResult:
+    async def step_of_reader(self, reader: RecordReader) -> PollResult:
         """Like :meth:`poll`, for :meth:`records`."""
         result = await self.step(reader=reader)
         if result is None:
@@ -308,14 +308,14 @@ class Session:
 
     def submit(self, record: Record) -> bool:
         """A task is about to hold this record; False if its partition is lost or released."""
-        if self._seen_by is not None:
-            self._seen_by.submitted(record)
+        if self._loop_recorder is not None:
+            self._loop_recorder.record_submitted(record)
         return self.core.submit(record)
 
     def complete(self, record: Record) -> bool:
         """The record is done; False if its partition is lost or released."""
-        if self._seen_by is not None:
-            self._seen_by.completed(record)
+        if self._loop_recorder is not None:
+            self._loop_recorder.record_completed(record)
         done = self.core.complete(self._driver.now(), record)
         self._driver.flush()
         return done
@@ -366,7 +366,7 @@ class Session:
 
     # --- counting --------------------------------------------------------------------------------
 
-    def watch(self, workers: Workers) -> None:
+    def add_owner(self, workers: Workers) -> None:
         """Tell these early what is lost, and a task group of each result."""
         if self._owners.add(workers):
             # The next step counts what no task holds.
@@ -375,7 +375,7 @@ class Session:
     def records(self) -> RecordIterator:
         """The iterator over single records."""
         if self._reader is None:
-            self._reader = RecordIterator(self, self.membership, self._seen_by)
+            self._reader = RecordIterator(self, self.membership, self._loop_recorder)
             self._reads.read_by(self._reader)
         return self._reader
 
@@ -401,10 +401,10 @@ class Session:
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for this task, which stops when :meth:`poll` does."""
         self._exit.wait_for(handlers)
-        self._seen_by = None
+        self._loop_recorder = None
         self.core.track(True)
 
-    def close_soon(self) -> None:
+    def begin_close(self) -> None:
         """Begin to close, without being waited for: the handlers have ended."""
         self._exit.begin()
 

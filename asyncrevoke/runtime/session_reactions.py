@@ -47,17 +47,17 @@ class SessionReactions:
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
         if self._observers is not None:
-            self._observers.happened(event)
+            self._observers.on_event(event)
         self._log.emit(event)
         if self._recorder is not None:
-            self._recorder.happened(event)
+            self._recorder.core_reported(event)
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost."""
         if notify.kind is NotifyKind.LOST:
             self._owners.lose(sorted(notify.partitions))
         if self._recorder is not None:
-            self._recorder.notified(notify)
+            self._recorder.partitions_changed(notify)
 
     def ticked(self, late: float) -> None:
         """A second or less has passed."""
@@ -65,17 +65,17 @@ class SessionReactions:
         self._warn_of_delayed_revocations()
         if self._observers is not None:
             self._reads.report()
-            self._observers.ticked(late)
+            self._observers.on_tick(late)
 
     def _warn_of_delayed_revocations(self) -> None:
-        due = self._delayed.due(self._status.blocking())
+        due = self._delayed.take_due(self._status.blocking())
         for record in due:
             fields = {name: what for name, what in record._asdict().items() if what is not None}
             self._log.warning("revocation delayed by in-flight record", **fields)
         if due:
-            self._listener.put_blocking(due)
+            self._listener.queue_delayed_revocation(due)
 
     def driver_ended(self) -> None:
         """Nothing more can happen in this session."""
         if self._observers is not None:
-            self._observers.closed()
+            self._observers.on_close()

@@ -33,7 +33,7 @@ class SessionStatus:
 
     def running(self) -> tuple[RunningHandler, ...]:
         """The calls of handlers that have not ended, the longest first."""
-        return tuple(self._running.look(self._loop.time(), list(self._owners.running())))
+        return tuple(self._running.update(self._loop.time(), list(self._owners.running())))
 
     def snapshot(self) -> Facts:
         """Health and partitions at this moment."""

@@ -35,7 +35,7 @@ class Witness(Protocol):
     """
 
     # To be called with each record whose handler is called.
-    began: Callable[[Record], object]
+    handler_started: Callable[[Record], object]
     # Whether calls are to be made through :meth:`start`.
     strict: bool
 
@@ -52,69 +52,69 @@ class Witness(Protocol):
         """What the core is to decode answers with, so that it is known what has come."""
         ...
 
-    def opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
+    def session_opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
         """The session begins; ``on_error`` is told once of what cannot be written."""
         ...
 
-    def ordered(self, topic: str, handler: str, order_by: str | None) -> None:
+    def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler has this topic: ``"key"``, ``"partition"``, None, or another order."""
         ...
 
     # --- handlers --------------------------------------------------------------------------------
 
-    def watch(self, done: list[Record]) -> None:
+    def watch_completed(self, done: list[Record]) -> None:
         """Somebody collects here the records whose handlers end well, until :meth:`turn`."""
         ...
 
-    def again(self, records: Sequence[Record]) -> None:
+    def handlers_started(self, records: Sequence[Record]) -> None:
         """Like ``began``, for records that may be under way already: those go on."""
         ...
 
-    async def start(self, records: Sequence[Record]) -> None:
+    async def record_start(self, records: Sequence[Record]) -> None:
         """Handlers of these are about to be called; returns when that is on disk."""
         ...
 
-    def turn(self, done: Sequence[Record]) -> None:
+    def loop_turn_ended(self, done: Sequence[Record]) -> None:
         """A turn of the loop ends; the handlers of these records have ended in it, and well."""
         ...
 
-    def ended(self, records: Sequence[Record]) -> None:
+    def batch_completed(self, records: Sequence[Record]) -> None:
         """Records of a batch are done."""
         ...
 
-    def decided(self, record: Record, decision: Decision, error: BaseException) -> None:
+    def failure_decided(self, record: Record, decision: Decision, error: BaseException) -> None:
         """A record's call has failed, and this becomes of it."""
         ...
 
-    def cancelled(self, records: Sequence[Record], error: BaseException) -> None:
+    def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
         """The call of these was cancelled."""
         ...
 
     # --- iteration -------------------------------------------------------------------------------
 
-    def delivered(self, batch: PollResult) -> None:
+    def batch_returned(self, batch: PollResult) -> None:
         """A step returns this to the user's own loop."""
         ...
 
-    def asked(self, *, counts: bool) -> None:
+    def step_begun(self, *, counts: bool) -> None:
         """The next step starts. ``counts``: what was delivered and not named since is done."""
         ...
 
-    def submitted(self, record: Record) -> None:
+    def record_submitted(self, record: Record) -> None:
         """A task takes a delivered record over."""
         ...
 
-    def completed(self, record: Record) -> None:
+    def record_completed(self, record: Record) -> None:
         """A delivered record is done."""
         ...
 
     # --- the group -------------------------------------------------------------------------------
 
-    def notified(self, notify: Notify) -> None:
+    def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, released or lost."""
         ...
 
-    def happened(self, event: Emit) -> None:
+    def core_reported(self, event: Emit) -> None:
         """An event of the core."""
         ...
 

@@ -136,7 +136,7 @@ class Outcomes:
                 ended = ended._replace(result=None)
                 result = None
 
-    def first(
+    def first_call(
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]]:
         """The same call, for the first one of records that nothing goes around: most of them."""
@@ -168,7 +168,7 @@ class Outcomes:
 
         return timed
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(self, record: Record, decision: Decision, /) -> None:
         """Remember what becomes of a failed record."""
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as

@@ -119,10 +119,10 @@ class Calls:
             raise
         made.settle("ok")
 
-    def first(self, _call: object, /) -> None:
+    def first_call(self, _call: object, /) -> None:
         """All calls are made in the same way."""
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(self, record: Record, decision: Decision, /) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":

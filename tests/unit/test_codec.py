@@ -280,9 +280,9 @@ def test_topics_go_by_their_ids_only_if_all_of_these_are_known() -> None:
     commit, fetch, records = REQUESTS[8], REQUESTS[9], REQUESTS[-2]
     for message, by_id, by_name in ((commit, 10, 9), (fetch, 10, 9), (records, 13, 11)):
         kind = type(message)
-        assert codec.knows_ids(message)
+        assert codec.has_topic_ids(message)
         unknown = msgspec.structs.replace(message, topic_ids=None)
-        assert not codec.knows_ids(unknown)
+        assert not codec.has_topic_ids(unknown)
         assert codec.choose_version(kind, KAFKA_4_3, by_id=True) == by_id
         assert codec.choose_version(kind, KAFKA_4_3, by_id=False) == by_name
         with pytest.raises(ValueError, match="the id of topic 't' is unknown"):

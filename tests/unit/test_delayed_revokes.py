@@ -37,14 +37,14 @@ def test_a_partition_is_named_after_5_s_and_then_every_30_s_each_by_itself() -> 
         now = [blocking(0, second)]
         if 10 <= second < 20 or second >= 70:
             now.append(blocking(1, second - (10 if second < 20 else 70)))
-        named += [(one.partition, one.seconds) for one in delayed.due(now)]
+        named += [(one.partition, one.seconds) for one in delayed.take_due(now)]
     assert named == [(0, 5), (1, 5), (0, 35), (0, 65), (1, 5)]
 
 
 def test_nothing_is_remembered_of_a_partition_that_went() -> None:
     delayed = DelayedRevokes()
-    delayed.due([blocking(n, 6) for n in range(100)])
-    delayed.due([])
+    delayed.take_due([blocking(n, 6) for n in range(100)])
+    delayed.take_due([])
     assert delayed._next == {}
 
 

@@ -108,13 +108,13 @@ async def test_what_is_called_soon_runs_once_and_behind_all_that_was_woken_befor
 
     task = asyncio.create_task(handler())
     await asyncio.sleep(0)
-    driver.soon(plan)
-    driver.soon(plan)
+    driver.call_soon(plan)
+    driver.call_soon(plan)
     ready.set()
     await until(lambda: "plan" in order)
     await task
     assert order == ["handler", "plan"]
-    driver.soon(plan)
+    driver.call_soon(plan)
     await until(lambda: len(order) == 3)
 
 
@@ -122,7 +122,7 @@ async def test_what_fails_when_it_is_called_soon_ends_the_consumer(driver: Drive
     def plan(_now: float) -> None:
         raise ZeroDivisionError
 
-    driver.soon(plan)
+    driver.call_soon(plan)
     await until(lambda: driver.error)
     assert driver.error is not None
     assert isinstance(driver.error.__cause__, ZeroDivisionError)
@@ -311,7 +311,7 @@ async def notify_all(listener: object) -> ListenerCalls:
     driver.flush()
     await driver.listener_called(driver.now() + 5)
     await driver.aclose()
-    assert not calls.owed
+    assert not calls.pending
     return calls
 
 
@@ -381,7 +381,7 @@ async def test_closing_ends_a_callback_that_never_returns() -> None:
     await driver.listener_called(driver.now() + 0.01)
     async with asyncio.timeout(5):
         await driver.aclose()
-    assert calls.owed
+    assert calls.pending
 
 
 # -- logs

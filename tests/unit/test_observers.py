@@ -33,29 +33,29 @@ class Everything(Observer):
         self.ticks = 0
         self.is_closed = False
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         self.consumer = consumer
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         self.is_closed = True
 
-    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         self.events.append((event, fields))
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         self.records += batch.records
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         self.ticks += 1
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         self.times += [(topic, each) for each in seconds]
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: Called, seconds: float, error: BaseException) -> None:
         assert seconds >= 0
         self.raises.append((what.topic, what.partition, error))
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: Decision) -> None:
         self.decisions.append((record, decision))
 
     def names(self) -> list[str]:
@@ -174,7 +174,7 @@ async def test_an_observer_that_fails_is_told_once_and_harms_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Observer):
-        def polled(self, batch: PollResult) -> None:
+        def on_poll(self, batch: PollResult) -> None:
             raise ZeroDivisionError
 
     seen = Everything()
