@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.consumer import Consumer, RebalanceListener
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Complete,
     DropSilent,
@@ -30,15 +30,15 @@ from asyncrevoke.core.effects import (
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
-from asyncrevoke.runtime.driver import Driver
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
-from asyncrevoke.runtime.read_reports import ReadReports
-from asyncrevoke.runtime.record_owners import RecordOwners
-from asyncrevoke.runtime.session import Session
-from asyncrevoke.runtime.session_parts import SessionParts
-from asyncrevoke.runtime.session_reactions import SessionReactions
-from asyncrevoke.runtime.session_status import SessionStatus
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.runtime.loop.driver import Driver
+from asyncrevoke.runtime.session.parts import SessionParts
+from asyncrevoke.runtime.session.reactions import SessionReactions
+from asyncrevoke.runtime.session.record_iterator import ReadReports
+from asyncrevoke.runtime.session.record_owners import RecordOwners
+from asyncrevoke.runtime.session.session import Session
+from asyncrevoke.runtime.session.status import SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.deadline import Deadline
-    from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.io.deadline import Deadline
+    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)

@@ -19,7 +19,7 @@ from unit.scripted_core import (
 )
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Event,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.driver import Driver
-    from asyncrevoke.runtime.listener import ListenerCalls
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.loop.driver import Driver
 
 
 @pytest.fixture

@@ -1,0 +1,150 @@
+"""The observers of one consumer, told one by one; one that fails does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.hooks.observer import Called, Facts, Observer, Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.core.io.effects import Emit
+    from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+
+Hook: TypeAlias = Literal[
+    "on_close",
+    "on_event",
+    "on_failure_decision",
+    "on_handler_error",
+    "on_handlers_completed",
+    "on_poll",
+    "on_tick",
+]
+
+# How long another thread waits for the event loop (seconds).
+_PATIENCE = 1.0
+
+
+class Status(Protocol):
+    """The consumer, as far as observers ask it."""
+
+    def snapshot(self) -> Facts:
+        """Health and partitions at this moment."""
+        ...
+
+
+class Observers:
+    """Calls those that override a hook. ``status`` answers for :class:`Observed`."""
+
+    def __init__(
+        self,
+        observers: Sequence[Observer],
+        log: EventLog,
+        status: Status,
+        *,
+        group_id: str | None,
+        client_id: str,
+    ) -> None:
+        self.group_id = group_id
+        self.client_id = client_id
+        self._status = status
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._observers = list(observers)
+        self.tracer = next((o for o in observers if isinstance(o, Tracer)), None)
+
+    def wants(self, hook: Hook) -> bool:
+        """Whether any of them overrides this."""
+        return any(_overrides(observer, hook) for observer in self._observers)
+
+    # --- Observed --------------------------------------------------------------------------------
+
+    def facts(self) -> Facts:
+        """What the consumer is like now; see :class:`Observed`."""
+        if threading.get_ident() == self._thread:
+            return self._status.snapshot()
+        answer: Future[Facts] = Future()
+
+        def look() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(self._status.snapshot())
+                except Exception as error:  # noqa: BLE001 - raised in the thread that asks
+                    answer.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(look)
+        except RuntimeError as error:
+            raise TimeoutError("the consumer's event loop has ended") from error
+        try:
+            return answer.result(_PATIENCE)
+        except TimeoutError:
+            answer.cancel()
+            raise
+
+    # --- hooks -----------------------------------------------------------------------------------
+
+    def on_open(self) -> None:
+        """The consumer was entered."""
+        self._call_each(lambda observer: observer.on_open(self))
+
+    def on_close(self) -> None:
+        """It has left."""
+        self._call_each(lambda observer: observer.on_close())
+
+    def on_event(self, event: Emit) -> None:
+        """An event of the core."""
+        self._call_each(lambda observer: observer.on_event(event.event, event.fields))
+
+    def on_poll(self, batch: PollResult) -> None:
+        """A step returns this."""
+        self._call_each(lambda observer: observer.on_poll(batch))
+
+    def on_tick(self, late: float) -> None:
+        """A second has passed, and ``late`` more."""
+        self._call_each(lambda observer: observer.on_tick(late))
+
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
+        """Calls have ended well."""
+        self._call_each(lambda observer: observer.on_handlers_completed(topic, seconds))
+
+    def on_handler_error(self, what: Called, seconds: float, error: BaseException) -> None:
+        """A call has ended by an error."""
+        self._call_each(lambda observer: observer.on_handler_error(what, seconds, error))
+
+    def on_failure_decision(self, record: Record, decision: Decision) -> None:
+        """This becomes of a record whose call has failed."""
+        self._call_each(lambda observer: observer.on_failure_decision(record, decision))
+
+    def _call_each(self, call: Callable[[Observer], None]) -> None:
+        for observer in list(self._observers):
+            try:
+                call(observer)
+            except Exception as error:  # noqa: BLE001 - what looks on must not end what it looks at
+                self._observers.remove(observer)
+                self._log.exception(
+                    "an observer failed: it hears nothing any more",
+                    observer=type(observer).__name__,
+                    exc_info=error,
+                )
+
+
+def check_observer(observer: object) -> Observer:
+    """ConfigError, in a sentence that names the fix, for what is none."""
+    if not isinstance(observer, Observer):
+        call = getattr(observer, "__name__", "it")
+        hint = f": call it, {call}()" if isinstance(observer, type) else ""
+        raise ConfigError(f"{observer!r} is no Observer{hint}")
+    return observer
+
+
+def _overrides(observer: Observer, hook: Hook) -> bool:
+    return getattr(type(observer), hook) is not getattr(Observer, hook)

@@ -1,0 +1,442 @@
+"""Carries out what the core decides. The only owner of tasks, timers and sockets.
+
+Every call of the core is followed at once by its effects, with no await in between, so that the
+world never sees half of a decision. One root task owns the tasks of all requests; nothing of it
+is bound to the task that entered the consumer. Whatever fails here in a way that the core did not
+foresee ends the consumer with a :class:`~asyncrevoke.errors.FatalError` that the next step raises:
+never a silent stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.io.effects import (
+    CancelTimer,
+    Complete,
+    Compute,
+    Decode,
+    DropSilent,
+    Effect,
+    Emit,
+    Event,
+    Notify,
+    Probe,
+    Reset,
+    Send,
+    SetTimer,
+    Standby,
+    StoodIn,
+    TimerFired,
+    WakePoller,
+)
+from asyncrevoke.errors import FatalError
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.computing_thread import ComputingThread
+from asyncrevoke.runtime.loop.loop_lag import LoopLag
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
+
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.loop.reactions import DriverReactions
+    from asyncrevoke.runtime.net.requests import Requests
+
+
+# Seconds that cancelled tasks have to end, and connections to close, at the least.
+_CANCELLED = 0.25
+_CLOSING = 0.4
+
+
+class Core(Protocol):
+    """What is driven."""
+
+    def start(self, now: float) -> None:
+        """Begin."""
+        ...
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """What follows from an event."""
+        ...
+
+    def take_effects(self) -> list[Effect]:
+        """What other calls have left to be done."""
+        ...
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether they have left anything."""
+        ...
+
+
+class HeartbeatFallback(Protocol):
+    """Sends heartbeats while the event loop is blocked."""
+
+    def stand_by(self, standby: Standby) -> None:
+        """Send this heartbeat from now on whenever the event loop is blocked."""
+        ...
+
+    def tick(self) -> str | None:
+        """The event loop runs. Returns the line that blocked it, if that was logged since the last
+        call."""
+        ...
+
+    def stop(self) -> None:
+        """Send no further heartbeats."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop, and wait until nothing runs any more."""
+        ...
+
+
+class HeartbeatReplies(Protocol):
+    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent."""
+
+    def background_reply(self, reply: StoodIn) -> None:
+        """A heartbeat was answered, or has failed. Called on the event loop."""
+        ...
+
+
+if TYPE_CHECKING:
+    OpenFallback: TypeAlias = Callable[[HeartbeatReplies], HeartbeatFallback]
+
+
+class Driver:
+    """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`.
+
+    ``open_fallback`` makes what sends heartbeats while the event loop is blocked; with None, none
+    are sent then.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        requests: Requests,
+        log: EventLog,
+        listener: ListenerCalls,
+        reactions: DriverReactions,
+        *,
+        tolerated_lag: float = 15.0,
+        open_fallback: OpenFallback | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._core = core
+        self._requests = requests
+        self._log = log
+        self._listener = listener
+        self._reactions = reactions
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
+        self._loop = asyncio.get_running_loop()
+        self._lag = LoopLag(self._loop, tolerated_lag, log, self._tick)
+        self._fallback = None if open_fallback is None else open_fallback(self)
+        self._decode_threads = DecodeThreads()
+        self._computing_thread = ComputingThread()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tickets: dict[int, asyncio.Future[object]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._root: asyncio.Task[None] | None = None
+        self._stopping = self._loop.create_future()
+        self._listener_task: asyncio.Task[None] | None = None
+        self._call_scheduled = False
+        self.wake = asyncio.Event()
+        self.error: FatalError | None = None
+
+    def now(self) -> float:
+        """The core's clock, in seconds: monotonic, without a meaning of its own."""
+        return self._loop.time()
+
+    def start(self) -> None:
+        """Start the core and the root task."""
+        self._root = self._loop.create_task(self._run_until_stopped(), name="asyncrevoke")
+        self._root.add_done_callback(self._on_task_done)
+        self._root.add_done_callback(lambda _root: self._reactions.driver_ended())
+        self._lag.start()
+        self._supervise(self._loop.create_task(self._watch_for_silence()))
+        try:
+            self._core.start(self.now())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        self.flush()
+
+    def flush(self) -> None:
+        """Carry out what a call of the core has left."""
+        if not self._core.has_effects:
+            return
+        try:
+            self._carry_out(self._core.take_effects())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
+    def call_soon(self, call: Callable[[float], None]) -> None:
+        """Call the core in the next turn of the event loop, when all that is due by now has run.
+
+        Once for all that ask for it before that; ``call`` is the same each time.
+        """
+        if not self._call_scheduled:
+            self._call_scheduled = True
+            # A timer, because what is called soon goes before those.
+            now = self.now()
+            self._loop.call_at(now, self._call_now, call)
+
+    def _call_now(self, call: Callable[[float], None]) -> None:
+        self._call_scheduled = False
+        if self._stopping.done():
+            return
+        try:
+            call(self.now())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        self.flush()
+
+    def ticket(self, number: int) -> asyncio.Future[object]:
+        """The future of a ticket that the core has just given. Cancelling it is harmless."""
+        future = self._loop.create_future()
+        if self.error is not None:
+            future.set_exception(self.error)
+            return future
+        self._tickets[number] = future
+        self.flush()
+        return future
+
+    def fail(self, cause: BaseException) -> None:
+        """End for good: nothing further is sent, and the next step raises an error saying why."""
+        if self._stopping.done():
+            if not isinstance(cause, asyncio.CancelledError):
+                self._log.warning("failed while closing", exc_info=cause)
+            return
+        if isinstance(cause, FatalError):
+            self.error = cause
+        else:
+            self.error = FatalError(f"the consumer failed within itself: {cause!r}")
+            self.error.__cause__ = cause
+        self._log.error("consumer failed", exc_info=cause)
+        self._stop_sending()
+        self.wake.set()
+
+    async def wait_until(self, deadline: float | None) -> bool:
+        """Wait until woken: True, or until ``deadline``: False. Cancelling it changes nothing."""
+        if deadline is None:
+            await self.wake.wait()
+            return True
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def is_calling_listener(self) -> bool:
+        """Whether we are called from within a callback of the listener."""
+        return self._listener_task is not None and self._listener_task is asyncio.current_task()
+
+    async def listener_called(self, until: float) -> None:
+        """Wait until the listener was told everything, or ``until``."""
+        if self._listener_task is not None:
+            await asyncio.wait((self._listener_task,), timeout=max(0.0, until - self.now()))
+
+    async def aclose(self, until: float = 0.0) -> None:
+        """End all timers and requests and close the connections. Idempotent.
+
+        Takes no longer than until ``until``, or half a second: then connections are closed without
+        waiting for their goodbyes. If cancelled, closing goes on without being waited for.
+        """
+        self._stop_sending()
+        root = self._root
+        if root is None:
+            return
+        await asyncio.wait((root,), timeout=max(_CLOSING, until - self.now()))
+        if not root.done():
+            root.cancel()
+            await asyncio.wait((root,), timeout=_CLOSING - _CANCELLED)
+
+    # --- effects -------------------------------------------------------------------------------
+
+    def background_reply(self, reply: StoodIn) -> None:
+        """See :class:`HeartbeatReplies`."""
+        self._handle(reply)
+
+    def _handle(self, event: Event) -> None:
+        if self._stopping.done():
+            return
+        try:
+            self._carry_out(self._core.handle(self.now(), event))
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        if self._stopping.done():
+            return
+        notifications: list[Notify] = []
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._start_request(effect)
+                case Reset() | DropSilent() | Probe():
+                    self._reconnect(effect)
+                case SetTimer():
+                    self._set_timer(effect)
+                case CancelTimer(key):
+                    self._cancel_timer(key)
+                case Standby():
+                    self._stand_by(effect)
+                case WakePoller():
+                    self.wake.set()
+                case Emit():
+                    self._reactions.core_reported(effect)
+                case Notify():
+                    notifications.append(effect)
+                case Complete(ticket, result, error):
+                    self._complete_ticket(ticket, result, error)
+                case Decode() | Compute():
+                    self._supervise(self._loop.create_task(self._run_in_thread(effect)))
+        if notifications:
+            self._notify(notifications)
+
+    def _reconnect(self, effect: Reset | DropSilent | Probe) -> None:
+        if isinstance(effect, Reset):
+            self._requests.reset(effect.node, effect.channel)
+        elif isinstance(effect, Probe):
+            self._supervise(self._loop.create_task(self._probe(effect)))
+        else:
+            self._requests.drop_silent(effect)
+
+    def _stand_by(self, effect: Standby) -> None:
+        if self._fallback is not None:
+            self._fallback.stand_by(effect)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._cancel_timer(effect.key)
+        at = effect.at + effect.spread * self._jitter.random()
+        self._timers[effect.key] = self._loop.call_at(at, self._fire, effect.key)
+
+    def _cancel_timer(self, key: str) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _fire(self, key: str) -> None:
+        del self._timers[key]
+        self._handle(TimerFired(key))
+
+    def _complete_ticket(self, ticket: int, result: object, error: Exception | None) -> None:
+        future = self._tickets.pop(ticket, None)
+        if future is None or future.done():
+            return  # whoever asked was cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def _tick(self) -> str | None:
+        blocked_at = None if self._fallback is None else self._fallback.tick()
+        try:
+            self._reactions.ticked(self._lag.late)
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        if self._listener.pending:
+            self._call_listener_soon()
+        return blocked_at
+
+    def _start_request(self, send: Send) -> None:
+        if not self._stopping.done() and not self._requests.begin(send, self._handle):
+            self._supervise(self._loop.create_task(self._request(send)))
+
+    async def _request(self, send: Send) -> None:
+        self._handle(await self._requests.request(send))
+
+    async def _watch_for_silence(self) -> None:
+        while True:
+            self._handle(await self._requests.silence())
+
+    async def _probe(self, probe: Probe) -> None:
+        self._handle(await self._requests.probe(probe))
+
+    async def _run_in_thread(self, effect: Decode | Compute) -> None:
+        if isinstance(effect, Decode):
+            self._handle(await self._decode_threads.run(effect))
+        else:
+            self._handle(await self._computing_thread.run(effect))
+
+    def _notify(self, notifications: list[Notify]) -> None:
+        for notify in notifications:
+            self._reactions.partitions_changed(notify)
+        self._listener.queue(notifications)
+        self._call_listener_soon()
+
+    def _call_listener_soon(self) -> None:
+        if self._listener_task is None:
+            self._listener_task = self._loop.create_task(
+                self._call_listener(), name="asyncrevoke rebalance listener"
+            )
+            self._supervise(self._listener_task)
+
+    async def _call_listener(self) -> None:
+        try:
+            await self._listener.run()
+        finally:
+            self._listener_task = None
+            # An error of a callback is for the step that may be waiting just now.
+            self.wake.set()
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def _supervise(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # Not by us: then a request would stay without its answer for ever.
+            self.fail(
+                asyncio.CancelledError(f"task {task.get_name()!r} was cancelled from outside")
+            )
+        elif (error := task.exception()) is not None:
+            self.fail(error)
+
+    async def _run_until_stopped(self) -> None:
+        try:
+            await self._stopping
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            try:
+                if tasks:
+                    self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
+                self._decode_threads.stop()
+                if self._fallback is not None:
+                    await self._fallback.aclose()
+            finally:
+                await self._requests.close()
+
+    def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """These catch their cancellation: only what a listener or a token provider runs does."""
+        for task in tasks:
+            self._log.error(
+                "cancelled callback did not exit; abandoned",
+                callback=task.get_name(),
+            )
+            abandon(task)
+
+    def _stop_sending(self) -> None:
+        if self._fallback is not None:
+            self._fallback.stop()
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+        self._lag.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        waiting, self._tickets = self._tickets, {}
+        for future in waiting.values():
+            if not future.done():
+                if self.error is not None:
+                    future.set_exception(self.error)
+                else:
+                    future.cancel()

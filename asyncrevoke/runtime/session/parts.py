@@ -1,0 +1,47 @@
+"""What a session is made of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.dead_letter_writer import LetterWriter
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.loop.driver import Driver
+    from asyncrevoke.runtime.session.record_iterator import ReadReports
+    from asyncrevoke.runtime.session.record_owners import RecordOwners
+    from asyncrevoke.runtime.session.status import SessionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """What a session is made of; ``open_session`` puts it together.
+
+    ``config`` is what the user gave, for other clients of ours. ``observers`` and ``recorder`` (of
+    the journal) are None if there are none. ``dead_letters`` and ``call_log`` are those of a test's
+    environment, else None. ``wall_clock`` returns seconds since the epoch.
+    """
+
+    config: ConsumerConfig
+    core: ConsumerCore
+    driver: Driver
+    listener: ListenerCalls
+    log: EventLog
+    owners: RecordOwners
+    status: SessionStatus
+    reads: ReadReports
+    observers: Observers | None = None
+    recorder: Witness | None = None
+    dead_letters: LetterWriter | None = None
+    call_log: CallLog | None = None
+    wall_clock: Callable[[], float] = time.time

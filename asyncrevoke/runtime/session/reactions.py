@@ -1,0 +1,81 @@
+"""What follows from what the driver reports: one method for each event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.effects import Emit, Notify
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.session.record_iterator import ReadReports
+    from asyncrevoke.runtime.session.record_owners import RecordOwners
+    from asyncrevoke.runtime.session.status import SessionStatus
+
+
+class SessionReactions:
+    """The session's :class:`~asyncrevoke.runtime.loop.reactions.DriverReactions`.
+
+    ``observers`` and ``recorder`` (of the journal) are None if there are none.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        listener: ListenerCalls,
+        owners: RecordOwners,
+        status: SessionStatus,
+        reads: ReadReports,
+        observers: Observers | None = None,
+        recorder: Witness | None = None,
+    ) -> None:
+        self._log = log
+        self._listener = listener
+        self._owners = owners
+        self._status = status
+        self._reads = reads
+        self._observers = observers
+        self._recorder = recorder
+        self._delayed = DelayedRevokes()
+
+    def core_reported(self, event: Emit) -> None:
+        """The core has reported an event."""
+        if self._observers is not None:
+            self._observers.on_event(event)
+        self._log.emit(event)
+        if self._recorder is not None:
+            self._recorder.core_reported(event)
+
+    def partitions_changed(self, notify: Notify) -> None:
+        """Partitions were assigned, revoked or lost."""
+        if notify.kind is NotifyKind.LOST:
+            self._owners.lose(sorted(notify.partitions))
+        if self._recorder is not None:
+            self._recorder.partitions_changed(notify)
+
+    def ticked(self, late: float) -> None:
+        """A second or less has passed."""
+        self._status.running()
+        self._warn_of_delayed_revocations()
+        if self._observers is not None:
+            self._reads.report()
+            self._observers.on_tick(late)
+
+    def _warn_of_delayed_revocations(self) -> None:
+        due = self._delayed.take_due(self._status.blocking())
+        for record in due:
+            fields = {name: what for name, what in record._asdict().items() if what is not None}
+            self._log.warning("revocation delayed by in-flight record", **fields)
+        if due:
+            self._listener.queue_delayed_revocation(due)
+
+    def driver_ended(self) -> None:
+        """Nothing more can happen in this session."""
+        if self._observers is not None:
+            self._observers.on_close()

@@ -1,0 +1,258 @@
+"""The way out of a consumer: the loop, the handlers, the group, the connections; all in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
+
+if TYPE_CHECKING:
+    from asyncrevoke.runtime.session.parts import SessionParts
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+
+# How long a close that is in a hurry may take for the final commit and for leaving the group (s).
+URGENT_CLOSE_SECONDS = 5.0
+# What a listener has after the deadline to hear of partitions that are lost at it, and a journal
+# to write its last rows (seconds).
+_AFTER_DEADLINE = 0.25
+# Calls that one log line names.
+_NAMED = 20
+
+
+class Exit:
+    """Closes once, however many wait for it, within one deadline.
+
+    The ``deadline`` begins with what comes first: closing, or for a consumer with handlers a stop
+    or a failure. If a task other than the one that closes has the last batch, its next step is
+    waited for, so that the batch counts. Handlers are waited for too. ``aclose(graceful=False)``
+    and a cancellation end both waits.
+    """
+
+    def __init__(self, parts: SessionParts, deadline: ShutdownDeadline) -> None:
+        self._core = parts.core
+        self._driver = parts.driver
+        self._listener = parts.listener
+        self._log = parts.log
+        self._status = parts.status
+        self._recorder = parts.recorder
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        # The task whose loop has the last batch, as far as is known.
+        self._loop_task: asyncio.Task[object] | None = None
+        self._handlers: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._close_requested = False
+        self._loop_ended: asyncio.Future[None] = self._loop.create_future()
+        self._urgent: asyncio.Future[None] = self._loop.create_future()
+        # Resolved when all has ended, in whatever way.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        # Unless it is a callback of the listener that waits for us to close.
+        self._wait_for_listener = True
+
+    @property
+    def begun(self) -> bool:
+        """Whether nothing new is started any more."""
+        return self._closing is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the consumer can be used no more: handlers that still run may use it."""
+        if self._closing is None:
+            return False
+        return self._close_requested or self._handlers is None or self._handlers.done()
+
+    @property
+    def handlers(self) -> asyncio.Task[None] | None:
+        """The task that runs the handlers; None if there are none."""
+        return self._handlers
+
+    def wait_for(self, handlers: asyncio.Task[None]) -> None:
+        """Let closing wait for the task that runs the handlers."""
+        self._handlers = handlers
+
+    def step_begun(self) -> None:
+        """The loop asks for its next batch: no task works on the last one any more."""
+        self._loop_task = None
+
+    def step_returned(self) -> None:
+        """The current task has been given a batch."""
+        self._loop_task = asyncio.current_task()
+
+    def loop_ended(self) -> None:
+        """The loop has ended: its last batch counts, or never will."""
+        _resolve(self._loop_ended)
+
+    def begin(self) -> None:
+        """Begin to close, unless that has begun, without being waited for."""
+        self._closing = self._close_task(None)
+
+    def _close_task(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
+        if self._closing is None:
+            deadline = self._deadline.begin()
+            closing = self._close(caller, deadline)
+            self._closing = self._loop.create_task(closing, name="asyncrevoke close")
+        elif caller is not None and caller is self._loop_task:
+            self.loop_ended()
+        return self._closing
+
+    async def handlers_ended(self) -> None:
+        """Return when the handlers have ended, or when the consumer has closed without them."""
+        if self._handlers is not None:
+            ends = self._handlers, self.ended
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+    async def aclose(self, *, graceful: bool) -> None:
+        """Close, and raise what went wrong with the final commit or with leaving, or what a
+        listener has raised meanwhile: all is closed then.
+
+        ``graceful`` waits for tracked work, and from another task for the loop's next step. If
+        cancelled, nothing more is waited for but the final commit and leaving, at most 5 s; if
+        cancelled again, those go on alone.
+        """
+        self._close_requested = True
+        closing = self._close_task(asyncio.current_task())
+        if not graceful:
+            _resolve(self._urgent)
+        called_back = self._driver.is_calling_listener()
+        if called_back:
+            self._wait_for_listener = False
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            _resolve(self._urgent)
+            if not called_back:
+                await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
+            raise
+
+    async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
+        failure: Exception | None = None
+        try:
+            try:
+                if self._driver.error is None:
+                    self._core.stop(self._driver.now())
+                    self._driver.flush()
+                    self._driver.wake.set()
+                    await self._wait_for_loop(caller, deadline.work)
+                await self._wait_for_handlers(deadline.work)
+                deadline = await self._leave_group(deadline)
+            except Exception as error:  # noqa: BLE001 - raised when all is closed
+                failure = error
+        finally:
+            try:
+                await self._driver.aclose(deadline.end)
+                self._abandon_handlers()
+                await self._end_journal(deadline.end)
+            except Exception as error:  # noqa: BLE001 - likewise
+                failure = failure or error
+            finally:
+                _resolve(self._loop_ended)
+                _resolve(self.ended)
+        heard = self._listener.drop_pending()
+        if failure is not None and heard is not None:
+            self._log.error("a rebalance listener failed", exc_info=heard)
+        if (failure := failure or heard) is not None:
+            raise failure
+
+    async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
+        body = self._loop_task
+        if self._handlers is not None or body is None or body is caller or body.done():
+            return
+        # Somebody's loop still works on its batch: that counts if it asks for the next in time.
+        self._log.info(
+            "closing waits for the loop to ask for its next batch",
+            seconds=max(0.0, until - self._driver.now()),
+        )
+        await self._wait(self._loop_ended, body, self._urgent, until=until)
+
+    async def _wait_for_handlers(self, until: float) -> None:
+        handlers = self._handlers
+        if handlers is None:
+            return
+        await self._wait(handlers, self._urgent, until=until)
+        if not handlers.done():
+            if not self._urgent.done():
+                self._log_cancelled_handlers()
+            # Its handlers are cancelled; leaving does not wait for those that take their time.
+            handlers.cancel()
+
+    def _log_cancelled_handlers(self) -> None:
+        running = self._status.running()
+        named = [
+            f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
+            for call in running[:_NAMED]
+        ]
+        self._log.warning(
+            "close_timeout reached: running handlers are cancelled, their records come again",
+            running=len(running),
+            handlers=named,
+        )
+
+    async def _leave_group(self, deadline: Deadline) -> Deadline:
+        """Leave the group. Returns the deadline that holds: an earlier one if there is hurry."""
+        driver = self._driver
+        ended: asyncio.Future[object] | None = None
+        if driver.error is None:
+            if not self._urgent.done():
+                ended = driver.ticket(
+                    self._core.close(driver.now(), graceful=True, deadline=deadline)
+                )
+                await self._wait(ended, self._urgent, until=deadline.work)
+            if ended is None or not ended.done():
+                if self._urgent.done():
+                    left = max(0.0, deadline.end - driver.now())
+                    deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
+                ended = driver.ticket(
+                    self._core.close(driver.now(), graceful=False, deadline=deadline)
+                )
+                await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
+        await self._wait_for_last_callbacks(deadline.end)
+        if ended is None:
+            return deadline
+        if not ended.done():
+            self._log.warning("closed before the group was left")
+            ended.cancel()
+        elif not ended.cancelled():
+            ended.result()
+        return deadline
+
+    async def _wait_for_last_callbacks(self, until: float) -> None:
+        if self._handlers is not None:
+            await self._wait(self._handlers, until=until)
+            if not self._handlers.done():
+                # Once more: what closes resources was not cancelled yet.
+                self._handlers.cancel()
+                await self._wait(self._handlers, until=until + _AFTER_DEADLINE)
+        if self._wait_for_listener:
+            await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
+
+    def _abandon_handlers(self) -> None:
+        handlers = self._handlers
+        if handlers is not None and not handlers.done():
+            self._log.error("resources of handlers did not close when cancelled; abandoned")
+            abandon(handlers)
+
+    async def _end_journal(self, until: float) -> None:
+        if self._recorder is None:
+            return
+        ending = asyncio.ensure_future(self._recorder.aclose())
+        left = max(_AFTER_DEADLINE, until - self._driver.now())
+        await asyncio.wait((ending,), timeout=left)
+        if ending.done():
+            ending.result()
+            return
+        self._log.warning(
+            "the journal's last segment was not sealed within close_timeout: its log is complete"
+        )
+        ending.cancel()
+        await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
+
+    async def _wait(self, *these: asyncio.Future[Any], until: float) -> None:
+        timeout = max(0.0, until - self._driver.now())
+        await asyncio.wait(these, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
