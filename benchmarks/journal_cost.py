@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.journal.schema import Content
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 SIZE = 100
 _FACTS = {"group": "benchmark", "commit_mode": "processed"}
@@ -102,7 +102,7 @@ async def turn(
         if waits:
             await asyncio.sleep(0)
 
-    witness: Witness | None = None
+    witness: SessionRecorder | None = None
     decode: RecordDecoder = decode_batches
     if folder is not None:
         journal = Journal(folder, segment_bytes=2**40, segment_seconds=9e9, content=content)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.runtime.hooks.observer import Facts, Observer
+    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observer
 
 PARTITIONS = 8
 KEYS = 10_000
@@ -119,7 +119,7 @@ def batches(records: int) -> list[PollResult]:
 class _Nobody:
     """Knows nothing of a consumer."""
 
-    def snapshot(self) -> Facts:
+    def snapshot(self) -> ConsumerSnapshot:
         raise TimeoutError
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.model import BlockingRecord, PollResult, Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
-    from asyncrevoke.runtime.hooks.observer import Facts, Observed
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observed
 
 _TOLD = {
     "assigned": "the group has assigned {count}",
@@ -68,7 +68,7 @@ class ConsumerWatch(Observer):
         if batch.to_be_revoked:
             self._look_soon()
 
-    def on_failure_decision(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count dead letters."""
         if decision == "dead-lettered":
             self._dead_letters += 1
@@ -134,7 +134,7 @@ class ConsumerWatch(Observer):
         if self._consumer is not None:
             self._look(self._consumer.facts())
 
-    def _look(self, facts: Facts) -> None:
+    def _look(self, facts: ConsumerSnapshot) -> None:
         history, now = self._history, self._history.clock()
         blocking = {record.topic_partition: record for record in facts.health.blocking}
         held: set[TopicPartition] = set()
@@ -158,7 +158,7 @@ class ConsumerWatch(Observer):
             history.pending[self._name] = tuple(pending)
             history.changed()
 
-    def _oldest_age(self, facts: Facts) -> float:
+    def _oldest_age(self, facts: ConsumerSnapshot) -> float:
         now = self._history.clock()
         oldest: dict[TopicPartition, tuple[int, float]] = {}
         for standing in facts.partitions:

@@ -125,7 +125,7 @@ class Hosting:
                     dead_letters=dead_letters,
                     wall_clock=session.wall_clock,
                     workers=workers,
-                    call_log=session.call_log,
+                    call_log=session.call_recorder,
                     observers=session.observers,
                     witness=session.recorder,
                     deadline=session.deadline,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, TopicPartition
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -71,9 +71,9 @@ class HandlerRunner:
         dead_letters: DeadLetters | None = None,
         wall_clock: Callable[[], float] = time.time,
         workers: WorkerResources | None = None,
-        call_log: CallLog | None = None,
+        call_log: CallRecorder | None = None,
         observers: Observers | None = None,
-        witness: Witness | None = None,
+        witness: SessionRecorder | None = None,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._source = source

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -113,7 +113,7 @@ class TrackedTaskGroup:
         clock: Clock | None = None,
         random: Callable[[], float] = any_fraction,
         observers: Observers | None = None,
-        witness: Witness | None = None,
+        witness: SessionRecorder | None = None,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         # Begins with the first failure.

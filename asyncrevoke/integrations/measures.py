@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
-    from asyncrevoke.runtime.hooks.observer import Called, Observed
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.observer import HandledItem, Observed
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution
@@ -70,7 +70,7 @@ class Measures(Observer):
         """Count calls that have ended well."""
         self._process[topic, ""].add_all(seconds)
 
-    def on_handler_error(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
         """Count a call that has ended by an error."""
         self.failed(what.topic, names.error_type(error), seconds)
 
@@ -78,7 +78,7 @@ class Measures(Observer):
         """A call has raised something."""
         self._process[topic, error].add(seconds)
 
-    def on_failure_decision(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count what becomes of failed records."""
         self._failures[record.topic, decision] += 1
 

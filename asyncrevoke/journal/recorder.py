@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
-    from asyncrevoke.runtime.hooks.journal_hooks import Group
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.journal_hooks import CoreView
     from asyncrevoke.runtime.net.requests import Requests
 
 _NOTICES = {
@@ -86,7 +86,7 @@ class Recorder:
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
-        self._group: Group | None = None
+        self._group: CoreView | None = None
         # Called since the last turn ended, then until they end: when that was seen.
         self._began: list[Record] = []
         self.handler_started: Callable[[Record], object] = self._began.append
@@ -106,7 +106,7 @@ class Recorder:
         """Hold commits back until what they cover is on disk."""
         return _Requests(requests, self)
 
-    def session_opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
+    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
         """The session begins."""
         self._group = group
         self._writer = self._open_writer(on_error)
@@ -328,7 +328,9 @@ class Recorder:
         self._settle(now)
         self._ended(records, now)
 
-    def failure_decided(self, record: Record, decision: Decision, error: BaseException) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException
+    ) -> None:
         """A record's call has failed."""
         now = self._clock()
         self._settle(now)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
 
@@ -168,7 +168,7 @@ class Outcomes:
 
         return timed
 
-    def failure_decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(self, record: Record, decision: FailureDecision, /) -> None:
         """Remember what becomes of a failed record."""
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as

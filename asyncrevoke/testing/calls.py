@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal[
     "running",
@@ -122,7 +122,7 @@ class Calls:
     def first_call(self, _call: object, /) -> None:
         """All calls are made in the same way."""
 
-    def failure_decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(self, record: Record, decision: FailureDecision, /) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)
@@ -326,7 +326,7 @@ def make_parts(
     listener: object = None,
     *,
     config: ConsumerConfig | None = None,
-    recorder: Witness | None = None,
+    recorder: SessionRecorder | None = None,
     tolerated_lag: float = 15.0,
     jitter: Random | None = None,
 ) -> SessionParts:
@@ -365,7 +365,7 @@ class ScriptedConsumer(Consumer):
     core: ScriptedCore
     requests: ScriptedRequests
     session: Session
-    recorder: Witness | None = None
+    recorder: SessionRecorder | None = None
 
     @override
     def _open(self) -> Session:

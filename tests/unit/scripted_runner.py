@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
 
 
@@ -85,7 +85,7 @@ class Running:
         handler_concurrency: int | None = None,
         handler_order_by: OrderBy | AsConfigured | None = "as configured",
         observers: Observers | None = None,
-        witness: Witness | None = None,
+        witness: SessionRecorder | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:

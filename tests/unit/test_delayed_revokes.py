@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import BlockingRecord, Consumer, RebalanceListener, Record
-from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
+from asyncrevoke.runtime.hooks.revoke_warnings import RevocationWarnings
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def blocking(partition: int, seconds: float) -> BlockingRecord:
 
 
 def test_a_partition_is_named_after_5_s_and_then_every_30_s_each_by_itself() -> None:
-    delayed = DelayedRevokes()
+    delayed = RevocationWarnings()
     named: list[tuple[int, float]] = []
     for second in range(80):
         now = [blocking(0, second)]
@@ -42,7 +42,7 @@ def test_a_partition_is_named_after_5_s_and_then_every_30_s_each_by_itself() -> 
 
 
 def test_nothing_is_remembered_of_a_partition_that_went() -> None:
-    delayed = DelayedRevokes()
+    delayed = RevocationWarnings()
     delayed.take_due([blocking(n, 6) for n in range(100)])
     delayed.take_due([])
     assert delayed._next == {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 CLOSE_TIMEOUT = 8.0
 # What is after the deadline: a listener that hears of losses, callbacks that were cancelled.
@@ -440,14 +440,14 @@ async def test_a_segment_that_is_sealed_holds_a_close_up_for_close_timeout_only(
 ) -> None:
     ours = consumer()
     sealing = Sealing()
-    ours.recorder = cast("Witness", sealing)
+    ours.recorder = cast("SessionRecorder", sealing)
     await ours.start()
     closing = asyncio.create_task(ours.aclose())
     assert await seconds_until(time, closing.done) <= CLOSE_TIMEOUT + LATE
     await closing
     assert ours.requests.closed
     assert sealing.cancelled
-    assert "was not sealed within close_timeout" in caplog.text
+    assert "not sealed within close_timeout" in caplog.text
 
 
 # -- tasks that ignore their cancellation

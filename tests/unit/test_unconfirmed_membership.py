@@ -31,7 +31,8 @@ from asyncrevoke.testing.virtual_time import virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+
 
 PAUSED = "no records until the coordinator confirms the membership"
 SESSION = 6.0
@@ -197,7 +198,7 @@ class SlowStrictJournal:
 
 async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
-    async with running(work, witness=cast("Witness", journal)) as run:
+    async with running(work, witness=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
         await until(lambda: journal.asked)
         run.source.membership.in_doubt = True
@@ -213,7 +214,7 @@ async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
 
 async def test_a_handler_whose_row_is_written_in_doubt_never_begins_if_it_is_lost() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
-    async with running(work, witness=cast("Witness", journal)) as run:
+    async with running(work, witness=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
         await until(lambda: journal.asked)
         run.source.membership.in_doubt = True

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog, Decision
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder, FailureDecision
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
 
 
@@ -51,9 +51,9 @@ class HandlerWork:
         dead_letters: DeadLetters | None,
         wall_clock: Callable[[], float],
         workers: WorkerResources | None = None,
-        call_log: CallLog | None = None,
+        call_log: CallRecorder | None = None,
         observers: Observers | None = None,
-        witness: Witness | None = None,
+        witness: SessionRecorder | None = None,
         order_by: OrderBy | None = None,
     ) -> None:
         self._source = source
@@ -162,7 +162,7 @@ class HandlerWork:
 
         return start
 
-    def _witnessed_starter(self, witness: Witness) -> Callable[[Item], Awaitable[object]]:
+    def _witnessed_starter(self, witness: SessionRecorder) -> Callable[[Item], Awaitable[object]]:
         trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
         began = cast("Callable[[Item], object]", witness.handler_started)
 
@@ -473,7 +473,7 @@ class HandlerWork:
         self.has_crashed = True
         self._stop(error)
 
-    def _decided(self, item: Item, decision: Decision, error: BaseException) -> None:
+    def _decided(self, item: Item, decision: FailureDecision, error: BaseException) -> None:
         if self._witness is not None:
             for record in records_of(item):
                 self._witness.failure_decided(record, decision, error)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.handlers.scheduling.clock import Clock
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.runtime.hooks.observer import Tracer
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
@@ -62,7 +62,7 @@ class HandlerCalls:
         *,
         state: object,
         workers: WorkerResources | None,
-        call_log: CallLog | None,
+        call_log: CallRecorder | None,
         tracer: Tracer | None,
         past: Callable[[Record], Past] | None,
     ) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v13 import response as fetch13
 
     from asyncrevoke.protocol.dialects.dialect import RequestEntity
-    from asyncrevoke.protocol.dialects.topic_ids import Naming
+    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
     _Request = TypeVar("_Request", bound=RequestEntity)
 
@@ -83,7 +83,7 @@ def _builder(
     partition: Callable[..., object],
     forgotten: Callable[..., object],
     field: str,
-    named: Naming,
+    named: TopicReference,
 ) -> Callable[[FetchRequest], _Request]:
     """Encodes a version; only the field that identifies the topic differs between versions."""
 

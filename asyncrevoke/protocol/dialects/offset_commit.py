@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v10.response import OffsetCommitResponse as Commit10
 
     from asyncrevoke.protocol.dialects.dialect import RequestEntity
-    from asyncrevoke.protocol.dialects.topic_ids import Naming
+    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
     _Request = TypeVar("_Request", bound=RequestEntity)
 
@@ -70,7 +70,7 @@ def _builder(
     topic: Callable[..., object],
     partition: Callable[..., object],
     field: str,
-    named: Naming,
+    named: TopicReference,
 ) -> Callable[[OffsetCommitRequest], _Request]:
     """Encodes a version; only the field that identifies the topic differs between versions."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as Fetch7
     from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup as Fetch9
 
-    from asyncrevoke.protocol.dialects.topic_ids import Naming
+    from asyncrevoke.protocol.dialects.topic_ids import TopicReference
 
 _Part = TypeVar("_Part")
 
@@ -114,7 +114,7 @@ _NOTHING = OffsetFetchResponse(error=ErrorCode.unknown_server_error)
 
 
 def _topics(
-    message: OffsetFetchRequest, topic: Callable[..., _Part], field: str, named: Naming
+    message: OffsetFetchRequest, topic: Callable[..., _Part], field: str, named: TopicReference
 ) -> tuple[_Part, ...]:
     numbers: dict[str, list[int]] = {}
     for name, number in message.partitions:

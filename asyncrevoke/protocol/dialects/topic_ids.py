@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     # (topic ids of the request, topic name) -> what identifies the topic in the request
-    Naming: TypeAlias = "Callable[[Mapping[str, bytes] | None, str], object]"
+    TopicReference: TypeAlias = "Callable[[Mapping[str, bytes] | None, str], object]"
 
 __all__ = ["by_id", "by_name", "name_of", "names"]
 

@@ -1,7 +1,7 @@
-"""The core's events as log lines: structlog over ``logging.getLogger("asyncrevoke")``.
+"""Writes events as log lines: structlog over ``logging.getLogger("asyncrevoke")``.
 
-Nothing is configured here. An application that has configured structlog gets its own processors;
-any other gets ``event key=value`` lines through its ``logging`` set-up.
+Nothing is configured here. If the application has configured structlog, its processors are used;
+otherwise lines are ``event key=value``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class EventLog:
         processors = (
             structlog.get_config()["processors"] if structlog.is_configured() else [_one_line]
         )
-        # An application's wrapper class may be asynchronous or filter by itself: levels are the
-        # logging module's here.
+        # Not the application's wrapper class, which may be asynchronous or have filters of its own:
+        # levels are those of the logging module.
         wrapped = structlog.wrap_logger(
             self._logger,
             processors=processors,
@@ -62,23 +62,23 @@ class EventLog:
         self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """For who looks for a fault. Never raises, as the others; ``exc_info`` is an error."""
+        """Log details for debugging. Never raises; ``exc_info`` is an exception."""
         self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        """What an operator may want to know."""
+        """Log what an operator may want to know."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """What an operator should look at."""
+        """Log what an operator should look at."""
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """What went wrong for good."""
+        """Log a permanent failure."""
         self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, *, exc_info: BaseException, **fields: object) -> None:
-        """What went wrong for good, with the error that tells why."""
+        """Log a permanent failure with its exception."""
         self._write(logging.ERROR, event, {**fields, "exc_info": exc_info})
 
     def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
@@ -90,13 +90,12 @@ class EventLog:
         try:
             self._log.log(level, event, **plain)
         except Exception:
-            # A processor of the application failed. Logging must not end the consumer, and must
-            # not hide that either.
+            # A processor of the application failed: that must not end the consumer.
             self._logger.exception("a structlog processor failed on %r %r", event, plain)
 
 
 def _plain(value: object) -> object:
-    """``value`` in plain types. Names and messages from outside lose what is not printable."""
+    """``value`` in plain types, its text in printable characters."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, TopicPartition):

@@ -1,4 +1,4 @@
-"""The observers of one consumer, told one by one; one that fails does no harm."""
+"""Calls the observers of one consumer; one that fails is removed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.hooks.observer import Called, Facts, Observer, Tracer
+from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, HandledItem, Observer, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.core.io.effects import Emit
     from asyncrevoke.model import PollResult, Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.runtime.hooks.event_log import EventLog
 
 Hook: TypeAlias = Literal[
@@ -28,14 +28,14 @@ Hook: TypeAlias = Literal[
     "on_tick",
 ]
 
-# How long another thread waits for the event loop (seconds).
+# Seconds that another thread waits for the event loop.
 _PATIENCE = 1.0
 
 
 class Status(Protocol):
     """The consumer, as far as observers ask it."""
 
-    def snapshot(self) -> Facts:
+    def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         ...
 
@@ -67,11 +67,11 @@ class Observers:
 
     # --- Observed --------------------------------------------------------------------------------
 
-    def facts(self) -> Facts:
-        """What the consumer is like now; see :class:`Observed`."""
+    def facts(self) -> ConsumerSnapshot:
+        """See :class:`Observed`."""
         if threading.get_ident() == self._thread:
             return self._status.snapshot()
-        answer: Future[Facts] = Future()
+        answer: Future[ConsumerSnapshot] = Future()
 
         def look() -> None:
             if answer.set_running_or_notify_cancel():
@@ -116,11 +116,11 @@ class Observers:
         """Calls have ended well."""
         self._call_each(lambda observer: observer.on_handlers_completed(topic, seconds))
 
-    def on_handler_error(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
         """A call has ended by an error."""
         self._call_each(lambda observer: observer.on_handler_error(what, seconds, error))
 
-    def on_failure_decision(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """This becomes of a record whose call has failed."""
         self._call_each(lambda observer: observer.on_failure_decision(record, decision))
 
@@ -128,17 +128,17 @@ class Observers:
         for observer in list(self._observers):
             try:
                 call(observer)
-            except Exception as error:  # noqa: BLE001 - what looks on must not end what it looks at
+            except Exception as error:  # noqa: BLE001 - an observer must not end the consumer
                 self._observers.remove(observer)
                 self._log.exception(
-                    "an observer failed: it hears nothing any more",
+                    "observer failed; it is not called any more",
                     observer=type(observer).__name__,
                     exc_info=error,
                 )
 
 
 def check_observer(observer: object) -> Observer:
-    """ConfigError, in a sentence that names the fix, for what is none."""
+    """Raise ConfigError, with a hint, for what is no observer."""
     if not isinstance(observer, Observer):
         call = getattr(observer, "__name__", "it")
         hint = f": call it, {call}()" if isinstance(observer, type) else ""

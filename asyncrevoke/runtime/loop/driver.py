@@ -1,10 +1,9 @@
-"""Carries out what the core decides. The only owner of tasks, timers and sockets.
+"""Carries out the effects of the core: the only owner of tasks, timers and sockets.
 
-Every call of the core is followed at once by its effects, with no await in between, so that the
-world never sees half of a decision. One root task owns the tasks of all requests; nothing of it
-is bound to the task that entered the consumer. Whatever fails here in a way that the core did not
-foresee ends the consumer with a :class:`~asyncrevoke.errors.FatalError` that the next step raises:
-never a silent stall.
+The effects of each call of the core are carried out at once, without an await in between. One root
+task owns the tasks of all requests; they do not depend on the task that entered the consumer. An
+unexpected failure ends the consumer with a :class:`~asyncrevoke.errors.FatalError`, which the next
+step raises.
 """
 
 from __future__ import annotations
@@ -54,23 +53,23 @@ _CLOSING = 0.4
 
 
 class Core(Protocol):
-    """What is driven."""
+    """The core, as far as the driver calls it."""
 
     def start(self, now: float) -> None:
-        """Begin."""
+        """Start."""
         ...
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        """What follows from an event."""
+        """Handle an event, and return the effects to carry out."""
         ...
 
     def take_effects(self) -> list[Effect]:
-        """What other calls have left to be done."""
+        """The effects of other calls."""
         ...
 
     @property
     def has_effects(self) -> bool:
-        """Whether they have left anything."""
+        """Whether :meth:`take_effects` would return any."""
         ...
 
 
@@ -165,7 +164,7 @@ class Driver:
         self.flush()
 
     def flush(self) -> None:
-        """Carry out what a call of the core has left."""
+        """Carry out the effects of the last call of the core."""
         if not self._core.has_effects:
             return
         try:
@@ -174,13 +173,13 @@ class Driver:
             self.fail(error)
 
     def call_soon(self, call: Callable[[float], None]) -> None:
-        """Call the core in the next turn of the event loop, when all that is due by now has run.
+        """Call the core in the next iteration of the event loop, after all that is due now.
 
-        Once for all that ask for it before that; ``call`` is the same each time.
+        Several requests before that make one call; ``call`` is the same each time.
         """
         if not self._call_scheduled:
             self._call_scheduled = True
-            # A timer, because what is called soon goes before those.
+            # A timer, because call_soon() runs before due timers.
             now = self.now()
             self._loop.call_at(now, self._call_now, call)
 
@@ -195,7 +194,8 @@ class Driver:
         self.flush()
 
     def ticket(self, number: int) -> asyncio.Future[object]:
-        """The future of a ticket that the core has just given. Cancelling it is harmless."""
+        """The future of a ticket that the core has just issued. Cancelling it has no effect on the
+        request."""
         future = self._loop.create_future()
         if self.error is not None:
             future.set_exception(self.error)
@@ -205,22 +205,22 @@ class Driver:
         return future
 
     def fail(self, cause: BaseException) -> None:
-        """End for good: nothing further is sent, and the next step raises an error saying why."""
+        """End the consumer: nothing further is sent, and the next step raises the error."""
         if self._stopping.done():
             if not isinstance(cause, asyncio.CancelledError):
-                self._log.warning("failed while closing", exc_info=cause)
+                self._log.warning("internal error while closing", exc_info=cause)
             return
         if isinstance(cause, FatalError):
             self.error = cause
         else:
-            self.error = FatalError(f"the consumer failed within itself: {cause!r}")
+            self.error = FatalError(f"internal error of the consumer: {cause!r}")
             self.error.__cause__ = cause
-        self._log.error("consumer failed", exc_info=cause)
+        self._log.error("consumer failed; no further records are processed", exc_info=cause)
         self._stop_sending()
         self.wake.set()
 
     async def wait_until(self, deadline: float | None) -> bool:
-        """Wait until woken: True, or until ``deadline``: False. Cancelling it changes nothing."""
+        """Wait for ``wake``: True, or until ``deadline``: False. If cancelled, nothing changes."""
         if deadline is None:
             await self.wake.wait()
             return True
@@ -232,19 +232,19 @@ class Driver:
         return True
 
     def is_calling_listener(self) -> bool:
-        """Whether we are called from within a callback of the listener."""
+        """Whether the current task runs a callback of the listener."""
         return self._listener_task is not None and self._listener_task is asyncio.current_task()
 
     async def listener_called(self, until: float) -> None:
-        """Wait until the listener was told everything, or ``until``."""
+        """Wait until no callbacks of the listener are pending, or ``until``."""
         if self._listener_task is not None:
             await asyncio.wait((self._listener_task,), timeout=max(0.0, until - self.now()))
 
     async def aclose(self, until: float = 0.0) -> None:
-        """End all timers and requests and close the connections. Idempotent.
+        """End all timers and requests, and close the connections. Idempotent.
 
-        Takes no longer than until ``until``, or half a second: then connections are closed without
-        waiting for their goodbyes. If cancelled, closing goes on without being waited for.
+        Takes until ``until`` at most, or half a second: then sockets are closed without waiting for
+        their peers. If cancelled, closing goes on without being waited for.
         """
         self._stop_sending()
         root = self._root
@@ -326,7 +326,7 @@ class Driver:
     def _complete_ticket(self, ticket: int, result: object, error: Exception | None) -> None:
         future = self._tickets.pop(ticket, None)
         if future is None or future.done():
-            return  # whoever asked was cancelled
+            return  # the caller was cancelled
         if error is None:
             future.set_result(result)
         else:
@@ -380,7 +380,7 @@ class Driver:
             await self._listener.run()
         finally:
             self._listener_task = None
-            # An error of a callback is for the step that may be waiting just now.
+            # A waiting step raises the error of a callback.
             self.wake.set()
 
     # --- tasks ---------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class Driver:
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            # Not by us: then a request would stay without its answer for ever.
+            # Not by the driver: its request would never get a response.
             self.fail(
                 asyncio.CancelledError(f"task {task.get_name()!r} was cancelled from outside")
             )
@@ -416,7 +416,7 @@ class Driver:
                 await self._requests.close()
 
     def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """These catch their cancellation: only what a listener or a token provider runs does."""
+        """These caught their cancellation: only tasks that run user callbacks can."""
         for task in tasks:
             self._log.error(
                 "cancelled callback did not exit; abandoned",

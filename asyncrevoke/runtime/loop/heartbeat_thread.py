@@ -1,10 +1,10 @@
-"""Keeps the membership while the event loop is blocked, from a thread with a loop of its own.
+"""Sends heartbeats from a thread while the event loop is blocked.
 
-The event loop tells each second that it runs (:meth:`HeartbeatThread.tick`). If it does not, the
-thread says what blocks it and sends what the core has declared repeatable, over a connection of
-its own, until the loop runs again, the core's answer has changed, or ``max_poll_interval`` is
-over: a loop that is blocked for ever must not hold its partitions for ever. Nothing is decided
-here: the answers go to the core when the loop runs again.
+The event loop calls :meth:`HeartbeatThread.tick` each second. Without a tick, the thread logs the
+line that blocks the event loop and sends the heartbeat of the last ``Standby``, over a connection
+of its own. It stops when the event loop runs again, or when ``max_poll_interval`` is over, so that
+a loop that is blocked for ever does not keep its partitions. The core gets the responses when the
+event loop runs again, and decides what they mean.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
 
-class Requests(Protocol):
-    """What sends requests over connections, on the loop that it was made in."""
+class HeartbeatRequests(Protocol):
+    """Sends requests on the event loop of the thread."""
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its answer; never raises for what a broker does."""
+        """Send a request and wait for the response. Failures are returned, not raised."""
         ...
 
     async def close(self) -> None:
@@ -60,7 +60,7 @@ class HeartbeatThread:
         self,
         replies: HeartbeatReplies,
         *,
-        connect: Callable[[], Requests],
+        connect: Callable[[], HeartbeatRequests],
         core: PollInterval,
         log: EventLog,
         patience: float,
@@ -75,20 +75,21 @@ class HeartbeatThread:
         self._standby: Standby | None = None
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
-        # Written by the watched loop alone, read by the thread.
+        # Written on the event loop only, read in the thread.
         self._ticked = time.monotonic()
         self._alive_until = float("inf")
         self._stopped = threading.Event()
-        # Written by the thread alone, taken by the loop.
+        # Written in the thread only, taken on the event loop.
         self._blocked_at: str | None = None
-        # The thread's own loop, while it sends, and what interrupts its pauses.
+        # The thread's own event loop while it sends, and the task to cancel on stop().
         self._lock = threading.Lock()
         self._takeover: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     # --- on the event loop -----------------------------------------------------------------------
 
     def stand_by(self, standby: Standby) -> None:
-        """This may be sent from now on; the thread starts with the first one."""
+        """Send this heartbeat from now on whenever the event loop is blocked. The first call starts
+        the thread."""
         self._standby = standby if standby.message is not None else None
         if self._thread is None and self._standby is not None and not self._stopped.is_set():
             self.tick()
@@ -98,7 +99,8 @@ class HeartbeatThread:
             self._thread.start()
 
     def tick(self) -> str | None:
-        """The loop runs. Answers where it was blocked, if that has been told since the last."""
+        """The event loop runs. Returns the line that blocked it, if that was logged since the last
+        call."""
         now = time.monotonic()
         loop_now = self._loop.time()
         self._alive_until = now + self._core.alive_until(loop_now) - loop_now
@@ -107,7 +109,7 @@ class HeartbeatThread:
         return seen_at
 
     def stop(self) -> None:
-        """Send nothing any more; what is on its way is given up."""
+        """Send no further heartbeats, and cancel the one in flight."""
         self._standby = None
         self._stopped.set()
         with self._lock:
@@ -131,11 +133,14 @@ class HeartbeatThread:
         try:
             while not self._stopped.wait(max(0.01, self._ticked + self._patience - _now())):
                 if self._loop.is_closed():
-                    return  # it was never closed properly
+                    return  # the consumer was not closed
                 if self._blocked and self._standby is not None:
                     asyncio.run(self._take_over())
-        except Exception as error:  # noqa: BLE001 - must not end unheard
-            self._log.exception("the heartbeat thread has failed", exc_info=error)
+        except Exception as error:  # noqa: BLE001 - logged
+            self._log.exception(
+                "heartbeat thread failed; no heartbeats while the event loop is blocked",
+                exc_info=error,
+            )
         finally:
             self._on_loop(self._ended.set)
 
@@ -144,12 +149,12 @@ class HeartbeatThread:
         return not self._stopped.is_set() and _now() - self._ticked >= self._patience
 
     def _on_loop(self, function: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: there is nobody to tell
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(function)
 
     async def _take_over(self) -> None:
         requests = self._connect()
-        # A task of its own: however often it is cancelled, the connections are closed.
+        # A task of its own, so that the connections are closed also if it is cancelled.
         sending = asyncio.create_task(self._send_while_blocked(requests))
         with self._lock:
             self._takeover = asyncio.get_running_loop(), sending
@@ -164,7 +169,7 @@ class HeartbeatThread:
                 self._takeover = None
             await requests.close()
 
-    async def _send_while_blocked(self, requests: Requests) -> None:
+    async def _send_while_blocked(self, requests: HeartbeatRequests) -> None:
         self._warn_blocked()
         ticked, until = self._ticked, self._alive_until
         failing = False
@@ -175,8 +180,7 @@ class HeartbeatThread:
                 return
             if _now() >= until:
                 self._log.error(
-                    "the event loop was blocked for max_poll_interval; the membership is not "
-                    "kept any longer",
+                    "event loop blocked for max_poll_interval; the group removes this member",
                     blocked_at=blocked_at(self._watched),
                 )
                 await self._pause(ticked, float("inf"))
@@ -206,7 +210,7 @@ class HeartbeatThread:
         where = blocked_at(self._watched)
         self._blocked_at = where
         self._log.warning(
-            "event loop is blocked; heartbeats come from the thread meanwhile",
+            "event loop blocked; heartbeats are sent from a thread",
             blocked_at=where,
             seconds=round(_now() - self._ticked, 1),
             hint="run blocking work by anyio.to_thread.run_sync or in a process",
@@ -223,8 +227,8 @@ class HeartbeatThread:
         self._on_loop(deliver)
 
     async def _pause(self, ticked: float, until: float) -> None:
-        """Until that time, unless the watched loop runs again before."""
-        # Polled: an event would have to be set, under a lock, by each tick of the watched loop.
+        """Wait until that time, or until the event loop runs again."""
+        # Polled: an asyncio.Event would need a thread-safe call in each tick.
         while self._ticked == ticked and _now() < until and not self._loop.is_closed():  # noqa: ASYNC110
             await asyncio.sleep(min(self._patience / 4, max(0.0, until - _now())))
 

@@ -1,7 +1,7 @@
-"""One connection per purpose and broker, opened when it is first needed.
+"""One connection for each channel and broker, opened when it is first needed.
 
-A broker answers one request at a time per connection, hence :class:`Channel`. Nothing is retried
-here, and nothing waits between attempts: a failure goes to the core, which sets its timers.
+A broker processes one request at a time on a connection, hence several channels. Nothing is retried
+here: failures go to the core, which decides when to try again.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class _Slot:
         return self.opening.result().connected
 
     def is_silent(self, drop: DropSilent) -> bool:
-        """Whether it is one of those that are to be dropped."""
-        # A broker has another id as a bootstrap address.
+        """Whether ``drop`` applies to it."""
+        # Compares addresses: the same broker has another id as a bootstrap address.
         is_same = self.node[1:] == drop.node[1:]
         if not (self.opening.done() and self.usable):
             return is_same and self.begun_at < drop.heard_before
@@ -89,11 +89,11 @@ class _Slot:
 
 
 class Channels:
-    """Carries out ``Send``.
+    """Sends the core's requests.
 
-    ``config`` gives the security options, ``client_id``, ``fetch_max_bytes`` and
-    ``request_timeout``, which bounds the time to connect: that begins with the patience of the
-    request that asks for the connection (:mod:`asyncrevoke.core.io.link_silence`). Needs a running
+    ``config`` has the security options, ``client_id``, ``fetch_max_bytes`` and
+    ``request_timeout``, which limits the time to connect; the first limit is the patience of the
+    request that needs the connection (:mod:`asyncrevoke.core.io.link_silence`). Needs a running
     event loop only when used.
     """
 
@@ -104,11 +104,11 @@ class Channels:
         self._silences: asyncio.Queue[Silent] = asyncio.Queue()
         self._decode_threads = DecodeThreads()
         self._closed = False
-        # Those that were replaced, and still wait for answers.
+        # Connections that were replaced and still have requests in flight.
         self._retired: list[tuple[tuple[int, Channel], Connection]] = []
 
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
-        """See :meth:`Requests.begin`: without a task, and in this turn of the event loop."""
+        """See :meth:`Requests.begin`: without a task, in this iteration of the event loop."""
         slot = self._slots.get((send.node.node_id, send.channel))
         if slot is None or slot.connection is None or slot.waiting or slot.node != send.node:
             return False
@@ -129,17 +129,17 @@ class Channels:
         return True
 
     async def request(self, send: Send) -> Replied | Failed:
-        """Send the message and give its response, or why there is none; raises nothing.
+        """Send the message and return its response or its failure. Raises nothing.
 
-        A broken connection is dropped, and the next request opens another. If cancelled, others
-        that use the channel are not disturbed; if there are none, its connection is dropped,
-        because the answer to this request would stand before the next one.
+        A lost connection is dropped, and the next request opens another. If cancelled, other
+        requests on the channel are not affected; without any, its connection is closed, because
+        the unwanted response would delay the next one.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + send.timeout
         try:
             connection = await self._connection(send)
-            # However long opening took, there is time for an answer.
+            # However long opening took, leave time for the response.
             within = max(deadline - loop.time(), min(send.timeout, send.patience))
             response = await connection.request(send.message, within=within, patience=send.patience)
         except RequestFailed as failure:
@@ -147,7 +147,7 @@ class Channels:
         return Replied(send.request_id, response)
 
     def reset(self, node: Node, channel: Channel) -> None:
-        """Drop the connection of a channel, if there is one; requests in flight on it fail."""
+        """Close the connection of a channel, if there is one; its requests in flight fail."""
         slot = self._slots.pop((node.node_id, channel), None)
         if slot is not None:
             slot.abort()
@@ -178,9 +178,9 @@ class Channels:
                 slot.abort()
 
     async def close(self) -> None:
-        """Drop every connection; requests in flight fail. Takes about a second at most.
+        """Close all connections; requests in flight fail. Takes about a second at most.
 
-        If cancelled, the connections are closed without waiting for their goodbyes.
+        If cancelled, the sockets are closed without waiting for their peers.
         """
         self._closed = True
         self._decode_threads.stop()
@@ -206,7 +206,7 @@ class Channels:
         await asyncio.gather(*(connection.close() for connection in (*opened, *retired)))
 
     async def _connection(self, send: Send) -> Connection:
-        """The open connection for this request; one attempt serves all who wait for it."""
+        """The open connection for this request. Requests share one attempt to open it."""
         if self._closed:
             raise RequestFailed(FailureKind.UNREACHABLE, "this consumer is closed")
         slot = self._slot(send)
@@ -219,7 +219,7 @@ class Channels:
                 f"no connection to {send.node.host}:{send.node.port} within {send.timeout:g} s",
             )
         if slot.opening.cancelled():
-            raise RequestFailed(FailureKind.UNREACHABLE, "the connection was given up")
+            raise RequestFailed(FailureKind.UNREACHABLE, "opening the connection was cancelled")
         return slot.use()
 
     def _slot(self, send: Send) -> _Slot:
@@ -247,10 +247,10 @@ class Channels:
         return opening
 
     def _renewed(self, slot: _Slot, send: Send) -> _Slot | None:
-        """The slot to use, given that a broker may soon ask for authentication again (KIP-368).
+        """The slot to use, given that its authenticated session ends some time (KIP-368).
 
-        Another connection is opened while this one is used, and takes over when it is open. None:
-        the session has ended before there was another.
+        Before it ends, another connection is opened, which replaces this one when it is open. None:
+        the session has ended before that.
         """
         opened = slot.opening.result() if slot.opening.done() else None
         session = None if opened is None else opened.session
@@ -305,6 +305,6 @@ class Channels:
 
 
 def _retrieve(opening: asyncio.Task[Connection]) -> None:
-    """All who waited may have given up: a failure is nobody's then, and no news."""
+    """Retrieve the exception, so that asyncio does not log it if no request waits any more."""
     if not opening.cancelled():
         opening.exception()

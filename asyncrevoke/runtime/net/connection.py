@@ -1,9 +1,8 @@
-"""One connection to one broker: kio messages over a connection that aiokafka has opened.
+"""One connection to one broker.
 
-aiokafka opens the socket, does TLS, SASL and the version lookup. Then requests and responses of
-ours travel over its transport without it: it has a task that reads, another one that each request
-waits in, and timers for each of them, so that an answer would take three turns of the event loop
-from the socket to whoever waits for it. Here it takes none.
+aiokafka opens the socket and does TLS, SASL and ApiVersions. After that, requests and responses use
+its transport without aiokafka's tasks and timers: a response is decoded and delivered in the
+iteration of the event loop in which it is received, instead of three iterations later.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from asyncrevoke.core.io.effects import FailureKind, Silent
 from asyncrevoke.core.io.link_silence import Link
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
-from asyncrevoke.runtime.net.fatal_errors import RequestFailed, name_of, refusal
+from asyncrevoke.runtime.net.fatal_errors import RequestFailed, node_name, opening_failure
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.net.keepalive import keep_alive
-from asyncrevoke.runtime.net.large_answers import LargeAnswers
+from asyncrevoke.runtime.net.large_answers import LargeResponses
 from asyncrevoke.runtime.net.pending_request import PendingRequest
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
 
@@ -45,10 +44,10 @@ _log = logging.getLogger("asyncrevoke.connection")
 
 _MIB: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
-# Room for what is no record data, and for responses that have none: metadata of a large cluster.
+# Bytes beside record data, and for responses without records: metadata of a large cluster.
 _FRAME_MARGIN: Final = _MIB
 _SMALLEST_FRAME_LIMIT: Final = 16 * _MIB
-# Brokers close idle connections after 10 minutes; being first avoids sending into a closed one.
+# Brokers close idle connections after 10 minutes; close before that.
 _IDLE_SECONDS: Final = 540
 _NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
@@ -56,7 +55,7 @@ _READ_FIRST: Final = 0.01
 
 
 class Connection:
-    """An open connection. Every way in which it can fail is a :class:`RequestFailed`."""
+    """An open connection. All its failures are :class:`RequestFailed`."""
 
     def __init__(
         self,
@@ -73,10 +72,10 @@ class Connection:
     ) -> None:
         self.node = node
         self._silences = silences
-        # Since when it was silent when that was told last.
+        # The start of the silence that was reported last.
         self._silent_since = -_NEVER
         self._link = Link(opening)
-        # Which makes itself felt in a hint: what never answers may not be what it should be.
+        # Whether there was any response; error messages have a hint if not.
         self._answered = False
         self._raw = raw
         self._writer = writer
@@ -87,21 +86,21 @@ class Connection:
         self._session = raw.session
         self._retired = False
         self._correlation = 0
-        # In the order in which they were sent: they are answered in that order.
+        # In the order in which they were sent, which is the order of the responses.
         self._pending: deque[PendingRequest] = deque()
-        # One timer for all, which looks whether anything is overdue, or all of it idle.
+        # One timer for all requests and for the idle limit.
         self._checks_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
-        # When something was received last, as far as it has been looked at.
+        # When something was received last, as of the last check.
         self._received_at = self._used_at = self._loop.time()
         self._arrivals = 0
-        # A request seems to be overdue: whether that is so, the next look tells.
+        # A request seemed overdue in the last check; the next one decides.
         self._overdue = False
         self._check_at(self._used_at + _IDLE_SECONDS)
         transport = writer.transport
-        # The request whose answer is decoded in a thread, and is no more in ``_pending``.
+        # The request whose response is decoded in a thread; it is not in ``_pending``.
         self._decoding: PendingRequest | None = None
-        self._large_responses = LargeAnswers(threads, cast("asyncio.Transport", transport))
+        self._large_responses = LargeResponses(threads, cast("asyncio.Transport", transport))
         self._frames = Frames(transport.get_protocol(), limit, self._received, self._lost)
         transport.set_protocol(self._frames)
 
@@ -118,8 +117,8 @@ class Connection:
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
-        Later the kernel breaks it when the broker's has acknowledged nothing for twice ``patience``
-        seconds. Into ``silences`` goes each silence of it.
+        The kernel closes the connection when the peer acknowledges nothing for twice ``patience``
+        seconds. ``silences`` receives an event each time that nothing is received.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -131,8 +130,8 @@ class Connection:
             async with asyncio.timeout(within):
                 _, writer = await raw.connect()
             versions = versions_of(raw)
-        except Exception as error:  # whatever SASL libraries raise is a refusal, too
-            raise refusal(error, node, config, within) from error
+        except Exception as error:  # SASL libraries raise errors of their own
+            raise opening_failure(error, node, config, within) from error
         limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
         opening = loop.time() - begun_at
         if (sock := writer.get_extra_info("socket")) is not None:
@@ -156,11 +155,11 @@ class Connection:
 
     @property
     def session(self) -> AuthenticatedSession | None:
-        """When it has to be authenticated again; None: never."""
+        """When it must be authenticated again (KIP-368); None: never."""
         return self._session
 
     def retire(self) -> None:
-        """Close it as soon as all that was asked is answered. Nothing more may be asked."""
+        """Send no further requests, and close it after the last response."""
         self._retired = True
         self._end_if_retired()
 
@@ -170,14 +169,13 @@ class Connection:
 
     @property
     def received_at(self) -> float:
-        """When something was received last, by the event loop's clock; when it was opened, if
-        nothing has been."""
+        """When something was received last, or when it was opened, by the event loop's clock."""
         self._note_received()
         return self._received_at
 
     @property
     def oldest_sent_at(self) -> float | None:
-        """When the request was sent that is to be answered first; None if nothing is asked."""
+        """When the oldest request in flight was sent; None if there is none."""
         return self._pending[0].sent_at if self._pending else None
 
     async def request(
@@ -185,8 +183,8 @@ class Connection:
     ) -> Response:
         """Send ``message`` and wait for its response; see :meth:`begin`.
 
-        If cancelled, the connection is closed unless others wait on it, since the next request
-        would have to wait for an answer that nobody wants.
+        If cancelled, the connection is closed unless other requests are in flight: the next request
+        would have to wait for an unwanted response.
         """
         future: asyncio.Future[Response] = self._loop.create_future()
 
@@ -210,13 +208,14 @@ class Connection:
     def begin(
         self, message: Request, done: Done, *, within: float, patience: float = _NEVER
     ) -> None:
-        """Send ``message``; ``done(answer)`` gets its response or why there is none, at the latest
-        after ``within`` seconds (or two round trips of this connection, if they are longer), and
-        never before this returns. If nothing at all is received for twice ``patience`` seconds, and
-        those that the broker may hold the request, it fails with SILENT.
+        """Send ``message``. ``done`` gets its response or failure, never before this returns.
 
-        Responses come in the order of the requests. After a timeout, or an answer that cannot be
-        decoded, the connection is closed, and other requests on it fail with DISCONNECTED.
+        It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
+        they are longer), and with SILENT if nothing is received for twice ``patience`` seconds plus
+        the time that the broker may wait before it answers.
+
+        Responses come in the order of the requests. After a timeout or a malformed response the
+        connection is closed, and its other requests fail with DISCONNECTED.
         """
         try:
             self._send(message, within, patience, done)
@@ -226,7 +225,8 @@ class Connection:
     def _send(self, message: Request, within: float, patience: float, done: Done) -> PendingRequest:
         if not self._open:
             raise RequestFailed(
-                FailureKind.UNREACHABLE, f"the connection to {name_of(self.node)} was closed before"
+                FailureKind.UNREACHABLE,
+                f"the connection to {node_name(self.node)} was closed before",
             )
         message_type = type(message)
         correlation = self._correlation = (self._correlation + 1) % 2**31
@@ -237,7 +237,7 @@ class Connection:
             header = codec.encode_header(message_type, version, correlation, self._client_id)
             body = codec.encode_request(message, version)
         except (UnsupportedVersion, ValueError) as error:
-            detail = f"{name_of(self.node)}: {error}"
+            detail = f"{node_name(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
         now = self._used_at = self._loop.time()
         pending = PendingRequest(
@@ -265,7 +265,7 @@ class Connection:
     # --- answers ---------------------------------------------------------------------------------
 
     def _received(self, frame: bytes | bytearray) -> bool:
-        """Take a frame in; whether others may follow."""
+        """Handle a frame. Returns whether others may follow."""
         if self._large_responses.busy:
             self._large_responses.keep(frame)
             return True
@@ -279,7 +279,7 @@ class Connection:
             if correlation != pending.correlation:
                 self._fail_first(
                     FailureKind.MALFORMED,
-                    f"{name_of(self.node)} answered {_what(message)} out of order: request"
+                    f"{node_name(self.node)} answered {_what(message)} out of order: request"
                     f" {pending.correlation} by {correlation}",
                 )
                 return False
@@ -294,7 +294,7 @@ class Connection:
                     return True
         except MalformedResponse as error:
             self._fail_first(
-                FailureKind.MALFORMED, f"{name_of(self.node)} answered {_what(message)}: {error}"
+                FailureKind.MALFORMED, f"{node_name(self.node)} answered {_what(message)}: {error}"
             )
             return False
         self._remove_answered(pending)
@@ -304,7 +304,7 @@ class Connection:
         return self._open
 
     def _remove_answered(self, pending: PendingRequest) -> None:
-        """Its answer has come: it is not waited for any more."""
+        """Its response was received."""
         del self._pending[0]
         self._answered = True
         self._note_received()
@@ -326,7 +326,7 @@ class Connection:
             self._pending.appendleft(pending)
             self._fail_first(
                 FailureKind.MALFORMED,
-                f"{name_of(self.node)} answered {_what(pending.message)}: {answer}",
+                f"{node_name(self.node)} answered {_what(pending.message)}: {answer}",
             )
             return
         self._deliver(pending, answer)
@@ -335,7 +335,7 @@ class Connection:
             frame = self._large_responses.next_kept()
             if frame is None:
                 self._large_responses.resume_reading()
-                # What seems to be overdue may have come in the meantime.
+                # A response that seems overdue may have been received meanwhile.
                 self._check_at(self._loop.time() + _READ_FIRST)
                 return
             self._received(frame)
@@ -344,9 +344,8 @@ class Connection:
         if answer.unknown_errors:
             codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
             _log.warning(
-                "%s answered %s with error codes that this client does not know: %s; they are "
-                "taken for unknown server errors",
-                name_of(self.node),
+                "%s answered %s with unknown error codes %s; handled as UNKNOWN_SERVER_ERROR",
+                node_name(self.node),
                 _what(pending.message),
                 codes,
             )
@@ -354,23 +353,23 @@ class Connection:
             pending.done(answer.message)
 
     def _fail_first(self, kind: FailureKind, detail: str) -> None:
-        """The request that is to be answered first fails by this, and all others with it."""
+        """The oldest request fails with this, and the others with DISCONNECTED."""
         pending = self._pending.popleft()
         if pending.done is not None:
             self._loop.call_soon(pending.done, RequestFailed(kind, detail))
         self.abort()
 
     def _lost(self, error: Exception | None) -> None:
-        """No answers come any more."""
+        """The transport is closed: there are no further responses."""
         if not self._open:
             return
         if isinstance(error, TimeoutError) and self._pending:
             self._fail_first(
-                FailureKind.SILENT, f"{name_of(self.node)} acknowledges nothing: {error}"
+                FailureKind.SILENT, f"{node_name(self.node)} acknowledges nothing: {error}"
             )
         elif isinstance(error, FrameTooLargeError) and self._pending:
             what = _what(self._pending[0].message)
-            detail = f"{name_of(self.node)} answered {what}: {error}"
+            detail = f"{node_name(self.node)} answered {what}: {error}"
             self._fail_first(FailureKind.MALFORMED, detail)
         else:
             self._abort(error or EOFError())
@@ -384,16 +383,16 @@ class Connection:
         self._timer = self._loop.call_at(at, self._check_times)
 
     def _note_received(self) -> None:
-        """Something may have been received, if only a part of an answer."""
+        """Note whether anything was received, if only part of a response."""
         if self._frames.arrivals != self._arrivals or self._decoding is not None:
             self._arrivals = self._frames.arrivals
             self._received_at = self._loop.time()
 
     def _check_times(self) -> None:
-        """Requests come more often than timers should be set: only when this one goes off it is
-        seen whether it was still needed."""
+        """Check for overdue requests when the timer of the earliest one expires; a timer for each
+        request would cost more."""
         if self._decoding is not None:
-            return  # nothing is read meanwhile; it looks again then
+            return  # reading is paused meanwhile; resuming it sets the timer
         self._note_received()
         now = self._loop.time()
         looks_at = self._next_check()
@@ -402,7 +401,7 @@ class Connection:
             if overdue:
                 self._fail_overdue(now)
             else:
-                # If the event loop was blocked, an answer may be there and not be read yet.
+                # If the event loop was blocked, a response may not have been read yet.
                 self._check_at(now + _READ_FIRST)
         elif self._pending:
             self._check_at(looks_at)
@@ -412,7 +411,7 @@ class Connection:
             self._check_at(self._used_at + _IDLE_SECONDS)
 
     def _next_check(self) -> float:
-        """When something is overdue, or it is silent, or dead."""
+        """When a request is overdue, or the connection counts as silent."""
         if not self._pending:
             return _NEVER
         head = self._pending[0]
@@ -429,7 +428,7 @@ class Connection:
         since = max(head.sent_at, self._received_at)
         if head.dead_at(since, self._link) <= now:
             seconds = round(now - since, 1)
-            detail = f"{name_of(self.node)} sent nothing for {seconds:g} s, asked for {what}"
+            detail = f"{node_name(self.node)} sent nothing for {seconds:g} s, asked for {what}"
             self._fail_first(FailureKind.SILENT, detail)
             return
         if (
@@ -452,7 +451,7 @@ class Connection:
         )
         self._fail_first(
             FailureKind.SILENT if silent else FailureKind.TIMEOUT,
-            f"{name_of(self.node)} did not answer {_what(pending.message)} within"
+            f"{node_name(self.node)} did not answer {_what(pending.message)} within"
             f" {round(pending.within, 1):g} s",
         )
 
@@ -478,10 +477,10 @@ class Connection:
                 self._loop.call_soon(pending.done, self._broken(cause, pending.message))
 
     async def close(self) -> None:
-        """Close, and wait for the goodbye of TLS for at most a second. If cancelled, don't wait."""
+        """Close, and wait for the TLS closure at most a second. If cancelled, do not wait."""
         self.abort()
         try:
-            # A peer that went away without a word never says goodbye.
+            # A peer that vanished never closes its side.
             with suppress(TimeoutError, OSError):
                 async with asyncio.timeout(_CLOSING_SECONDS):
                     await self._writer.wait_closed()
@@ -489,10 +488,12 @@ class Connection:
             self._writer.transport.abort()
 
     def _broken(self, cause: Exception | None, message: Request) -> RequestFailed:
-        detail = f"the connection to {name_of(self.node)} broke before it answered {_what(message)}"
+        detail = (
+            f"the connection to {node_name(self.node)} broke before it answered {_what(message)}"
+        )
         if isinstance(cause, EOFError):
             detail = (
-                f"{name_of(self.node)} closed the connection before it answered {_what(message)}"
+                f"{node_name(self.node)} closed the connection before it answered {_what(message)}"
             )
         elif cause is not None:
             detail += f": {cause!r}"

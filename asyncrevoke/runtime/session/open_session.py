@@ -1,4 +1,4 @@
-"""Puts the parts of an entered consumer together. Loaded when a consumer is first entered."""
+"""Creates the parts of an entered consumer. Imported when a consumer is first entered."""
 
 from __future__ import annotations
 
@@ -35,50 +35,49 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
-    from asyncrevoke.runtime.hooks.dead_letter_writer import LetterWriter
-    from asyncrevoke.runtime.hooks.journal_hooks import Journal, Witness
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal, SessionRecorder
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.net.requests import Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What a consumer is opened in instead of sockets and brokers; ``opened`` is told its session.
+class Environment:
+    """Replaces sockets and brokers in tests.
 
-    ``jitter`` spreads timers, ``letters`` takes what would go to dead letter topics, and
-    ``call_log`` writes down the calls of handlers, and ``wall_clock`` tells the seconds since the
-    epoch.
+    ``jitter`` spreads timers, ``dead_letters`` takes dead letters, ``call_recorder`` records the
+    calls of handlers, ``wall_clock`` returns seconds since the epoch, ``opened`` gets the session.
     """
 
     bootstrap: Sequence[Node]
     requests: Requests
     decode: RecordDecoder
-    letters: LetterWriter
-    call_log: CallLog
+    dead_letters: DeadLetterWriter
+    call_recorder: CallRecorder
     jitter: Random
     wall_clock: Callable[[], float]
     opened: Callable[[Session], None]
 
 
-# A list, because tasks that the consumer starts inherit the variable: the first one takes it.
-_worlds: ContextVar[list[World] | None] = ContextVar("asyncrevoke worlds", default=None)
+# A list, because tasks of the consumer inherit the variable; opening a session empties it.
+_environments: ContextVar[list[Environment] | None] = ContextVar("asyncrevoke worlds", default=None)
 
 
 @contextmanager
-def opened_in(world: World) -> Generator[None]:
-    """Inside, the next consumer that is entered by this task is opened in ``world``."""
+def in_environment(world: Environment) -> Generator[None]:
+    """Inside, the next consumer that this task enters has this environment."""
     worlds = [world]
-    token = _worlds.set(worlds)
+    token = _environments.set(worlds)
     try:
         yield
     finally:
         worlds.clear()
-        _worlds.reset(token)
+        _environments.reset(token)
 
 
-# Changes the options of consumers that are opened: for one of several workers, or for a test.
-adapted: ContextVar[Callable[[ConsumerConfig], ConsumerConfig] | None] = ContextVar(
+# Changes the options of consumers that are entered: for one of several workers, or for a test.
+config_override: ContextVar[Callable[[ConsumerConfig], ConsumerConfig] | None] = ContextVar(
     "asyncrevoke adapted options", default=None
 )
 
@@ -87,7 +86,7 @@ def open_session(
     config: ConsumerConfig,
     listener: object,
     observers: Sequence[Observer] = (),
-    journal: Journal | None = None,
+    journal: SessionJournal | None = None,
     *,
     whole_batches: bool = False,
 ) -> Session:
@@ -95,14 +94,14 @@ def open_session(
 
     With ``whole_batches`` each of its records is a record batch; see ``decode_batches``.
     """
-    if (override := adapted.get()) is not None:
+    if (override := config_override.get()) is not None:
         config = override(config)
-    environments = _worlds.get()
+    environments = _environments.get()
     world = environments.pop() if environments else None
     recorder = None
     if journal is not None:
         clock = None if world is None else world.wall_clock
-        recorder = journal.begin(_facts(config), wall_clock=clock)
+        recorder = journal.begin(_journal_facts(config), wall_clock=clock)
     of_loop, of_thread = _for_two_threads(config)
     core = _open_core(of_loop, world, recorder, whole_batches=whole_batches)
     log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
@@ -157,8 +156,8 @@ def open_session(
             reads=reads,
             observers=observing,
             recorder=recorder,
-            dead_letters=None if world is None else world.letters,
-            call_log=None if world is None else world.call_log,
+            dead_letters=None if world is None else world.dead_letters,
+            call_recorder=None if world is None else world.call_recorder,
             wall_clock=time.time if world is None else world.wall_clock,
         )
     )
@@ -169,8 +168,8 @@ def open_session(
 
 def _open_core(
     config: ConsumerConfig,
-    world: World | None,
-    recorder: Witness | None,
+    world: Environment | None,
+    recorder: SessionRecorder | None,
     *,
     whole_batches: bool,
 ) -> ConsumerCore:
@@ -193,13 +192,13 @@ def _open_core(
 
 
 def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:
-    """With room for what batches unpack to, which one that is hostile has no end of."""
+    """A decoder that limits the decompressed size of batches."""
     limit = max(LARGEST_UNPACKED, 4 * config.buffer_memory)
     return partial(decode_batches, limit=limit, whole=whole_batches)
 
 
-def _facts(config: ConsumerConfig) -> dict[str, object]:
-    """What a journal should know of a consumer."""
+def _journal_facts(config: ConsumerConfig) -> dict[str, object]:
+    """The options of a consumer that its journal records."""
     order_by = config.order_by
     return {
         "group": config.group_id,
@@ -214,7 +213,7 @@ def _facts(config: ConsumerConfig) -> dict[str, object]:
 
 
 def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:
-    """The configuration for the event loop, and that for the heartbeat thread."""
+    """The configuration for the event loop, and the one for the heartbeat thread."""
     provider = config.sasl_oauth_token_provider
     if provider is None:
         return config, config

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
-    from asyncrevoke.runtime.hooks.dead_letter_writer import LetterWriter
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterWriter
     from asyncrevoke.runtime.hooks.event_log import EventLog
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.loop.driver import Driver
@@ -41,7 +41,7 @@ class SessionParts:
     status: SessionStatus
     reads: ReadReports
     observers: Observers | None = None
-    recorder: Witness | None = None
-    dead_letters: LetterWriter | None = None
-    call_log: CallLog | None = None
+    recorder: SessionRecorder | None = None
+    dead_letters: DeadLetterWriter | None = None
+    call_recorder: CallRecorder | None = None
     wall_clock: Callable[[], float] = time.time

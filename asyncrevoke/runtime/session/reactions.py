@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
+from asyncrevoke.runtime.hooks.revoke_warnings import RevocationWarnings
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Emit, Notify
     from asyncrevoke.runtime.hooks.event_log import EventLog
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.record_iterator import ReadReports
@@ -33,7 +33,7 @@ class SessionReactions:
         status: SessionStatus,
         reads: ReadReports,
         observers: Observers | None = None,
-        recorder: Witness | None = None,
+        recorder: SessionRecorder | None = None,
     ) -> None:
         self._log = log
         self._listener = listener
@@ -42,7 +42,7 @@ class SessionReactions:
         self._reads = reads
         self._observers = observers
         self._recorder = recorder
-        self._delayed = DelayedRevokes()
+        self._delayed = RevocationWarnings()
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""

@@ -1,4 +1,4 @@
-"""Records one by one: each is done when the next is asked for."""
+"""Iterates over single records: each is completed when the next one is asked for."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
-class Steps(Protocol):
-    """What records are taken from."""
+class StepSource(Protocol):
+    """The session, as far as the iterator calls it."""
 
     async def step_of_reader(self, reader: RecordReader) -> PollResult:
-        """One step whose records this reader hands out; StopAsyncIteration at the end."""
+        """One step whose records this reader returns. Raises StopAsyncIteration at the end."""
         ...
 
 
@@ -37,11 +37,11 @@ class RecordIterator:
     """
 
     def __init__(
-        self, steps: Steps, membership: MembershipGuard, witness: Witness | None = None
+        self, steps: StepSource, membership: MembershipGuard, witness: SessionRecorder | None = None
     ) -> None:
         self._steps = steps
         self._membership = membership
-        # Until when what is held may be handed out, by a clock that costs less than the loop's.
+        # Until when records may be returned, by a clock that is faster to read than the loop's.
         self._confirmed_until = float("-inf")
         self._recorder = witness
         self._records: Sequence[Record] = ()
@@ -72,7 +72,7 @@ class RecordIterator:
         return seconds < 0
 
     def take_unreported(self) -> dict[TopicPartition, list[Record]]:
-        """What was handed out since this was last called, by partition."""
+        """The records that were returned since the last call, by partition."""
         found: dict[TopicPartition, list[Record]] = {}
         for record in self._records[self._reported : self._taken]:
             found.setdefault(record.topic_partition, []).append(record)
@@ -83,17 +83,17 @@ class RecordIterator:
 
     @property
     def handed_out(self) -> int:
-        """How many records of the last step the user has."""
+        """How many records of the last step were returned."""
         return self._taken
 
     def begin(self, records: Sequence[Record]) -> None:
-        """Hand these out from now on."""
+        """Return these from now on."""
         self._records = records
         self._taken = self._reported = 0
         self._end = len(records)
 
     def end(self) -> None:
-        """Hand out no more of them."""
+        """Return no more of them."""
         self._end = self._taken
 
 

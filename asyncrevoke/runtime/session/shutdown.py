@@ -1,4 +1,4 @@
-"""The way out of a consumer: the loop, the handlers, the group, the connections; all in time."""
+"""Closes a consumer: the loop, the handlers, the group, the connections; within one deadline."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.session.parts import SessionParts
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
-# How long a close that is in a hurry may take for the final commit and for leaving the group (s).
+# Seconds for the final commit and for leaving the group if a close does not wait for work.
 URGENT_CLOSE_SECONDS = 5.0
-# What a listener has after the deadline to hear of partitions that are lost at it, and a journal
-# to write its last rows (seconds).
+# Seconds after the deadline for the listener's last callbacks, and for the journal's last rows.
 _AFTER_DEADLINE = 0.25
-# Calls that one log line names.
+# Handlers that one log line names.
 _NAMED = 20
 
 
-class Exit:
+class Shutdown:
     """Closes once, however many wait for it, within one deadline.
 
     The ``deadline`` begins with what comes first: closing, or for a consumer with handlers a stop
@@ -46,19 +45,19 @@ class Exit:
         self._close_requested = False
         self._loop_ended: asyncio.Future[None] = self._loop.create_future()
         self._urgent: asyncio.Future[None] = self._loop.create_future()
-        # Resolved when all has ended, in whatever way.
+        # Resolved when everything has ended.
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        # Unless it is a callback of the listener that waits for us to close.
+        # False if a callback of the listener closes the consumer: it cannot wait for itself.
         self._wait_for_listener = True
 
     @property
     def begun(self) -> bool:
-        """Whether nothing new is started any more."""
+        """Whether closing has begun, so that nothing new is started."""
         return self._closing is not None
 
     @property
     def closing(self) -> bool:
-        """Whether the consumer can be used no more: handlers that still run may use it."""
+        """Whether the consumer rejects calls; running handlers may still use it before that."""
         if self._closing is None:
             return False
         return self._close_requested or self._handlers is None or self._handlers.done()
@@ -81,11 +80,11 @@ class Exit:
         self._loop_task = asyncio.current_task()
 
     def loop_ended(self) -> None:
-        """The loop has ended: its last batch counts, or never will."""
+        """The loop has ended; closing need not wait for it."""
         _resolve(self._loop_ended)
 
     def begin(self) -> None:
-        """Begin to close, unless that has begun, without being waited for."""
+        """Begin to close unless it has begun. Does not wait."""
         self._closing = self._close_task(None)
 
     def _close_task(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
@@ -104,12 +103,11 @@ class Exit:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self, *, graceful: bool) -> None:
-        """Close, and raise what went wrong with the final commit or with leaving, or what a
-        listener has raised meanwhile: all is closed then.
+        """Close. After that, raises an error of the final commit, of leaving, or of the listener.
 
-        ``graceful`` waits for tracked work, and from another task for the loop's next step. If
-        cancelled, nothing more is waited for but the final commit and leaving, at most 5 s; if
-        cancelled again, those go on alone.
+        ``graceful`` waits for tracked work, and, if called by another task, for the loop's next
+        step. If cancelled, only the final commit and leaving are waited for, at most 5 s; if
+        cancelled again, they go on without being waited for.
         """
         self._close_requested = True
         closing = self._close_task(asyncio.current_task())
@@ -149,9 +147,9 @@ class Exit:
             finally:
                 _resolve(self._loop_ended)
                 _resolve(self.ended)
-        heard = self._listener.drop_pending()
+        heard = self._listener.take_last_error()
         if failure is not None and heard is not None:
-            self._log.error("a rebalance listener failed", exc_info=heard)
+            self._log.error("rebalance listener failed while closing", exc_info=heard)
         if (failure := failure or heard) is not None:
             raise failure
 
@@ -159,9 +157,9 @@ class Exit:
         body = self._loop_task
         if self._handlers is not None or body is None or body is caller or body.done():
             return
-        # Somebody's loop still works on its batch: that counts if it asks for the next in time.
+        # The loop still processes its batch, which counts if the loop asks for the next in time.
         self._log.info(
-            "closing waits for the loop to ask for its next batch",
+            "closing; waiting for the loop to ask for its next batch",
             seconds=max(0.0, until - self._driver.now()),
         )
         await self._wait(self._loop_ended, body, self._urgent, until=until)
@@ -174,7 +172,7 @@ class Exit:
         if not handlers.done():
             if not self._urgent.done():
                 self._log_cancelled_handlers()
-            # Its handlers are cancelled; leaving does not wait for those that take their time.
+            # This cancels all handlers; leaving does not wait for them to exit.
             handlers.cancel()
 
     def _log_cancelled_handlers(self) -> None:
@@ -184,13 +182,13 @@ class Exit:
             for call in running[:_NAMED]
         ]
         self._log.warning(
-            "close_timeout reached: running handlers are cancelled, their records come again",
+            "close_timeout reached; handlers cancelled, their records are processed again",
             running=len(running),
             handlers=named,
         )
 
     async def _leave_group(self, deadline: Deadline) -> Deadline:
-        """Leave the group. Returns the deadline that holds: an earlier one if there is hurry."""
+        """Leave the group. Returns the deadline of the rest, which may be earlier."""
         driver = self._driver
         ended: asyncio.Future[object] | None = None
         if driver.error is None:
@@ -211,7 +209,9 @@ class Exit:
         if ended is None:
             return deadline
         if not ended.done():
-            self._log.warning("closed before the group was left")
+            self._log.warning(
+                "closed without leaving the group; partitions move at session timeout"
+            )
             ended.cancel()
         elif not ended.cancelled():
             ended.result()
@@ -221,7 +221,7 @@ class Exit:
         if self._handlers is not None:
             await self._wait(self._handlers, until=until)
             if not self._handlers.done():
-                # Once more: what closes resources was not cancelled yet.
+                # A second time: this cancels what closes resources.
                 self._handlers.cancel()
                 await self._wait(self._handlers, until=until + _AFTER_DEADLINE)
         if self._wait_for_listener:
@@ -242,9 +242,7 @@ class Exit:
         if ending.done():
             ending.result()
             return
-        self._log.warning(
-            "the journal's last segment was not sealed within close_timeout: its log is complete"
-        )
+        self._log.warning("journal segment not sealed within close_timeout; its log is complete")
         ending.cancel()
         await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.runtime.hooks.observer import Facts
+from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot
 from asyncrevoke.runtime.hooks.running_calls import RunningCalls
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class SessionStatus:
         """The calls of handlers that have not ended, the longest first."""
         return tuple(self._running.update(self._loop.time(), list(self._owners.running())))
 
-    def snapshot(self) -> Facts:
+    def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         now = self._loop.time()
         health = self._core.health(now)._replace(blocking=self.blocking())
-        return Facts(now, health, self._core.standings())
+        return ConsumerSnapshot(now, health, self._core.standings())

@@ -1,4 +1,7 @@
-"""OAUTHBEARER in two threads: the application's token provider runs on its own event loop only."""
+"""Shares OAUTHBEARER tokens with the heartbeat thread.
+
+The application's token provider runs on its own event loop only.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,6 @@ class _RepeatedToken:
         return self._remembered.newest_extensions
 
 
-# aiokafka asks for instances.
+# aiokafka checks isinstance.
 AbstractTokenProvider.register(RememberedToken)
 AbstractTokenProvider.register(_RepeatedToken)
