@@ -19,11 +19,12 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.guard import HostileFrame, read_entity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kio.static.protocol import Entity
 
     _E = TypeVar("_E", bound=Entity)
+    _P = TypeVar("_P")
 
 __all__ = [
     "NEWEST_VERSION",
@@ -62,15 +63,10 @@ class Subscription:
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSION) -> bytes:
     """The subscription in ``version`` (0 to 3); topics and partitions sorted as in Java."""
-    from kio.schema.types import TopicName
     from kio.static.primitive import i32
 
     topics = tuple(sorted(subscription.topics))
     user_data = subscription.user_data
-    owned = [
-        (TopicName(topic), tuple(i32(number) for number in numbers))
-        for topic, numbers in _by_topic(subscription.owned)
-    ]
     generation = i32(subscription.generation)
     match version:
         case 0:
@@ -86,10 +82,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
                 v1.ConsumerProtocolSubscription(
                     topics=topics,
                     user_data=user_data,
-                    owned_partitions=tuple(
-                        v1.TopicPartition(topic=topic, partitions=numbers)
-                        for topic, numbers in owned
-                    ),
+                    owned_partitions=_owned(subscription, v1.TopicPartition),
                 ),
                 version,
             )
@@ -100,10 +93,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
                 v2.ConsumerProtocolSubscription(
                     topics=topics,
                     user_data=user_data,
-                    owned_partitions=tuple(
-                        v2.TopicPartition(topic=topic, partitions=numbers)
-                        for topic, numbers in owned
-                    ),
+                    owned_partitions=_owned(subscription, v2.TopicPartition),
                     generation_id=generation,
                 ),
                 version,
@@ -115,10 +105,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
                 v3.ConsumerProtocolSubscription(
                     topics=topics,
                     user_data=user_data,
-                    owned_partitions=tuple(
-                        v3.TopicPartition(topic=topic, partitions=numbers)
-                        for topic, numbers in owned
-                    ),
+                    owned_partitions=_owned(subscription, v3.TopicPartition),
                     generation_id=generation,
                     rack_id=subscription.rack,
                 ),
@@ -126,6 +113,19 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
             )
         case _:
             raise ValueError(f"there is no version {version} of a subscription: use 0 to 3")
+
+
+def _owned(subscription: Subscription, topic_partitions: Callable[..., _P]) -> tuple[_P, ...]:
+    """The owned partitions, as the type that one version has for those of a topic."""
+    from kio.schema.types import TopicName
+    from kio.static.primitive import i32
+
+    return tuple(
+        topic_partitions(
+            topic=TopicName(topic), partitions=tuple(i32(number) for number in numbers)
+        )
+        for topic, numbers in _by_topic(subscription.owned)
+    )
 
 
 def decode_subscription(

@@ -33,7 +33,7 @@ from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
-from asyncrevoke.runtime.session.parts import SessionParts
+from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
 from asyncrevoke.runtime.session.reactions import SessionReactions
 from asyncrevoke.runtime.session.record_iterator import ReadReports
 from asyncrevoke.runtime.session.record_owners import RecordOwners
@@ -331,24 +331,26 @@ def make_parts(
     jitter: Random | None = None,
 ) -> SessionParts:
     """A session's parts, around this core and these requests."""
-    log, calls, owners = EventLog(), ListenerCalls(listener), RecordOwners()
-    own_core = cast("ConsumerCore", core)
-    status, reads = SessionStatus(own_core, owners), ReadReports(None)
-    reactions = SessionReactions(
-        log=log, listener=calls, owners=owners, status=status, reads=reads, recorder=recorder
+    own_core, owners = cast("ConsumerCore", core), RecordOwners()
+    hooks = SessionHooks(
+        log=EventLog(),
+        listener=ListenerCalls(listener),
+        owners=owners,
+        status=SessionStatus(own_core, owners),
+        reads=ReadReports(None),
+        recorder=recorder,
+    )
+    driver = Driver(
+        core,
+        requests,
+        hooks.log,
+        hooks.listener,
+        SessionReactions(hooks),
+        tolerated_lag=tolerated_lag,
+        jitter=jitter,
     )
     return SessionParts(
-        config=config or ConsumerConfig(),
-        core=own_core,
-        driver=Driver(
-            core, requests, log, calls, reactions, tolerated_lag=tolerated_lag, jitter=jitter
-        ),
-        listener=calls,
-        log=log,
-        owners=owners,
-        status=status,
-        reads=reads,
-        recorder=recorder,
+        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
     )
 
 
@@ -356,7 +358,7 @@ def make_driver(
     core: ScriptedCore, requests: ScriptedRequests, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
     parts = make_parts(core, requests, listener)
-    return parts.driver, parts.listener
+    return parts.driver, parts.hooks.listener
 
 
 class ScriptedConsumer(Consumer):

@@ -119,11 +119,11 @@ class Channels:
         if session is not None and asyncio.get_running_loop().time() >= session.renew_at:
             return False
 
-        def done(answer: Response | RequestFailed) -> None:
-            if isinstance(answer, RequestFailed):
-                then(Failed(request_id, answer.kind, answer.detail))
+        def done(response: Response | RequestFailed) -> None:
+            if isinstance(response, RequestFailed):
+                then(Failed(request_id, response.kind, response.detail))
             else:
-                then(Replied(request_id, answer))
+                then(Replied(request_id, response))
 
         connection.begin(send.message, done, within=send.timeout, patience=send.patience)
         return True

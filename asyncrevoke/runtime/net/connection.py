@@ -19,7 +19,13 @@ from asyncrevoke.core.io.effects import FailureKind, Silent
 from asyncrevoke.core.io.link_silence import Link
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
-from asyncrevoke.runtime.net.fatal_errors import RequestFailed, node_name, opening_failure
+from asyncrevoke.runtime.net.fatal_errors import (
+    RequestFailed,
+    connection_lost,
+    node_name,
+    opening_failure,
+    request_name,
+)
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.net.keepalive import keep_alive
 from asyncrevoke.runtime.net.large_answers import LargeResponses
@@ -188,13 +194,13 @@ class Connection:
         """
         future: asyncio.Future[Response] = self._loop.create_future()
 
-        def done(answer: Response | RequestFailed) -> None:
+        def done(response: Response | RequestFailed) -> None:
             if future.done():
                 return
-            if isinstance(answer, RequestFailed):
-                future.set_exception(answer)
+            if isinstance(response, RequestFailed):
+                future.set_exception(response)
             else:
-                future.set_result(answer)
+                future.set_result(response)
 
         pending = self._send(message, within, patience, done)
         try:
@@ -255,14 +261,14 @@ class Connection:
             self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
         except (OSError, RuntimeError) as error:  # uvloop raises the latter
             self.abort()
-            raise self._broken(error, message) from error
+            raise self._lost_before(message, error) from error
         self._pending.append(pending)
         look_at = min(pending.deadline, pending.silent_at(now, self._link))
         if look_at < self._checks_at:
             self._check_at(look_at)
         return pending
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def _received(self, frame: bytes | bytearray) -> bool:
         """Handle a frame. Returns whether others may follow."""
@@ -279,27 +285,28 @@ class Connection:
             if correlation != pending.correlation:
                 self._fail_first(
                     FailureKind.MALFORMED,
-                    f"{node_name(self.node)} answered {_what(message)} out of order: request"
+                    f"{node_name(self.node)} answered {request_name(message)} out of order: request"
                     f" {pending.correlation} by {correlation}",
                 )
                 return False
             if pending.done is None:
-                answer = None
+                response = None
             elif len(frame) <= codec.LARGE_RESPONSE:
-                answer = codec.decode_response(type(message), pending.version, frame, message)
+                response = codec.decode_response(type(message), pending.version, frame, message)
             else:
-                answer = codec.decode_fast_path(type(message), pending.version, frame, message)
-                if answer is None:
+                response = codec.decode_fast_path(type(message), pending.version, frame, message)
+                if response is None:
                     self._decode_large(pending, frame)
                     return True
         except MalformedResponse as error:
             self._fail_first(
-                FailureKind.MALFORMED, f"{node_name(self.node)} answered {_what(message)}: {error}"
+                FailureKind.MALFORMED,
+                f"{node_name(self.node)} answered {request_name(message)}: {error}",
             )
             return False
         self._remove_answered(pending)
-        if answer is not None:
-            self._deliver(pending, answer)
+        if response is not None:
+            self._deliver(pending, response)
         self._end_if_retired()
         return self._open
 
@@ -318,18 +325,18 @@ class Connection:
         decode = partial(codec.decode_response, type(message), pending.version, frame, message)
         self._large_responses.decode(frame, decode, self._decoded)
 
-    def _decoded(self, answer: DecodedResponse | BaseException) -> None:
+    def _decoded(self, response: DecodedResponse | BaseException) -> None:
         pending, self._decoding = self._decoding, None
         if pending is None:
             return
-        if isinstance(answer, BaseException):
+        if isinstance(response, BaseException):
             self._pending.appendleft(pending)
             self._fail_first(
                 FailureKind.MALFORMED,
-                f"{node_name(self.node)} answered {_what(pending.message)}: {answer}",
+                f"{node_name(self.node)} answered {request_name(pending.message)}: {response}",
             )
             return
-        self._deliver(pending, answer)
+        self._deliver(pending, response)
         self._end_if_retired()
         while self._open and not self._large_responses.busy:
             frame = self._large_responses.next_kept()
@@ -340,17 +347,17 @@ class Connection:
                 return
             self._received(frame)
 
-    def _deliver(self, pending: PendingRequest, answer: DecodedResponse) -> None:
-        if answer.unknown_errors:
-            codes = ", ".join(map(str, sorted(set(answer.unknown_errors))))
+    def _deliver(self, pending: PendingRequest, response: DecodedResponse) -> None:
+        if response.unknown_errors:
+            codes = ", ".join(map(str, sorted(set(response.unknown_errors))))
             _log.warning(
                 "%s answered %s with unknown error codes %s; handled as UNKNOWN_SERVER_ERROR",
                 node_name(self.node),
-                _what(pending.message),
+                request_name(pending.message),
                 codes,
             )
         if pending.done is not None:
-            pending.done(answer.message)
+            pending.done(response.message)
 
     def _fail_first(self, kind: FailureKind, detail: str) -> None:
         """The oldest request fails with this, and the others with DISCONNECTED."""
@@ -368,7 +375,7 @@ class Connection:
                 FailureKind.SILENT, f"{node_name(self.node)} acknowledges nothing: {error}"
             )
         elif isinstance(error, FrameTooLargeError) and self._pending:
-            what = _what(self._pending[0].message)
+            what = request_name(self._pending[0].message)
             detail = f"{node_name(self.node)} answered {what}: {error}"
             self._fail_first(FailureKind.MALFORMED, detail)
         else:
@@ -424,7 +431,7 @@ class Connection:
 
     def _fail_overdue(self, now: float) -> None:
         head = self._pending[0]
-        what = _what(head.message)
+        what = request_name(head.message)
         since = max(head.sent_at, self._received_at)
         if head.dead_at(since, self._link) <= now:
             seconds = round(now - since, 1)
@@ -451,7 +458,7 @@ class Connection:
         )
         self._fail_first(
             FailureKind.SILENT if silent else FailureKind.TIMEOUT,
-            f"{node_name(self.node)} did not answer {_what(pending.message)} within"
+            f"{node_name(self.node)} did not answer {request_name(pending.message)} within"
             f" {round(pending.within, 1):g} s",
         )
 
@@ -474,7 +481,7 @@ class Connection:
         while self._pending:
             pending = self._pending.popleft()
             if pending.done is not None:
-                self._loop.call_soon(pending.done, self._broken(cause, pending.message))
+                self._loop.call_soon(pending.done, self._lost_before(pending.message, cause))
 
     async def close(self) -> None:
         """Close, and wait for the TLS closure at most a second. If cancelled, do not wait."""
@@ -487,20 +494,5 @@ class Connection:
         finally:
             self._writer.transport.abort()
 
-    def _broken(self, cause: Exception | None, message: Request) -> RequestFailed:
-        detail = (
-            f"the connection to {node_name(self.node)} broke before it answered {_what(message)}"
-        )
-        if isinstance(cause, EOFError):
-            detail = (
-                f"{node_name(self.node)} closed the connection before it answered {_what(message)}"
-            )
-        elif cause is not None:
-            detail += f": {cause!r}"
-        if not self._answered:
-            detail += "; if it always does, check security_protocol and the broker's log"
-        return RequestFailed(FailureKind.DISCONNECTED, detail)
-
-
-def _what(message: Request) -> str:
-    return type(message).__name__.removesuffix("Request")
+    def _lost_before(self, message: Request, cause: Exception | None) -> RequestFailed:
+        return connection_lost(self.node, message, cause, has_answered=self._answered)

@@ -14,6 +14,7 @@ from asyncrevoke.runtime.net.authentication.scram import ScramError
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.protocol.messages import Request
 
 __all__ = ["NoTokenError", "RequestFailed", "node_name", "opening_failure"]
 
@@ -74,6 +75,30 @@ def node_name(node: Node) -> str:
     """A broker's name in a message."""
     address = printable(f"{node.host}:{node.port}")  # from the metadata of a broker
     return address if node.node_id < 0 else f"broker {node.node_id} at {address}"
+
+
+def request_name(message: Request) -> str:
+    """A request's name in a message."""
+    return type(message).__name__.removesuffix("Request")
+
+
+def connection_lost(
+    node: Node, message: Request, cause: Exception | None, *, has_answered: bool
+) -> RequestFailed:
+    """The failure of a request in flight on a connection that was closed.
+
+    ``has_answered``: whether there was any response on it.
+    """
+    where, what = node_name(node), request_name(message)
+    if isinstance(cause, EOFError):
+        detail = f"{where} closed the connection before it answered {what}"
+    else:
+        detail = f"the connection to {where} was lost before it answered {what}"
+        if cause is not None:
+            detail += f": {cause!r}"
+    if not has_answered:
+        detail += "; if it always does, check security_protocol and the broker's log"
+    return RequestFailed(FailureKind.DISCONNECTED, detail)
 
 
 def opening_failure(

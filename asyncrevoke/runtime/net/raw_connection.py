@@ -88,8 +88,8 @@ def versions_of(raw: RawConnection) -> Mapping[int, tuple[int, int]]:
     """The versions that the broker offers, by API key."""
     try:
         raw.send(_VersionProbe())
-    except _OfferedVersions as told:
-        return told.versions
+    except _OfferedVersions as offered:
+        return offered.versions
     raise AssertionError("aiokafka sent a request without preparing it")
 
 

@@ -22,7 +22,7 @@ from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.loop.loop_lag import tick_interval
 from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
 from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.session.parts import SessionParts
+from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
 from asyncrevoke.runtime.session.reactions import SessionReactions
 from asyncrevoke.runtime.session.record_iterator import ReadReports
 from asyncrevoke.runtime.session.record_owners import RecordOwners
@@ -61,18 +61,20 @@ class Environment:
 
 
 # A list, because tasks of the consumer inherit the variable; opening a session empties it.
-_environments: ContextVar[list[Environment] | None] = ContextVar("asyncrevoke worlds", default=None)
+_environments: ContextVar[list[Environment] | None] = ContextVar(
+    "asyncrevoke environments", default=None
+)
 
 
 @contextmanager
-def in_environment(world: Environment) -> Generator[None]:
+def in_environment(environment: Environment) -> Generator[None]:
     """Inside, the next consumer that this task enters has this environment."""
-    worlds = [world]
-    token = _environments.set(worlds)
+    environments = [environment]
+    token = _environments.set(environments)
     try:
         yield
     finally:
-        worlds.clear()
+        environments.clear()
         _environments.reset(token)
 
 
@@ -97,15 +99,48 @@ def open_session(
     if (override := config_override.get()) is not None:
         config = override(config)
     environments = _environments.get()
-    world = environments.pop() if environments else None
+    environment = environments.pop() if environments else None
     recorder = None
     if journal is not None:
-        clock = None if world is None else world.wall_clock
+        clock = None if environment is None else environment.wall_clock
         recorder = journal.begin(_journal_facts(config), wall_clock=clock)
     of_loop, of_thread = _for_two_threads(config)
-    core = _open_core(of_loop, world, recorder, whole_batches=whole_batches)
+    core = _open_core(of_loop, environment, recorder, whole_batches=whole_batches)
+    requests = Channels(of_loop) if environment is None else environment.requests
+    hooks = _open_hooks(config, core, listener, observers, recorder)
+    driver = _open_driver(
+        config,
+        core,
+        requests if recorder is None else recorder.requests(requests),
+        hooks,
+        connect=partial(Channels, of_thread) if environment is None else None,
+        jitter=None if environment is None else environment.jitter,
+    )
+    session = Session(
+        SessionParts(
+            config=config,
+            core=core,
+            driver=driver,
+            hooks=hooks,
+            dead_letters=None if environment is None else environment.dead_letters,
+            call_recorder=None if environment is None else environment.call_recorder,
+            wall_clock=time.time if environment is None else environment.wall_clock,
+        )
+    )
+    if environment is not None:
+        environment.opened(session)
+    return session
+
+
+def _open_hooks(
+    config: ConsumerConfig,
+    core: ConsumerCore,
+    listener: object,
+    observers: Sequence[Observer],
+    recorder: SessionRecorder | None,
+) -> SessionHooks:
+    """The log, the listener, the observers and the journal of a session."""
     log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
-    calls = ListenerCalls(listener)
     owners = RecordOwners()
     status = SessionStatus(core, owners)
     observing = None
@@ -113,74 +148,68 @@ def open_session(
         observing = Observers(
             observers, log, status, group_id=config.group_id, client_id=config.client_id
         )
-    reads = ReadReports(observing)
-    reactions = SessionReactions(
+    return SessionHooks(
         log=log,
-        listener=calls,
+        listener=ListenerCalls(listener),
         owners=owners,
         status=status,
-        reads=reads,
+        reads=ReadReports(observing),
         observers=observing,
         recorder=recorder,
     )
-    requests = Channels(of_loop) if world is None else world.requests
+
+
+def _open_driver(
+    config: ConsumerConfig,
+    core: ConsumerCore,
+    requests: Requests,
+    hooks: SessionHooks,
+    *,
+    connect: Callable[[], Channels] | None,
+    jitter: Random | None,
+) -> Driver:
+    """The driver; ``connect`` opens the connections of the heartbeat thread, None: without one."""
     tolerated_lag = config.session_timeout / 3
     open_fallback = None
-    if config.heartbeat_thread and config.group_id is not None and world is None:
+    if config.heartbeat_thread and config.group_id is not None and connect is not None:
         open_fallback = partial(
             HeartbeatThread,
-            connect=partial(Channels, of_thread),
+            connect=connect,
             core=core,
-            log=log,
+            log=hooks.log,
             patience=2 * tick_interval(tolerated_lag),
         )
-    driver = Driver(
+    return Driver(
         core,
-        requests if recorder is None else recorder.requests(requests),
-        log,
-        calls,
-        reactions,
+        requests,
+        hooks.log,
+        hooks.listener,
+        SessionReactions(hooks),
         tolerated_lag=tolerated_lag,
         open_fallback=open_fallback,
-        jitter=None if world is None else world.jitter,
+        jitter=jitter,
     )
-    session = Session(
-        SessionParts(
-            config=config,
-            core=core,
-            driver=driver,
-            listener=calls,
-            log=log,
-            owners=owners,
-            status=status,
-            reads=reads,
-            observers=observing,
-            recorder=recorder,
-            dead_letters=None if world is None else world.dead_letters,
-            call_recorder=None if world is None else world.call_recorder,
-            wall_clock=time.time if world is None else world.wall_clock,
-        )
-    )
-    if world is not None:
-        world.opened(session)
-    return session
 
 
 def _open_core(
     config: ConsumerConfig,
-    world: Environment | None,
+    environment: Environment | None,
     recorder: SessionRecorder | None,
     *,
     whole_batches: bool,
 ) -> ConsumerCore:
     """The core; with a ``recorder`` of the journal, that one sees what is decoded."""
     bootstrap: Sequence[Node]
-    if world is None:
+    if environment is None:
         bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
         decode = _decoder(config, whole_batches=whole_batches)
         wall_clock = time.time
     else:
-        bootstrap, decode, wall_clock = world.bootstrap, world.decode, world.wall_clock
+        bootstrap, decode, wall_clock = (
+            environment.bootstrap,
+            environment.decode,
+            environment.wall_clock,
+        )
     return ConsumerCore(
         config,
         bootstrap,

@@ -20,16 +20,23 @@ _LATEST = -1
 _EARLIEST = -2
 
 
-class PartitionCalls:
+class SessionCalls:
+    """Base of a consumer's methods that use its session, which is None before it is entered."""
+
+    _session: Session | None = None
+
+    def _entered(self) -> Session:
+        """The session. Raises IllegalStateError before entering and after closing."""
+        raise NotImplementedError
+
+
+class PartitionCalls(SessionCalls):
     """Methods of a consumer about partitions.
 
     Each raises IllegalStateError unless the consumer is entered, and in another thread or event
     loop. Those that wait for a broker retry until ``request_timeout``; cancelling them loses
     nothing. Partitions are ``TopicPartition`` or ``(topic, partition)``.
     """
-
-    def _entered(self) -> Session:
-        raise NotImplementedError
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions of this consumer, including those that are being revoked."""

@@ -24,24 +24,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionParts:
-    """What a session is made of; ``open_session`` puts it together.
+class SessionHooks:
+    """What is informed of events in a session.
 
-    ``config`` is what the user gave, for other clients of ours. ``observers`` and ``recorder`` (of
-    the journal) are None if there are none. ``dead_letters`` and ``call_log`` are those of a test's
-    environment, else None. ``wall_clock`` returns seconds since the epoch.
+    ``observers`` and ``recorder`` (of the journal) are None if there are none.
     """
 
-    config: ConsumerConfig
-    core: ConsumerCore
-    driver: Driver
-    listener: ListenerCalls
     log: EventLog
+    listener: ListenerCalls
     owners: RecordOwners
     status: SessionStatus
     reads: ReadReports
     observers: Observers | None = None
     recorder: SessionRecorder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """What a session is made of; ``open_session`` creates it.
+
+    ``config`` has the user's options, also for other clients that the consumer needs.
+    ``dead_letters`` and ``call_recorder`` are those of a test's environment, else None.
+    ``wall_clock`` returns seconds since the epoch.
+    """
+
+    config: ConsumerConfig
+    core: ConsumerCore
+    driver: Driver
+    hooks: SessionHooks
     dead_letters: DeadLetterWriter | None = None
     call_recorder: CallRecorder | None = None
     wall_clock: Callable[[], float] = time.time

@@ -9,39 +9,20 @@ from asyncrevoke.runtime.hooks.revoke_warnings import RevocationWarnings
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Emit, Notify
-    from asyncrevoke.runtime.hooks.event_log import EventLog
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
-    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
-    from asyncrevoke.runtime.hooks.observers import Observers
-    from asyncrevoke.runtime.session.record_iterator import ReadReports
-    from asyncrevoke.runtime.session.record_owners import RecordOwners
-    from asyncrevoke.runtime.session.status import SessionStatus
+    from asyncrevoke.runtime.session.parts import SessionHooks
 
 
 class SessionReactions:
-    """The session's :class:`~asyncrevoke.runtime.loop.reactions.DriverReactions`.
+    """The session's :class:`~asyncrevoke.runtime.loop.reactions.DriverReactions`."""
 
-    ``observers`` and ``recorder`` (of the journal) are None if there are none.
-    """
-
-    def __init__(
-        self,
-        *,
-        log: EventLog,
-        listener: ListenerCalls,
-        owners: RecordOwners,
-        status: SessionStatus,
-        reads: ReadReports,
-        observers: Observers | None = None,
-        recorder: SessionRecorder | None = None,
-    ) -> None:
-        self._log = log
-        self._listener = listener
-        self._owners = owners
-        self._status = status
-        self._reads = reads
-        self._observers = observers
-        self._recorder = recorder
+    def __init__(self, hooks: SessionHooks) -> None:
+        self._log = hooks.log
+        self._listener = hooks.listener
+        self._owners = hooks.owners
+        self._status = hooks.status
+        self._reads = hooks.reads
+        self._observers = hooks.observers
+        self._recorder = hooks.recorder
         self._delayed = RevocationWarnings()
 
     def core_reported(self, event: Emit) -> None:

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError, ConsumerClosedError, PartitionLostError
 from asyncrevoke.model import Record
-from asyncrevoke.runtime.session.partition_calls import to_offsets, to_partitions
+from asyncrevoke.runtime.session.partition_calls import (
+    SessionCalls,
+    to_offsets,
+    to_partitions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,14 +22,10 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.session.session import Session
 
 
-class RecordCalls:
+class RecordCalls(SessionCalls):
     """Methods of a consumer about records."""
 
     _config: ConsumerConfig
-    _session: Session | None
-
-    def _entered(self) -> Session:
-        raise NotImplementedError
 
     def _entered_once(self) -> Session:
         raise NotImplementedError

@@ -28,22 +28,24 @@ class StepSource(Protocol):
 class RecordIterator:
     """An async iterator over single records. Cancelling ``__anext__`` loses none of them.
 
-    It holds the records of one step, and the core takes back those that it has not handed out
-    before anything changes that concerns them; see :mod:`asyncrevoke.core.partition.hand_out`.
-    There is one
-    per consumer, so that a second loop goes on where the first one stopped. A ``witness`` is told
-    of each record like of a batch that has only this one. While the membership is in doubt it
-    hands out nothing that it holds, and makes a step, which waits.
+    It has the records of one step. Before a change that concerns them (a seek, a revocation), the
+    core takes back those that it has not returned; see :mod:`asyncrevoke.core.partition.hand_out`.
+    A consumer has one iterator, so that a second loop continues where the first one stopped. A
+    journal's ``recorder`` gets each record as a batch of its own. While the membership is not
+    confirmed, no record is returned: a step waits.
     """
 
     def __init__(
-        self, steps: StepSource, membership: MembershipGuard, witness: SessionRecorder | None = None
+        self,
+        steps: StepSource,
+        membership: MembershipGuard,
+        recorder: SessionRecorder | None = None,
     ) -> None:
         self._steps = steps
         self._membership = membership
         # Until when records may be returned, by a clock that is faster to read than the loop's.
         self._confirmed_until = float("-inf")
-        self._recorder = witness
+        self._recorder = recorder
         self._records: Sequence[Record] = ()
         self._taken = 0
         self._end = 0
@@ -53,17 +55,17 @@ class RecordIterator:
         return self
 
     async def __anext__(self) -> Record:
-        witness = self._recorder
-        if witness is not None:
-            witness.step_begun(counts=True)
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.step_begun(counts=True)
         while (taken := self._taken) == self._end or (
             monotonic() > self._confirmed_until and self._must_confirm()
         ):
             await self._steps.step_of_reader(self)
         self._taken = taken + 1
         record = self._records[taken]
-        if witness is not None:
-            witness.batch_returned(PollResult({record.topic_partition: [record]}))
+        if recorder is not None:
+            recorder.batch_returned(PollResult({record.topic_partition: [record]}))
         return record
 
     def _must_confirm(self) -> bool:

@@ -41,18 +41,18 @@ class Session:
 
     def __init__(self, parts: SessionParts) -> None:
         self.core = parts.core
-        self.log = parts.log
+        self.log = parts.hooks.log
         self.config = parts.config
-        self.status = parts.status
-        self.observers = parts.observers
-        self.recorder = parts.recorder
+        self.status = parts.hooks.status
+        self.observers = parts.hooks.observers
+        self.recorder = parts.hooks.recorder
         self.dead_letters = parts.dead_letters
         self.call_recorder = parts.call_recorder
         self.wall_clock = parts.wall_clock
         self._driver = parts.driver
-        self._listener = parts.listener
-        self._owners = parts.owners
-        self._reads = parts.reads
+        self._listener = parts.hooks.listener
+        self._owners = parts.hooks.owners
+        self._reads = parts.hooks.reads
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._stepping = False
@@ -64,7 +64,7 @@ class Session:
         self._reader: RecordIterator | None = None
         self._delays = False
         # The journal's recorder, while a loop of the user's takes the records.
-        self._loop_recorder = parts.recorder
+        self._loop_recorder = parts.hooks.recorder
 
     def start(self) -> None:
         """Begin to connect."""

@@ -32,10 +32,10 @@ class Shutdown:
     def __init__(self, parts: SessionParts, deadline: ShutdownDeadline) -> None:
         self._core = parts.core
         self._driver = parts.driver
-        self._listener = parts.listener
-        self._log = parts.log
-        self._status = parts.status
-        self._recorder = parts.recorder
+        self._listener = parts.hooks.listener
+        self._log = parts.hooks.log
+        self._status = parts.hooks.status
+        self._recorder = parts.hooks.recorder
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         # The task whose loop has the last batch, as far as is known.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.config.topics import check_pattern, check_topics, refuse_both
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
-from asyncrevoke.runtime.session.partition_calls import to_partitions
+from asyncrevoke.runtime.session.partition_calls import SessionCalls, to_partitions
 
 if TYPE_CHECKING:
     import re
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import GroupProtocol
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.session.session import Session
 
 
 def read_from(
@@ -32,17 +31,13 @@ def read_from(
     return names, expression
 
 
-class SubscriptionCalls:
+class SubscriptionCalls(SessionCalls):
     """Topics, a pattern, or manually assigned partitions; before and after entering."""
 
     def __init__(self, topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
         self._topics = topics
         self._pattern = pattern
         self._assigned: list[TopicPartition] | None = None
-        self._session: Session | None = None
-
-    def _entered(self) -> Session:
-        raise NotImplementedError
 
     @property
     def _has_handlers(self) -> bool:
