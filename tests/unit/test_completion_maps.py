@@ -55,7 +55,7 @@ class Group(ScriptedGroup):
         return [emit.fields for emit in self.events if event in emit.event]
 
     def skipped(self) -> int:
-        return self.core.health(self.now).skipped
+        return self.core.health(self.now).skipped_completed
 
 
 def member(**options: Unpack[ConsumerOptions]) -> Group:
@@ -155,7 +155,7 @@ def test_records_that_were_abandoned_are_not_told_as_done() -> None:
 
 
 def test_the_final_commit_of_a_revoke_tells_what_is_done_beyond_what_was_dropped() -> None:
-    group = member(auto_delay=False)
+    group = member(auto_delay_revoke=False)
     group.produce(0, 6)
     records = group.take(6)
     group.finish(records, 2)
@@ -355,7 +355,7 @@ def test_by_hand_the_users_metadata_stands_alone() -> None:
 
 
 def test_a_rewind_passes_what_was_finished_again() -> None:
-    group = successor(2, (5, 8), auto_delay=True)
+    group = successor(2, (5, 8), auto_delay_revoke=True)
     records = group.take(5)
     assert [record.offset for record in records] == [2, 3, 4, 8, 9]
     group.rebalance()

@@ -18,7 +18,7 @@ _TIMER = "leave"
 _TIMEOUT = 5.0
 
 
-class LeaveExchange:
+class LeaveGroup:
     """Tells the coordinator that a member goes; ``on_ended(now)`` follows in any case."""
 
     def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
