@@ -333,7 +333,7 @@ class Committer:
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in sent.entries:
                         self._unverified.add(instance)
-                self._coordinator.mark_unknown(now, f"commit: {detail or kind.value}", sent.node)
+                self._coordinator.unanswered(now, f"commit: {detail or kind.value}", sent.node)
                 self._retry_later(now)
             case _:
                 self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))

@@ -323,7 +323,7 @@ class PositionResolver:
                 self._fail(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
-                self._coordinator.mark_unknown(now, f"offset fetch: {why}", node)
+                self._coordinator.unanswered(now, f"offset fetch: {why}", node)
                 for instance, search in current.items():
                     self._retry_later(now, instance, search, why)
             case _:

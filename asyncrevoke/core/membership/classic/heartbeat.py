@@ -223,7 +223,7 @@ class ClassicHeartbeat:
 
     def _unanswered(self, now: float, asked: Node, why: str) -> None:
         self._warn_unconfirmed(now)
-        self._coordinator.mark_unknown(now, f"Heartbeat: {why}", asked)
+        self._coordinator.unanswered(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
 
     def _warn_unconfirmed(self, now: float) -> None:

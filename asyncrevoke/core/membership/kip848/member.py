@@ -386,7 +386,7 @@ class ConsumerGroupMembership:
                 if isinstance(reply, Failed):
                     why = reply.detail or reply.kind.value
                 self._warn_unconfirmed(now)
-                self._heartbeat.elsewhere(now, why)
+                self._heartbeat.unanswered(now, why)
 
     def _confirmed(
         self,
