@@ -16,7 +16,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
     PartitionLostError,
 )
-from asyncrevoke.handlers.host import Hosting
+from asyncrevoke.handlers.host import HandlerHost
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
-    from asyncrevoke.handlers.execution.worker_resources import OpenWorker
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.rate_limit import RateLimit
@@ -93,7 +93,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         listener: RebalanceListener | None = None,
         resources: AbstractAsyncContextManager[object] | None = None,
         decoder: Decoder | None = None,
-        worker_resources: OpenWorker | None = None,
+        worker_resources: OpenWorkerResource | None = None,
         journal: Journal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -102,7 +102,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._check_assignors()
         self._listener = listener
         self._journal = journal
-        self._hosting = Hosting(self._config, resources, decoder, worker_resources)
+        self._hosting = HandlerHost(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
 
@@ -112,7 +112,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return self._config
 
     @property
-    def hosting(self) -> Hosting:
+    def hosting(self) -> HandlerHost:
         """Its handlers and what they need, for those that run them on records of another source."""
         return self._hosting
 
@@ -160,7 +160,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         session = self._session = self._open()
         router = self._hosting.router
         if router is not None:
-            if delays := self._hosting.delays():
+            if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
             session.core.subscribe(session.now(), topics, router.pattern)
@@ -487,10 +487,10 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
-        from asyncrevoke.handlers.registry import check_policy  # noqa: PLC0415
+        from asyncrevoke.handlers.registry import check_failure_options  # noqa: PLC0415
         from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415
 
-        check_policy(retry, dead_letter, on_error)
+        check_failure_options(retry, dead_letter, on_error)
         most = config.max_in_flight if max_in_flight is None else max_in_flight
         running = config.concurrency if concurrency is None else concurrency
         if not 1 <= most <= config.max_in_flight:
@@ -527,7 +527,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 "handlers say which topics are read: give @consumer.handler the topics or the "
                 "pattern, and the consumer none"
             )
-        return self._hosting.registering()
+        return self._hosting.router_for_registration()
 
     async def _terminate_if_failed(self, session: Session) -> None:
         await session.handlers_ended()

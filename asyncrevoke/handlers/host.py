@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import Delay
-    from asyncrevoke.handlers.execution.worker_resources import OpenWorker, WorkerResources
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
     from asyncrevoke.handlers.policy.decoding import Decoder
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
-class Hosting:
+class HandlerHost:
     """Costs nothing until the first handler is registered: all else is imported then.
 
     ``router`` holds the handlers, None while there are none.
@@ -33,7 +33,7 @@ class Hosting:
         config: ConsumerConfig,
         resources: AbstractAsyncContextManager[object] | None,
         decoder: Decoder | None,
-        worker_resources: OpenWorker | None,
+        worker_resources: OpenWorkerResource | None,
     ) -> None:
         self._config = config
         self._resources = _check_resources(resources)
@@ -47,7 +47,7 @@ class Hosting:
         """What has stopped the handlers first, also while others of them still run."""
         return None if self._runner is None else self._runner.failure
 
-    def registering(self) -> Router:
+    def router_for_registration(self) -> Router:
         """The router, made now if there is none; ConfigError if handlers cannot work here."""
         if self.router is None:
             from asyncrevoke.handlers.registry import Router  # noqa: PLC0415 - if used
@@ -88,16 +88,16 @@ class Hosting:
                 "call it with each record"
             )
 
-    def delays(self) -> dict[str, Delay]:
+    def retry_topic_delays(self) -> dict[str, Delay]:
         """When records of the retry topics are due."""
         handlers = () if self.router is None else self.router.handlers
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
             return {}
         from asyncrevoke.core.fetch.delayed_topic import Delay  # noqa: PLC0415 - if used
-        from asyncrevoke.handlers.dead_letters.retry_message import due_of  # noqa: PLC0415
+        from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms  # noqa: PLC0415
 
-        return {each.topic: Delay(each.delay, due_of) for each in topics}
+        return {each.topic: Delay(each.delay, due_time_ms) for each in topics}
 
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on what a session brings, until it stops or one of them stops it.
@@ -112,7 +112,7 @@ class Hosting:
 
         dead_letters = session.letters or DeadLetterProducer(session.config, session.log)
         try:
-            async with self.opened(session.log, session.deadline) as (state, workers):
+            async with self.open_resources(session.log, session.deadline) as (state, workers):
                 runner = self._runner = HandlerRunner(
                     session,
                     router,
@@ -147,8 +147,8 @@ class Hosting:
             await dead_letters.aclose()
 
     @asynccontextmanager
-    async def opened(
-        self, log: Log, deadline: ShutdownDeadline | None = None
+    async def open_resources(
+        self, log: HandlerLog, deadline: ShutdownDeadline | None = None
     ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
         """What the handlers share, and what each call of them has for itself, until left."""
         async with (
@@ -158,7 +158,7 @@ class Hosting:
             yield state, workers
 
     def _workers(
-        self, state: object, log: Log, deadline: ShutdownDeadline | None
+        self, state: object, log: HandlerLog, deadline: ShutdownDeadline | None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
@@ -185,7 +185,7 @@ def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     return decoder
 
 
-def _check_worker_resources(given: OpenWorker | None) -> OpenWorker | None:
+def _check_worker_resources(given: OpenWorkerResource | None) -> OpenWorkerResource | None:
     if given is not None:
         from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
             check_worker_resources,

@@ -16,8 +16,8 @@ from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middlewa
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import (
-    BatchCall,
-    Call,
+    BatchHandlerCall,
+    HandlerCall,
     compile_batch_call,
     compile_call,
     handler_name,
@@ -54,14 +54,14 @@ _MAX_RECORDS = 500
 _MAX_WAIT = 0.2
 
 
-class BatchHandling(NamedTuple):
+class BatchOptions(NamedTuple):
     """How a handler takes batches: at most ``max_records``, the first of which has waited at most
     ``max_wait`` seconds. ``decode`` makes each value, ``call`` takes all of them."""
 
     max_records: int
     max_wait: float
     decode: Decoder
-    call: BatchCall
+    call: BatchHandlerCall
 
 
 class Handler(NamedTuple):
@@ -79,9 +79,9 @@ class Handler(NamedTuple):
     retry_topic: RetryTopic | None
     dead_letter: str | None
     on_error: OnError
-    call: Call | None
+    call: HandlerCall | None
     wants_context: bool
-    batch: BatchHandling | None
+    batch: BatchOptions | None
     max_handler_time: float | None
     decoder: Decoder | None
     order_by: OrderBy | AsConfigured | None
@@ -196,7 +196,7 @@ class Router:
         Raises ConfigError for what cannot work, when the function is decorated.
         """
         _check_options(topics, pattern, options)
-        check_policy(retry, dead_letter, on_error)
+        check_failure_options(retry, dead_letter, on_error)
         if decoder is not None:
             check_decoder(decoder)
         _check_retry_topic(retry_topic, retry, topics, dead_letter)
@@ -220,7 +220,7 @@ class Router:
             call, wants_context, batches = None, False, None
             decode = decoder or self._decoder
             if batch:
-                batches = BatchHandling(*batch_options, *compile_batch_call(function, name, decode))
+                batches = BatchOptions(*batch_options, *compile_batch_call(function, name, decode))
             else:
                 call, wants_context = compile_call(function, name, decode)
             if decoder is not None and takes_records(function):
@@ -283,7 +283,7 @@ class Router:
             with_decoder = _with_decoder(handler, self._decoder)
             self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
 
-    def adapted(self, change: Callable[[Handler], Handler]) -> Router:
+    def with_handlers_changed(self, change: Callable[[Handler], Handler]) -> Router:
         """The same handlers and middleware, each handler as ``change`` returns it."""
         router = Router(decoder=self._decoder)
         router._middleware = list(self._middleware)
@@ -370,7 +370,7 @@ def _check_options(
     _check_pattern(pattern)
 
 
-def check_policy(retry: object, dead_letter: object, on_error: object) -> None:
+def check_failure_options(retry: object, dead_letter: object, on_error: object) -> None:
     """ConfigError, with the fix, for what cannot be done with failures."""
     if retry is not None and not isinstance(retry, Retry):
         raise ConfigError(f"retry={retry!r}: use retry=Retry(attempts=3), or leave it out")

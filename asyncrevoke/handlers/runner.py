@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from asyncrevoke.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.handlers.execution.dispatch import HandlerWork
 from asyncrevoke.handlers.execution.ending import end
-from asyncrevoke.handlers.policy.batch import Item, first_offset, records_of
+from asyncrevoke.handlers.policy.batch import Item, first_unfinished_offset, unfinished_records
 from asyncrevoke.handlers.scheduling.backlog import Backlog
-from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
-from asyncrevoke.handlers.scheduling.ordering import flow_of
+from asyncrevoke.handlers.scheduling.ordering import handler_ordering
 from asyncrevoke.handlers.scheduling.shares import in_flight_limits
-from asyncrevoke.handlers.scheduling.worker_pool import Workers
+from asyncrevoke.handlers.scheduling.worker_pool import WorkerPool
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
@@ -61,14 +61,14 @@ class HandlerRunner:
         router: Router,
         *,
         concurrency: int,
-        log: Log,
+        log: HandlerLog,
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
         max_in_flight: int = 2000,
         state: object = None,
-        clock: Clock | None = None,
+        clock: HandlerClock | None = None,
         random: Callable[[], float] = any_fraction,
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterSender | None = None,
         wall_clock: Callable[[], float] = time.time,
         workers: WorkerResources | None = None,
         call_log: CallLog | None = None,
@@ -84,7 +84,7 @@ class HandlerRunner:
         clock = clock or asyncio.get_running_loop()
         self._backlog = Backlog(source, self._lanes, clock)
         self._flows = {
-            id(handler): flow_of(
+            id(handler): handler_ordering(
                 handler, order_by, null_keys, self._gate(handler, clock), self._backlog.refuse
             )
             for handler in router.handlers
@@ -109,7 +109,7 @@ class HandlerRunner:
             witness=witness,
             order_by=order_by,
         )
-        self._workers: Workers[Item] = Workers(
+        self._workers: WorkerPool[Item] = WorkerPool(
             self._lanes, self._work, concurrency, log, source.membership, deadline
         )
         self._backlog.waiting.notify = self._workers.notify
@@ -179,7 +179,7 @@ class HandlerRunner:
             self._backlog.drop(partition)
         for partition, item in self._workers.running():
             if partition in gone:
-                for record in records_of(item):
+                for record in unfinished_records(item):
                     self._source.submit(record)
 
     def running(self) -> Iterator[RunningCall]:
@@ -187,7 +187,7 @@ class HandlerRunner:
         for _, item in self._workers.running():
             handler = self._work.prepare(item.topic)
             attempt = self._work.attempt_of(item)
-            where = item.topic, item.partition, first_offset(item)
+            where = item.topic, item.partition, first_unfinished_offset(item)
             yield RunningCall(item, attempt, handler.name, *where, handler.max_handler_time)
 
     def name_of(self, partition: TopicPartition, _offset: int) -> str | None:
@@ -236,11 +236,11 @@ class HandlerRunner:
         for partition in sorted(batch.to_be_revoked):
             self._backlog.drain(partition)
 
-    def _gate(self, handler: Handler, clock: Clock) -> Gate[Entry[Item]] | None:
+    def _gate(self, handler: Handler, clock: HandlerClock) -> HandlerLimiter[Entry[Item]] | None:
         limits = handler.limits
         if not limits.needs_gate:
             return None
-        return Gate(clock, limits.concurrency, limits.rate, self._backlog.admit)
+        return HandlerLimiter(clock, limits.concurrency, limits.rate, self._backlog.admit)
 
     def _drain_all(self) -> None:
         self._backlog.drain_all()

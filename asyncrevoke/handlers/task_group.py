@@ -16,9 +16,9 @@ from asyncrevoke.handlers.policy.limits import Limits
 from asyncrevoke.handlers.registry import Handler
 from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-from asyncrevoke.handlers.scheduling.ordering import Flow, lane_key
-from asyncrevoke.handlers.scheduling.task_records import TaskRecords
-from asyncrevoke.handlers.scheduling.worker_pool import Workers
+from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, lane_key
+from asyncrevoke.handlers.scheduling.task_records import TaskRecordSource
+from asyncrevoke.handlers.scheduling.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letters.dead_letter import LetterSender
+    from asyncrevoke.handlers.dead_letters.dead_letter import ClosableDeadLetterSender
     from asyncrevoke.handlers.policy.batch import Item
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.policy.middleware import Middleware
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.registry import OnError
-    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
@@ -103,14 +103,14 @@ class TrackedTaskGroup:
         *,
         concurrency: int,
         max_in_flight: int,
-        log: Log,
+        log: HandlerLog,
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
         retry: Retry | None = None,
         dead_letter: str | None = None,
         on_error: OnError = "stop",
-        dead_letters: LetterSender | None = None,
-        clock: Clock | None = None,
+        dead_letters: ClosableDeadLetterSender | None = None,
+        clock: HandlerClock | None = None,
         random: Callable[[], float] = any_fraction,
         observers: Observers | None = None,
         witness: Witness | None = None,
@@ -125,7 +125,7 @@ class TrackedTaskGroup:
         self._order_by = order_by
         self._nulls: NullKeys = null_keys
         self._room = asyncio.Semaphore(max_in_flight)
-        self._records = TaskRecords(source, self._room.release)
+        self._records = TaskRecordSource(source, self._room.release)
         self._source = source
         self._dead_letters = dead_letters
         self._lanes: LaneQueue[Item] = LaneQueue(
@@ -164,7 +164,7 @@ class TrackedTaskGroup:
             witness=witness,
             order_by=order_by,
         )
-        self._workers: Workers[Item] = Workers(
+        self._workers: WorkerPool[Item] = WorkerPool(
             self._lanes, self._work, concurrency, log, source.membership, deadline
         )
         self._backlog.waiting.notify = self._workers.notify
@@ -348,7 +348,7 @@ class TrackedTaskGroup:
         if batch.lost:
             self.lose(batch.lost)
         for partition in sorted(batch.to_be_revoked):
-            for entry in self._backlog.waiting.give_up(partition):
+            for entry in self._backlog.waiting.remove(partition):
                 self._backlog.give_up(entry)
 
     def _check_open(self) -> None:
@@ -359,15 +359,15 @@ class TrackedTaskGroup:
                 "submit and map work inside `async with consumer.task_group(...)`"
             )
 
-    def _flow(self, record: Record) -> Flow:
+    def _flow(self, record: Record) -> HandlerOrdering:
         if not callable(self._order_by):
-            return Flow(None, None, alone=True)
+            return HandlerOrdering(None, None, one_batch_at_a_time=True)
         key = lane_key(self._order_by, self._nulls, record)
 
         def only_one(_items: Sequence[Item]) -> tuple[Hashable]:
             return (key,)
 
-        return Flow(only_one, None, alone=True)
+        return HandlerOrdering(only_one, None, one_batch_at_a_time=True)
 
     def _stop(self, error: BaseException) -> None:
         if isinstance(error, HandlerExitError):

@@ -117,7 +117,7 @@ class Worker:
             config = replace(config, bootstrap_servers=target.bootstrap_servers)
         hosting = consumer.hosting
         router = with_errors(checked_router(consumer, target.name), target.errors)
-        state, workers = await self._stack.enter_async_context(hosting.opened(log))
+        state, workers = await self._stack.enter_async_context(hosting.open_resources(log))
         concurrency = target.concurrency or config.concurrency
         return Opened(
             config=config,
@@ -203,4 +203,4 @@ def with_errors(router: Router, errors: Errors) -> Router:
         on_error: Literal["skip", "stop"] = "skip" if errors == "row" else "stop"
         return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
 
-    return router.adapted(change)
+    return router.with_handlers_changed(change)

@@ -40,7 +40,7 @@ async def run(
 
     source = RangeSource(ORDERS, read, outcomes, max_in_flight=4)
     config = consumer.config
-    async with consumer.hosting.opened(log) as (state, workers):
+    async with consumer.hosting.open_resources(log) as (state, workers):
         runner = HandlerRunner(
             source,
             with_errors(router, errors),

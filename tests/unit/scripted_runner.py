@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
@@ -81,7 +81,7 @@ class Running:
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
         state: object = None,
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterSender | None = None,
         handler_concurrency: int | None = None,
         handler_order_by: OrderBy | AsConfigured | None = "as configured",
         observers: Observers | None = None,

@@ -12,7 +12,7 @@ import pytest
 from fast_depends import dependency_provider
 
 from asyncrevoke import ConfigError, Consumer, Depends, HandlerContext, Record, Router
-from asyncrevoke.handlers.policy.dependencies import Injected
+from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_a_handler_without_dependencies_is_not_wrapped(monkeypatch: pytest.Monke
     def refused(*_: object) -> None:
         raise AssertionError("wrapped for nothing")
 
-    monkeypatch.setattr(Injected, "__init__", refused)
+    monkeypatch.setattr(HandlerWithDependencies, "__init__", refused)
     router = Router()
 
     @router.handler("orders")

@@ -28,7 +28,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing import TestConsumer
@@ -441,7 +441,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
     most = data.draw(st.sampled_from([None, 1, 3]))
     rate = data.draw(st.sampled_from([None, RateLimit(1, per=0.3), RateLimit(3, per=1.0)]))
     lanes: LaneQueue[Record] = LaneQueue("key")
-    gate: Gate[Entry[Record]] = Gate(clock, most, rate, lanes.admit)
+    gate: HandlerLimiter[Entry[Record]] = HandlerLimiter(clock, most, rate, lanes.queue_permitted)
     running: list[Entry[Record]] = []
     began: list[float] = []
     queued: list[Record] = []
@@ -468,17 +468,17 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
             case "take":
                 take()
             case "done" if running:
-                lanes.done(running.pop(data.draw(st.integers(0, len(running) - 1))))
+                lanes.free_lane(running.pop(data.draw(st.integers(0, len(running) - 1))))
             case "again" if running:
                 entry = running.pop()
-                lanes.leave(entry)
-                lanes.again(entry)
+                lanes.free_limiter(entry)
+                lanes.requeue(entry)
                 queued.append(entry[1])
             case "wait":
                 clock.advance(data.draw(st.sampled_from([0.1, 0.5, 2.0])))
             case "drain":
                 first = data.draw(st.none() | st.integers(0, 20))
-                for dropped in lanes.drain(ORDERS, first):
+                for dropped in lanes.drop_for_revocation(ORDERS, first):
                     queued.remove(dropped)
             case _:
                 pass
@@ -488,7 +488,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
             break
         take()
         if running and not lanes.ready:
-            lanes.done(running.pop())
+            lanes.free_lane(running.pop())
         elif not lanes.ready:
             clock.advance(0.1)
     assert not queued
@@ -504,7 +504,7 @@ def test_an_idle_key_costs_no_memory() -> None:
         for start in range(first, first + 20_000, 500):
             lanes.put(ORDERS, [record(i, b"key %d" % i) for i in range(start, start + 500)])
             while (entry := lanes.take()) is not None:
-                lanes.done(entry)
+                lanes.free_lane(entry)
 
     pass_through(0)
     tracemalloc.start()

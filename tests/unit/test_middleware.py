@@ -18,7 +18,7 @@ from asyncrevoke import (
     Retry,
     Router,
 )
-from asyncrevoke.handlers.execution.invocation import HandlerCalls
+from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
     def refused(*_: object) -> None:
         raise AssertionError("nothing goes around this handler")
 
-    monkeypatch.setattr(HandlerCalls, "one", refused)
+    monkeypatch.setattr(HandlerInvoker, "one", refused)
     handled: list[int] = []
 
     async def handle(each: Record) -> None:
@@ -265,7 +265,7 @@ async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch
     from asyncrevoke.handlers.policy import middleware
 
     built: list[int] = []
-    chain = middleware.chain
+    chain = middleware.compose_middleware
 
     def counted(functions: Any) -> Any:
         built.append(len(functions))

@@ -21,7 +21,12 @@ from asyncrevoke import (
     Router,
     TopicPartition,
 )
-from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, due_of, past_of
+from asyncrevoke.handlers.dead_letters.retry_message import (
+    RetryHistory,
+    RetryMessage,
+    due_time_ms,
+    retry_history,
+)
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.testing import TestConsumer
 
@@ -341,7 +346,9 @@ async def test_a_due_time_far_ahead_holds_the_topic_up_for_one_delay_at_most() -
         assert len(failing.calls) == 4
 
 
-NAMES = [name for name, _ in Postponed(Past(FIRST, 3, 1), ValueError("boom"), 2.0).headers]
+NAMES = [
+    name for name, _ in RetryMessage(RetryHistory(FIRST, 3, 1), ValueError("boom"), 2.0).headers
+]
 VALUES = st.none() | st.binary(max_size=25) | st.integers().map(lambda number: b"%d" % number)
 
 
@@ -353,9 +360,9 @@ def test_whatever_headers_say_they_are_read(
 ) -> None:
     for headers in (some, [*some, *zip(NAMES, values, strict=True)]):
         record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers))
-        past = past_of(record)
+        past = retry_history(record)
         assert past is None or (past.record.key, past.record.value) == (b"k", b"v")
-        assert due_of(record) < 1e19
+        assert due_time_ms(record) < 1e19
 
 
 @pytest.mark.parametrize(
@@ -374,20 +381,20 @@ def test_whatever_headers_say_they_are_read(
 def test_numbers_that_kafka_has_no_room_for_were_not_written_by_this_library(
     name: str, value: bytes
 ) -> None:
-    headers = dict(Postponed(Past(FIRST, 3, 1), ValueError("boom"), 2.5).headers)
+    headers = dict(RetryMessage(RetryHistory(FIRST, 3, 1), ValueError("boom"), 2.5).headers)
     assert name in headers
     headers[name] = value
     record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers.items()))
-    assert past_of(record) is None
+    assert retry_history(record) is None
 
 
 def test_what_is_written_is_read_again() -> None:
-    past = Past(FIRST, 3, 1)
-    written = Postponed(past, ValueError("boom"), 2.5)
+    past = RetryHistory(FIRST, 3, 1)
+    written = RetryMessage(past, ValueError("boom"), 2.5)
     record = Record("orders.retry", 0, 7, 0, 0, written.key, written.value, tuple(written.headers))
-    again = past_of(record)
+    again = retry_history(record)
     assert again is not None
-    assert (again.calls, again.returns, due_of(record)) == (3, 2, 2500)
+    assert (again.calls, again.returns, due_time_ms(record)) == (3, 2, 2500)
     for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
         assert getattr(again.record, name) == getattr(FIRST, name), name
 

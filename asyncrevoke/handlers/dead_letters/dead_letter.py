@@ -20,7 +20,7 @@ ATTEMPTS: Final = "asyncrevoke-attempts"
 _MOST_BYTES = 1024
 
 
-class DeadLetters(Protocol):
+class DeadLetterSender(Protocol):
     """Where records go whose handlers have failed for good."""
 
     async def send(self, topic: str, letter: DeadLetter) -> None:
@@ -31,7 +31,7 @@ class DeadLetters(Protocol):
         ...
 
 
-class LetterSender(DeadLetters, Protocol):
+class ClosableDeadLetterSender(DeadLetterSender, Protocol):
     """One that is to be closed."""
 
     async def aclose(self) -> None:

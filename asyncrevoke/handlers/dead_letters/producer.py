@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
 
 # Kafka's own limit of a request; what a topic admits is the broker's to say.
 _MOST_BYTES = 2_147_483_647
@@ -61,7 +61,7 @@ class DeadLetterProducer:
     one goes by another producer: an idempotent one cannot go on after a gap in its sequence.
     """
 
-    def __init__(self, config: ConsumerConfig, log: Log) -> None:
+    def __init__(self, config: ConsumerConfig, log: HandlerLog) -> None:
         self._config = config
         self._log = log
         self._producer: _Producer | None = None

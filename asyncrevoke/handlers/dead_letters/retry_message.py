@@ -38,7 +38,7 @@ _MOST_INT32 = 2**31 - 1
 _MOST_INT64 = 2**63 - 1
 
 
-class Past(NamedTuple):
+class RetryHistory(NamedTuple):
     """What is known of a record from before it was read.
 
     ``record`` is as it was first read, in its origin. ``calls`` counts the calls for it until then,
@@ -50,7 +50,7 @@ class Past(NamedTuple):
     returns: int
 
 
-class Postponed(DeadLetter):
+class RetryMessage(DeadLetter):
     """A record for a retry topic: like a dead letter, with two headers more.
 
     Its timestamp is that of its writing, as brokers delete by it; its own is among the headers.
@@ -58,7 +58,7 @@ class Postponed(DeadLetter):
 
     __slots__ = ()
 
-    def __init__(self, past: Past, error: BaseException, due: float) -> None:
+    def __init__(self, past: RetryHistory, error: BaseException, due: float) -> None:
         """``past`` includes what has just failed; ``due`` is in seconds since the epoch."""
         super().__init__(past.record, error, past.calls)
         self.timestamp = -1
@@ -68,7 +68,7 @@ class Postponed(DeadLetter):
         ]
 
 
-def past_of(record: Record) -> Past | None:
+def retry_history(record: Record) -> RetryHistory | None:
     """The past of a record that was read from a retry topic; None if it was not sent there by us.
 
     It has a ``record`` of no ledger: nothing can be done with that but looking at it.
@@ -99,10 +99,10 @@ def past_of(record: Record) -> Past | None:
         record.value,
         record.headers[:own],
     )
-    return Past(origin, int(calls), int(returns))
+    return RetryHistory(origin, int(calls), int(returns))
 
 
-def due_of(record: Record) -> float:
+def due_time_ms(record: Record) -> float:
     """When a record of a retry topic is due, in ms since the epoch; 0 if it does not say."""
     name, value = record.headers[-1] if record.headers else ("", None)
     return float(value) if name == DUE and value is not None and _is_number(value) else 0.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import DecodeError
-from asyncrevoke.handlers.policy.batch import Batch, BatchError
+from asyncrevoke.handlers.policy.batch import BatchError, RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.handlers.policy.signature import BatchCall
+    from asyncrevoke.handlers.policy.signature import BatchHandlerCall
     from asyncrevoke.handlers.registry import Handler
     from asyncrevoke.model import Record
 
 
-class Settling(Protocol):
+class BatchSink(Protocol):
     """Where the records of a batch end."""
 
     def complete_all(self, records: Sequence[Record]) -> None:
@@ -34,11 +34,11 @@ class Settling(Protocol):
 
 
 async def run_batch(
-    batch: Batch,
+    batch: RecordBatch,
     handler: Handler,
     calls: int,
-    settling: Settling,
-    call: Callable[[BatchCall, list[object], list[Record]], Awaitable[None]],
+    settling: BatchSink,
+    call: Callable[[BatchHandlerCall, list[object], list[Record]], Awaitable[None]],
 ) -> None:
     """Call the handler, by ``call``, with what decodes; ``calls`` counts this call.
 
@@ -50,11 +50,11 @@ async def run_batch(
     it returns, all are done.
     """
     assert handler.batch is not None
-    while batch.letters:
-        record, error = batch.letters[0]
+    while batch.dead_letters:
+        record, error = batch.dead_letters[0]
         await settling.send_on(record, handler, error, calls - 1)
         settling.complete_all([record])
-        del batch.letters[0]
+        del batch.dead_letters[0]
     values, stopped_by = await _decode(batch, handler, settling)
     called = batch.called = batch.records[: len(values)]
     batch.errors = {}
@@ -74,7 +74,7 @@ async def run_batch(
 
 
 async def _decode(
-    batch: Batch, handler: Handler, settling: Settling
+    batch: RecordBatch, handler: Handler, settling: BatchSink
 ) -> tuple[list[object], DecodeError | None]:
     """The values of the first records of the batch, and what stops it after those."""
     assert handler.batch is not None
@@ -94,7 +94,7 @@ async def _decode(
     return values, None
 
 
-def _complete(batch: Batch, records: list[Record], settling: Settling) -> None:
+def _complete(batch: RecordBatch, records: list[Record], settling: BatchSink) -> None:
     done = set(records)
     settling.complete_all(records)
     batch.records = [record for record in batch.records if record not in done]

@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError, UnreadableRecordError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, past_of
+from asyncrevoke.handlers.dead_letters.retry_message import (
+    RetryHistory,
+    RetryMessage,
+    retry_history,
+)
 from asyncrevoke.handlers.execution.batch_invocation import run_batch
-from asyncrevoke.handlers.execution.invocation import HandlerCalls
-from asyncrevoke.handlers.execution.worker_resources import UnopenedError
-from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
+from asyncrevoke.handlers.execution.invocation import HandlerInvoker
+from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
+from asyncrevoke.handlers.policy.batch import (
+    Item,
+    RecordBatch,
+    first_unfinished_offset,
+    unfinished_records,
+)
 from asyncrevoke.handlers.scheduling.backlog import TRACED, Backlog, Trial
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
@@ -20,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
-    from asyncrevoke.handlers.execution.invocation import Handlers
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
+    from asyncrevoke.handlers.execution.invocation import HandlerLookup
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.registry import Handler
-    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import Record
@@ -40,15 +49,15 @@ class HandlerWork:
     def __init__(
         self,
         source: RecordSource,
-        router: Handlers,
+        router: HandlerLookup,
         backlog: Backlog,
-        log: Log,
+        log: HandlerLog,
         stop: Callable[[BaseException], None],
         *,
         state: object,
-        clock: Clock,
+        clock: HandlerClock,
         random: Callable[[], float],
-        dead_letters: DeadLetters | None,
+        dead_letters: DeadLetterSender | None,
         wall_clock: Callable[[], float],
         workers: WorkerResources | None = None,
         call_log: CallLog | None = None,
@@ -81,7 +90,7 @@ class HandlerWork:
         self._tracer = None if observers is None else observers.tracer
         # Topics whose first calls are made in the shortest way, unless a record is to be traced.
         self._direct: set[str] = set()
-        self._calls = HandlerCalls(
+        self._calls = HandlerInvoker(
             router,
             log,
             clock,
@@ -166,20 +175,20 @@ class HandlerWork:
 
         def start(item: Item, /) -> Awaitable[object]:
             if trials and (trial := trials.get(item)) is not None:
-                witness.again(records_of(item))
+                witness.again(unfinished_records(item))
                 return call_again(item, trial)
             began(item)
             return first_calls[item.topic](item)
 
         def start_any(item: Item, /) -> Awaitable[object]:
-            if not isinstance(item, Batch):
+            if not isinstance(item, RecordBatch):
                 return start(item)
             witness.again(item.records)
             trial = trials.get(item)
             return first_calls[item.topic](item) if trial is None else call_again(item, trial)
 
         async def start_when_written(item: Item, /) -> None:
-            await witness.start(records_of(item))
+            await witness.start(unfinished_records(item))
             await may_begin(self._source.membership)
             await start_any(item)
 
@@ -188,29 +197,29 @@ class HandlerWork:
         return start_any if any(handler.batch for handler in self._router.handlers) else start
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
-        if isinstance(item, Batch):
-            call = partial(self._calls.batch, item, handler, calls)
+        if isinstance(item, RecordBatch):
+            call = partial(self._calls.call_batch, item, handler, calls)
             return run_batch(item, handler, calls, self, call)
-        return self._calls.one(item, handler, calls)
+        return self._calls.call_record(item, handler, calls)
 
     def _stuck(self, item: Item) -> None:
         if not self._backlog.is_halted(item):
             self._backlog.halt(item)
 
     def _call_again(self, item: Item, trial: Trial) -> Awaitable[object]:
-        if trial is TRACED and not isinstance(item, Batch):
+        if trial is TRACED and not isinstance(item, RecordBatch):
             del self._trials[item]
-            return self._calls.one(item, self._handlers[item.topic], 1)
+            return self._calls.call_record(item, self._handlers[item.topic], 1)
         return self._next_call(item, trial)
 
     async def _next_call(self, item: Item, trial: Trial) -> None:
         handler = self._handlers[item.topic]
-        if trial.failure is not None and not isinstance(item, Batch):
+        if trial.failure is not None and not isinstance(item, RecordBatch):
             await self._send(item, handler, trial.failure, trial.calls)
         elif trial.refused is not None:
             raise trial.refused
         else:
-            self._backlog.waiting.begin(item)
+            self._backlog.waiting.attempt_started(item)
             trial.calls += 1
             await self._call(item, handler, trial.calls)
         del self._trials[item]
@@ -235,7 +244,7 @@ class HandlerWork:
             self._observers.raised(item, seconds, error)
 
     def _finished(self, item: Item) -> None:
-        if isinstance(item, Batch):
+        if isinstance(item, RecordBatch):
             self._backlog.batch_ended(item)
         else:
             self._done.append(item)
@@ -268,11 +277,11 @@ class HandlerWork:
 
     # -- single records --------------------------------------------------------------------------
 
-    def _past(self, record: Record) -> Past:
+    def _past(self, record: Record) -> RetryHistory:
         """What was before a record was read, which for most is nothing."""
-        if record.topic in self._retry_topics and (past := past_of(record)) is not None:
+        if record.topic in self._retry_topics and (past := retry_history(record)) is not None:
             return past
-        return Past(record, 0, 0)
+        return RetryHistory(record, 0, 0)
 
     def _may_call_again(
         self, record: Record, handler: Handler, error: BaseException, calls: int
@@ -305,7 +314,7 @@ class HandlerWork:
             letter = DeadLetter(past.record, error, past.calls)
             if (later := handler.retry_topic) is not None and later.topic == topic:
                 what, fields = "the retry topic", {"retry_topic": topic}
-                letter = Postponed(past, error, self._wall_clock() + later.delay)
+                letter = RetryMessage(past, error, self._wall_clock() + later.delay)
             if self._tracer is not None:
                 letter.headers = list(self._tracer.headers(topic, letter.headers, error))
             await self._dead_letters.send(topic, letter)
@@ -335,7 +344,7 @@ class HandlerWork:
         handler = self._handlers[item.topic]
         trial = self._trials.get(item)
         calls = 1 if trial is None else trial.calls
-        unopened = isinstance(error, UnopenedError)
+        unopened = isinstance(error, WorkerResourceError)
         if unopened and error.__cause__ is not None:
             error = error.__cause__
             error.add_note("worker_resources could not be opened")
@@ -351,7 +360,7 @@ class HandlerWork:
             what = f"a record cannot be sent to {error}"
             self._halt(entry, error.__cause__ or error, handler, what)
             return False
-        if isinstance(item, Batch):
+        if isinstance(item, RecordBatch):
             return self._batch_failed(entry, item, error, handler, calls)
         if self._may_call_again(item, handler, error, calls):
             self._try_again(entry, error, handler, calls)
@@ -369,7 +378,12 @@ class HandlerWork:
         return False
 
     def _batch_failed(
-        self, entry: Entry[Item], batch: Batch, error: BaseException, handler: Handler, calls: int
+        self,
+        entry: Entry[Item],
+        batch: RecordBatch,
+        error: BaseException,
+        handler: Handler,
+        calls: int,
     ) -> bool:
         again: dict[Record, BaseException] = {}
         errors = batch.errors or dict.fromkeys(batch.called, error)
@@ -377,7 +391,7 @@ class HandlerWork:
             if self._may_call_again(record, handler, its_error, calls):
                 again[record] = its_error
             elif self._goes_to(record, handler, its_error) is not None:
-                batch.letters.append((record, its_error))
+                batch.dead_letters.append((record, its_error))
                 batch.records.remove(record)
             elif handler.on_error == "skip":
                 self.skip(record, handler, its_error)
@@ -387,7 +401,7 @@ class HandlerWork:
                 return False
         if again:
             self._try_again(entry, next(iter(again.values())), handler, calls)
-        elif batch.letters:
+        elif batch.dead_letters:
             if batch not in self._trials:
                 self._trials[batch] = Trial(calls)
             self._backlog.send_on(entry)
@@ -436,7 +450,7 @@ class HandlerWork:
 
     def _fail(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         item = entry[1]
-        where = f"{item.topic}-{item.partition} at offset {first_offset(item)}"
+        where = f"{item.topic}-{item.partition} at offset {first_unfinished_offset(item)}"
         error.add_note(f"while {handler.name} handled {where}")
         self._decided(item, "stopped", error)
         self._backlog.abandon(item)
@@ -452,7 +466,7 @@ class HandlerWork:
             handler=handler.name,
             topic=item.topic,
             partition=item.partition,
-            offset=first_offset(item),
+            offset=first_unfinished_offset(item),
             exc_info=error,
         )
         self._backlog.give_up(entry)
@@ -463,7 +477,7 @@ class HandlerWork:
             handler = self._handlers[item.topic]
             self._say("a handler failed while it was cancelled", item, handler, error)
         if self._witness is not None:
-            self._witness.cancelled(records_of(item), error)
+            self._witness.cancelled(unfinished_records(item), error)
         self._backlog.abandon(item)
 
     def crashed(self, error: BaseException, /) -> None:
@@ -473,13 +487,13 @@ class HandlerWork:
 
     def _decided(self, item: Item, decision: Decision, error: BaseException) -> None:
         if self._witness is not None:
-            for record in records_of(item):
+            for record in unfinished_records(item):
                 self._witness.decided(record, decision, error)
         if self._call_log is not None:
-            for record in records_of(item):
+            for record in unfinished_records(item):
                 self._call_log.decided(record, decision)
         if self._observers is not None:
-            for record in records_of(item):
+            for record in unfinished_records(item):
                 self._observers.decided(record, decision)
 
     def _say(
@@ -490,7 +504,7 @@ class HandlerWork:
             handler=handler.name,
             topic=item.topic,
             partition=item.partition,
-            offset=first_offset(item),
+            offset=first_unfinished_offset(item),
             **fields,
             exc_info=error,
         )

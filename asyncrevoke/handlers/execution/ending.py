@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.handlers.policy.batch import Item, first_offset
+from asyncrevoke.handlers.policy.batch import Item, first_unfinished_offset
 
 if TYPE_CHECKING:
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.handlers.scheduling.worker_pool import Workers
+    from asyncrevoke.handlers.scheduling.worker_pool import WorkerPool
 
 
-async def end(workers: Workers[Item], backlog: Backlog, log: Log) -> None:
+async def end(workers: WorkerPool[Item], backlog: Backlog, log: HandlerLog) -> None:
     """Close the workers, and give up what has not been done: also if this is cancelled."""
     left: list[Item] = []
     try:
@@ -25,6 +25,6 @@ async def end(workers: Workers[Item], backlog: Backlog, log: Log) -> None:
                 "a call was cancelled and has not ended: it is left behind",
                 topic=item.topic,
                 partition=item.partition,
-                offset=first_offset(item),
+                offset=first_unfinished_offset(item),
             )
             backlog.abandon(item)

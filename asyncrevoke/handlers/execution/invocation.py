@@ -6,29 +6,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
-from asyncrevoke.handlers.policy.batch import first_offset
+from asyncrevoke.handlers.policy.batch import first_unfinished_offset
 from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.middleware import chain
+from asyncrevoke.handlers.policy.middleware import compose_middleware
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.dead_letters.retry_message import Past
+    from asyncrevoke.handlers.dead_letters.retry_message import RetryHistory
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.batch import Batch, Item
-    from asyncrevoke.handlers.policy.log import Log
-    from asyncrevoke.handlers.policy.middleware import Around, CallNext, Middleware
-    from asyncrevoke.handlers.policy.signature import BatchCall
+    from asyncrevoke.handlers.policy.batch import Item, RecordBatch
+    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.middleware import CallNext, Middleware, MiddlewareChain
+    from asyncrevoke.handlers.policy.signature import BatchHandlerCall
     from asyncrevoke.handlers.registry import Handler
-    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
     from asyncrevoke.runtime.hooks.observer import Tracer
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
-class Handlers(Protocol):
+class HandlerLookup(Protocol):
     """All handlers; a router is that."""
 
     @property
@@ -45,7 +45,7 @@ class Handlers(Protocol):
         ...
 
 
-class HandlerCalls:
+class HandlerInvoker:
     """Makes the calls of all handlers. What goes around a handler's is put together once.
 
     ``stuck`` is told of what goes on after it was cancelled at the end of its time. ``past`` tells
@@ -54,9 +54,9 @@ class HandlerCalls:
 
     def __init__(
         self,
-        router: Handlers,
-        log: Log,
-        clock: Clock,
+        router: HandlerLookup,
+        log: HandlerLog,
+        clock: HandlerClock,
         membership: MembershipGuard,
         stuck: Callable[[Item], None],
         *,
@@ -64,7 +64,7 @@ class HandlerCalls:
         workers: WorkerResources | None,
         call_log: CallLog | None,
         tracer: Tracer | None,
-        past: Callable[[Record], Past] | None,
+        past: Callable[[Record], RetryHistory] | None,
     ) -> None:
         self._router = router
         self._log = log
@@ -76,7 +76,7 @@ class HandlerCalls:
         self._call_log = call_log
         self._tracer = tracer
         self._past = past
-        self._around: dict[str, Around | None] = {}
+        self._around: dict[str, MiddlewareChain | None] = {}
 
     def prepare(self, topic: str, handler: Handler) -> Callable[[Record], Awaitable[object]] | None:
         """To be called once, before the first call for a topic.
@@ -84,7 +84,7 @@ class HandlerCalls:
         Returns what makes a record's first call in the shortest way, if nothing goes around it but
         a tracer, and that does not want the record.
         """
-        around = self._around[topic] = chain(self._router.middleware_of(handler))
+        around = self._around[topic] = compose_middleware(self._router.middleware_of(handler))
         call = handler.call
         if call is None or around is not None:
             return None
@@ -99,7 +99,7 @@ class HandlerCalls:
             first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
         return first if self._call_log is None else self._call_log.first(first)
 
-    def one(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
+    def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler of a single record."""
         assert handler.call is not None
         item = record
@@ -109,12 +109,12 @@ class HandlerCalls:
         function = partial(handler.call, record)
         return self._call(item, record, handler, attempt, None, function)
 
-    async def batch(
+    async def call_batch(
         self,
-        batch: Batch,
+        batch: RecordBatch,
         handler: Handler,
         attempt: int,
-        function: BatchCall,
+        function: BatchHandlerCall,
         values: list[object],
         records: list[Record],
     ) -> None:
@@ -152,13 +152,13 @@ class HandlerCalls:
         function: Callable[[HandlerContext], Awaitable[object]],
     ) -> None:
         waits = not workers.has_free
-        slot = await workers.take()
+        slot = await workers.acquire()
         try:
             if waits:
                 await may_begin(self._membership)
             await self._inside(item, record, handler, attempt, records, function, slot.state)
         finally:
-            workers.give_back(slot)
+            workers.put_back(slot)
 
     def _inside(
         self,
@@ -199,7 +199,7 @@ class HandlerCalls:
             "handler": handler.name,
             "topic": item.topic,
             "partition": item.partition,
-            "offset": first_offset(item),
+            "offset": first_unfinished_offset(item),
             "max_handler_time": seconds,
         }
 

@@ -11,7 +11,7 @@ from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
 
 
 class TimeLimit:
@@ -20,7 +20,7 @@ class TimeLimit:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: HandlerClock,
         seconds: float,
         on_half: Callable[[], None],
         on_stuck: Callable[[], None],

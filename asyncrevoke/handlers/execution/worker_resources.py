@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Is called with what ``resources`` has given.
-OpenWorker: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
+OpenWorkerResource: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
 
 # How long those that were cancelled may take to close before they are left behind.
 _GRACE = 5.0
 
 
-class UnopenedError(Exception):
+class WorkerResourceError(Exception):
     """It could not be opened; the cause says why."""
 
 
-class Slot:
+class WorkerResource:
     """One that was opened. A task of its own enters and leaves it, as cancel scopes need it."""
 
     __slots__ = ("leave", "opened", "task")
@@ -56,17 +56,17 @@ class WorkerResources:
 
     def __init__(
         self,
-        open_one: OpenWorker,
+        open_one: OpenWorkerResource,
         state: object,
-        log: Log,
+        log: HandlerLog,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._deadline = deadline
         self._open_one = open_one
         self._state = state
         self._log = log
-        self._slots: list[Slot] = []
-        self._free: list[Slot] = []
+        self._slots: list[WorkerResource] = []
+        self._free: list[WorkerResource] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,7 +119,7 @@ class WorkerResources:
         """Whether :meth:`take` returns without waiting."""
         return bool(self._free) and self._free[-1].opened.done()
 
-    async def take(self) -> Slot:
+    async def acquire(self) -> WorkerResource:
         """One that no other call has; UnopenedError if it cannot be opened.
 
         If cancelled, it goes on opening, for the next call.
@@ -134,22 +134,22 @@ class WorkerResources:
             raise
         except BaseException as error:
             self._slots.remove(slot)
-            raise UnopenedError from error
+            raise WorkerResourceError from error
         return slot
 
-    def give_back(self, slot: Slot) -> None:
+    def put_back(self, slot: WorkerResource) -> None:
         """Its call has ended."""
         self._free.append(slot)
 
-    def _new(self) -> Slot:
-        slot = Slot()
+    def _new(self) -> WorkerResource:
+        slot = WorkerResource()
         self._slots.append(slot)
         slot.task = asyncio.get_running_loop().create_task(
             self._keep(slot), name="asyncrevoke worker_resources"
         )
         return slot
 
-    async def _keep(self, slot: Slot) -> None:
+    async def _keep(self, slot: WorkerResource) -> None:
         try:
             opening = self._open_one(self._state)
             state = await opening.__aenter__()

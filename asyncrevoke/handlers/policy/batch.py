@@ -29,7 +29,7 @@ class BatchError(Exception):
         return next(iter(self.errors.values()))
 
 
-class Batch:
+class RecordBatch:
     """``records`` are those that are not done, in offset order; ``offset`` is the last one's.
 
     ``letters`` of it have failed, and go to the dead letter topic or the retry topic. A batch has a
@@ -56,7 +56,7 @@ class Batch:
         self.offset = last.offset
         self.ledger_id = last.ledger_id
         self.records = records
-        self.letters: list[tuple[Record, BaseException]] = []
+        self.dead_letters: list[tuple[Record, BaseException]] = []
         # What the last call was made with, if it has failed, and what it said of single records.
         self.called: list[Record] = []
         self.errors: dict[Record, BaseException] = {}
@@ -69,18 +69,18 @@ class Batch:
     @property
     def undone(self) -> list[Record]:
         """All that is neither done nor given up."""
-        return [*(record for record, _ in self.letters), *self.records]
+        return [*(record for record, _ in self.dead_letters), *self.records]
 
 
 # What lanes hold, and workers run.
-Item: TypeAlias = Record | Batch
+Item: TypeAlias = Record | RecordBatch
 
 
-def records_of(item: Item) -> list[Record]:
+def unfinished_records(item: Item) -> list[Record]:
     """The records of an item that are not done."""
-    return item.undone if isinstance(item, Batch) else [item]
+    return item.undone if isinstance(item, RecordBatch) else [item]
 
 
-def first_offset(item: Item) -> int:
+def first_unfinished_offset(item: Item) -> int:
     """The lowest offset of an item that is not done."""
-    return min((record.offset for record in records_of(item)), default=item.offset)
+    return min((record.offset for record in unfinished_records(item)), default=item.offset)

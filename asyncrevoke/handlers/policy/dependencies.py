@@ -37,14 +37,14 @@ def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -
     return loaded is not None and any(isinstance(mark, loaded.Dependant) for mark in marks)
 
 
-class Wanted(NamedTuple):
+class DependencyParameter(NamedTuple):
     """What a parameter of a dependency is annotated with, and whether it may be left out."""
 
     annotation: object
     optional: bool
 
 
-class Injected:
+class HandlerWithDependencies:
     """A handler whose dependencies are called, and given to it, with each call.
 
     ``wanted`` are the parameters of dependencies whose names the handler's own have not.
@@ -67,13 +67,15 @@ class Injected:
         own = inspect.signature(function).parameters
         if own[first].kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ConfigError(f"{name} has dependencies: parameter {first} must be given by name")
-        self.wanted: dict[str, Wanted] = {}
+        self.dependency_parameters: dict[str, DependencyParameter] = {}
         for item in models[0].flat_params:
             if item.kind is inspect.Parameter.VAR_POSITIONAL:
                 raise ConfigError(f"a dependency of {name} takes *{item.field_name}: leave it out")
             if item.field_name not in own:
                 optional = item.default_value is not Ellipsis
-                self.wanted[item.field_name] = Wanted(item.field_type, optional)
+                self.dependency_parameters[item.field_name] = DependencyParameter(
+                    item.field_type, optional
+                )
 
     def __call__(self, value: object, /, **named: object) -> Awaitable[object]:
         """Call the dependencies, the handler, and then the ends of dependencies that yield."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Log(Protocol):
+class HandlerLog(Protocol):
     """What is used of a structlog logger; whoever makes it decides where lines go."""
 
     def debug(self, event: str, /, **fields: object) -> object:
@@ -30,7 +30,7 @@ class BoundLog:
 
     __slots__ = ("_fields", "_log")
 
-    def __init__(self, log: Log, /, **fields: object) -> None:
+    def __init__(self, log: HandlerLog, /, **fields: object) -> None:
         self._log = log
         self._fields = fields
 

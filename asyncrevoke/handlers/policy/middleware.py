@@ -17,18 +17,18 @@ Middleware: TypeAlias = Callable[[HandlerContext[Any, Any], CallNext], Awaitable
 M = TypeVar("M", bound=Middleware)
 
 # A chain of middleware: takes the context and the handler's call.
-Around: TypeAlias = Callable[[HandlerContext, CallNext], Awaitable[object]]
+MiddlewareChain: TypeAlias = Callable[[HandlerContext, CallNext], Awaitable[object]]
 
 
-def chain(middleware: Sequence[Middleware]) -> Around | None:
+def compose_middleware(middleware: Sequence[Middleware]) -> MiddlewareChain | None:
     """One function for all of them, the first one outermost; None if there are none."""
-    around: Around | None = None
+    around: MiddlewareChain | None = None
     for function in reversed(middleware):
         around = function if around is None else _outside(function, around)
     return around
 
 
-def _outside(function: Middleware, inner: Around) -> Around:
+def _outside(function: Middleware, inner: MiddlewareChain) -> MiddlewareChain:
     return lambda context, call: function(context, partial(inner, context, call))
 
 

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.decoding import Decoder, custom_decoder, decoder_for, name_of
-from asyncrevoke.handlers.policy.dependencies import Injected, is_dependency
+from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
 
 if typing.TYPE_CHECKING:
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
-Given: TypeAlias = Literal["record", "records", "context"]
+ParameterSource: TypeAlias = Literal["record", "records", "context"]
 
 
 def handler_name(function: object) -> str:
@@ -45,7 +45,7 @@ def _refuse_sync(function: object, name: str) -> None:
     )
 
 
-class Call(Protocol):
+class HandlerCall(Protocol):
     """Decodes a record's value and calls the handler with it.
 
     ``context`` is needed if the handler takes one, and not looked at otherwise.
@@ -58,7 +58,7 @@ class Call(Protocol):
         ...
 
 
-class BatchCall(Protocol):
+class BatchHandlerCall(Protocol):
     """Calls a batch handler with values and their records, in offset order."""
 
     def __call__(
@@ -68,14 +68,14 @@ class BatchCall(Protocol):
         ...
 
 
-class Gets(NamedTuple):
+class ExtraParameters(NamedTuple):
     """Which of a handler's parameters, beside the first, receive something.
 
     ``positional`` are given by place and ``named`` by name.
     """
 
-    positional: tuple[Given, ...]
-    named: tuple[tuple[str, Given], ...]
+    positional: tuple[ParameterSource, ...]
+    named: tuple[tuple[str, ParameterSource], ...]
 
     @property
     def context(self) -> bool:
@@ -85,7 +85,7 @@ class Gets(NamedTuple):
 
 def compile_call(
     function: HandlerFunction, name: str, decoder: Decoder | None = None
-) -> tuple[Call, bool]:
+) -> tuple[HandlerCall, bool]:
     """Check a function, and return its call and whether that needs a context.
 
     With a ``decoder``, the first parameter may have any annotation, or none; one annotated
@@ -104,7 +104,7 @@ def compile_call(
 
 def compile_batch_call(
     function: HandlerFunction, name: str, decoder: Decoder | None = None
-) -> tuple[Decoder, BatchCall]:
+) -> tuple[Decoder, BatchHandlerCall]:
     """Check a batch handler, and return the decoder of one value, and the call.
 
     ``decoder`` and ConfigError as for :func:`compile_call`.
@@ -181,10 +181,10 @@ def _parameters(
     name: str,
     *,
     batch: bool,
-) -> tuple[HandlerFunction, Gets]:
+) -> tuple[HandlerFunction, ExtraParameters]:
     """What is to be called, and what it gets."""
-    positional: list[Given] = []
-    named: list[tuple[str, Given]] = []
+    positional: list[ParameterSource] = []
+    named: list[tuple[str, ParameterSource]] = []
     has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
     gap = has_dependencies  # a parameter left at its default, too: what follows goes by name
     for parameter in parameters:
@@ -198,9 +198,9 @@ def _parameters(
         else:
             positional.append(given)
     if has_dependencies:
-        function = injected = Injected(function, first.name, name)
+        function = injected = HandlerWithDependencies(function, first.name, name)
         named += _for_dependencies(injected, name, batch=batch)
-    return function, Gets(tuple(positional), tuple(named))
+    return function, ExtraParameters(tuple(positional), tuple(named))
 
 
 def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> bool:
@@ -209,9 +209,11 @@ def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name
     return is_dependency(parameter, annotation, name)
 
 
-def _for_dependencies(injected: Injected, name: str, *, batch: bool) -> list[tuple[str, Given]]:
-    named: list[tuple[str, Given]] = []
-    for parameter, wanted in injected.wanted.items():
+def _for_dependencies(
+    injected: HandlerWithDependencies, name: str, *, batch: bool
+) -> list[tuple[str, ParameterSource]]:
+    named: list[tuple[str, ParameterSource]] = []
+    for parameter, wanted in injected.dependency_parameters.items():
         given = _given(wanted.annotation)
         if given is not None and given != ("record" if batch else "records"):
             named.append((parameter, given))
@@ -225,7 +227,7 @@ def _for_dependencies(injected: Injected, name: str, *, batch: bool) -> list[tup
     return named
 
 
-def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
+def _bind(function: HandlerFunction, decode: Decoder, gets: ExtraParameters) -> HandlerCall:
     if not gets.named and not gets.context:
         if not gets.positional:
             return lambda record, _=None: function(decode(record))
@@ -242,7 +244,7 @@ def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
 
 def _receives(
     function: HandlerFunction, parameter: inspect.Parameter, name: str, *, batch: bool
-) -> Given | None:
+) -> ParameterSource | None:
     """What a further parameter is given; None if it is left at its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
@@ -266,7 +268,7 @@ def _receives(
     return given
 
 
-def _given(annotation: object) -> Given | None:
+def _given(annotation: object) -> ParameterSource | None:
     if annotation is Record:
         return "record"
     if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:

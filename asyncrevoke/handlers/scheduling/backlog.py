@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
-from asyncrevoke.handlers.scheduling.batch_assembler import Collector
-from asyncrevoke.handlers.scheduling.retry_queue import Waiting
+from asyncrevoke.handlers.policy.batch import (
+    Item,
+    RecordBatch,
+    first_unfinished_offset,
+    unfinished_records,
+)
+from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler
+from asyncrevoke.handlers.scheduling.retry_queue import RetryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.handlers.scheduling.clock import Clock
-    from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
     from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
-    from asyncrevoke.handlers.scheduling.ordering import Flow
+    from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import Record, TopicPartition
 
@@ -49,22 +54,24 @@ class Backlog:
         self,
         source: RecordSource,
         lanes: LaneQueue[Item],
-        clock: Clock,
+        clock: HandlerClock,
     ) -> None:
         self._source = source
         self._lanes = lanes
-        self._collector = Collector(clock, self._batch_formed)
-        self.waiting: Waiting[Item] = Waiting(lanes, clock)
+        self._collector = BatchAssembler(clock, self._batch_formed)
+        self.waiting: RetryQueue[Item] = RetryQueue(lanes, clock)
         self.trials: dict[Item, Trial] = {}
         # The partitions that a failure has halted, and the ledger of that time.
         self._halted: dict[TopicPartition, int] = {}
         self._stopping = False
         # How the batches of a partition flow.
-        self._batches: dict[TopicPartition, Flow] = {}
+        self._batches: dict[TopicPartition, HandlerOrdering] = {}
 
-    def put(self, partition: TopicPartition, records: Sequence[Record], flow: Flow) -> None:
+    def put(
+        self, partition: TopicPartition, records: Sequence[Record], flow: HandlerOrdering
+    ) -> None:
         """Queue records of one partition."""
-        self._lanes.put(partition, records, flow.order, flow.gate)
+        self._lanes.put(partition, records, flow.order, flow.limiter)
 
     def collect(
         self,
@@ -72,15 +79,17 @@ class Backlog:
         records: Sequence[Record],
         max_records: int,
         max_wait: float,
-        flow: Flow,
+        flow: HandlerOrdering,
     ) -> None:
         """Queue records of one partition as batches."""
         self._batches[partition] = flow
-        self._collector.put(partition, records, max_records, max_wait, alone=flow.alone)
+        self._collector.put(
+            partition, records, max_records, max_wait, alone=flow.one_batch_at_a_time
+        )
 
-    def _batch_formed(self, partition: TopicPartition, batch: Batch) -> None:
+    def _batch_formed(self, partition: TopicPartition, batch: RecordBatch) -> None:
         flow = self._batches[partition]
-        self._lanes.put(partition, [batch], flow.order, flow.gate)
+        self._lanes.put(partition, [batch], flow.order, flow.limiter)
         self.waiting.notify()
 
     def refuse(self, record: Record, error: BaseException) -> None:
@@ -92,14 +101,14 @@ class Backlog:
         """These records are about to be put, and their first calls go through the tracer."""
         self.trials |= dict.fromkeys(records, TRACED)
 
-    def admit(self, gate: Gate[Entry[Item]]) -> None:
+    def admit(self, gate: HandlerLimiter[Entry[Item]]) -> None:
         """This gate may have opened."""
-        self._lanes.admit(gate)
+        self._lanes.queue_permitted(gate)
         self.waiting.notify()
 
-    def batch_ended(self, batch: Batch) -> None:
+    def batch_ended(self, batch: RecordBatch) -> None:
         """The partition's next batch may run, if they run alone."""
-        self._collector.ended(batch)
+        self._collector.batch_ended(batch)
 
     def may_try_again(self, item: Item) -> bool:
         """Whether a failed item may wait for another attempt: not while its partition stops."""
@@ -118,23 +127,23 @@ class Backlog:
 
     def send_on(self, entry: Entry[Item]) -> None:
         """This entry goes to another topic next, also while its partition drains."""
-        self._lanes.again(entry, limited=False)
+        self._lanes.requeue(entry, limited=False)
 
     def abandon(self, item: Item) -> None:
         """It has ended and is not done."""
         self.trials.pop(item, None)
-        for record in records_of(item):
+        for record in unfinished_records(item):
             self._source.abandon(record)
-        if isinstance(item, Batch):
+        if isinstance(item, RecordBatch):
             self.batch_ended(item)
 
     def give_up(self, entry: Entry[Item]) -> None:
         """A started entry has ended and is not done: nor is what waits behind it in its lane."""
         item = entry[1]
-        if isinstance(item, Batch):
+        if isinstance(item, RecordBatch):
             self._abandon_all(self._collector.drop(entry[0].partition))
         self.abandon(item)
-        self._abandon_all(self._lanes.give_up(entry))
+        self._abandon_all(self._lanes.drop_lane(entry))
 
     def drain(self, partition: TopicPartition) -> None:
         """A revoke is announced: what has started runs to its end, the rest is dropped.
@@ -145,14 +154,14 @@ class Backlog:
         """
         self._lanes.resume(partition)
         unstarted = self._lanes.unstarted(partition, self._has_started)
-        records = [record for item in unstarted for record in records_of(item)]
+        records = [record for item in unstarted for record in unfinished_records(item)]
         self._drain(partition, self._source.droppable_from(partition, records) if records else 0)
-        self._lanes.put_lagging_last(partition)
+        self._lanes.run_longest_lane_last(partition)
 
     def _drain(self, partition: TopicPartition, droppable_from: int) -> None:
         self._lanes.resume(partition)
         self._give_back_unstarted(partition, droppable_from)
-        for entry in self.waiting.give_up(partition):
+        for entry in self.waiting.remove(partition):
             self.give_up(entry)
         # What was dropped may have kept others from being let through.
         self.waiting.notify()
@@ -162,7 +171,7 @@ class Backlog:
     ) -> None:
         last_started = self._lanes.last_started(partition)
         dropped = [
-            *self._lanes.drain(partition, droppable_from, self._has_started),
+            *self._lanes.drop_for_revocation(partition, droppable_from, self._has_started),
             *self._collector.drop(partition),
         ]
         if dropped:
@@ -170,21 +179,23 @@ class Backlog:
             ledger_id = dropped[-1].ledger_id
             current = [item for item in dropped if item.ledger_id == ledger_id]
             gaps = [item for item in current if item.offset < last_started]
-            rest = [first_offset(item) for item in current if item.offset > last_started]
+            rest = [first_unfinished_offset(item) for item in current if item.offset > last_started]
             self._forget(current)
             self._abandon_all(item for item in dropped if item.ledger_id != ledger_id)
             if rest:
                 self._source.drop_after(partition, min(rest) - 1)
             if gaps:
-                self._source.abandon_all([record for item in gaps for record in records_of(item)])
+                self._source.abandon_all(
+                    [record for item in gaps for record in unfinished_records(item)]
+                )
 
     def drop(self, partition: TopicPartition) -> None:
         """The partition is read elsewhere: nothing begins that has not begun, and what waits for
         another attempt gets none. What runs goes on."""
         self._abandon_all(self._collector.drop(partition))
-        for entry in self.waiting.give_up(partition):
+        for entry in self.waiting.remove(partition):
             self.give_up(entry)
-        self._abandon_all(self._lanes.lose(partition))
+        self._abandon_all(self._lanes.drop_partition(partition))
         # What was dropped may have kept others from being let through.
         self.waiting.notify()
 
@@ -228,26 +239,26 @@ class Backlog:
         """Nothing more of this item's partition begins, and it stays ours."""
         partition = item.topic_partition
         self._halted[partition] = item.ledger_id
-        self._source.pause(records_of(item)[0])
+        self._source.pause(unfinished_records(item)[0])
         self._drain(partition, 0)
-        self._abandon_all(self._lanes.lose(partition))
+        self._abandon_all(self._lanes.drop_partition(partition))
 
     def lose(self, partition: TopicPartition) -> None:
         """Forget all of a lost partition that does not run."""
         self._lanes.resume(partition)
         self._collector.drop(partition)
-        for entry in self.waiting.give_up(partition):
-            self._forget([entry[1], *self._lanes.give_up(entry)])
-        self._forget(self._lanes.lose(partition))
+        for entry in self.waiting.remove(partition):
+            self._forget([entry[1], *self._lanes.drop_lane(entry)])
+        self._forget(self._lanes.drop_partition(partition))
         self._halted.pop(partition, None)
 
     def clear(self) -> None:
         """Give up all that does not run."""
         for partition in self._collector.partitions():
             self._abandon_all(self._collector.drop(partition))
-        for entry in self.waiting.give_up():
+        for entry in self.waiting.remove():
             self.give_up(entry)
-        self._abandon_all(self._lanes.clear())
+        self._abandon_all(self._lanes.drop_all())
 
     def _abandon_all(self, items: Iterable[Item]) -> None:
         for item in items:
@@ -256,5 +267,5 @@ class Backlog:
     def _forget(self, items: Iterable[Item]) -> None:
         for item in items:
             self.trials.pop(item, None)
-            if isinstance(item, Batch):
+            if isinstance(item, RecordBatch):
                 self.batch_ended(item)

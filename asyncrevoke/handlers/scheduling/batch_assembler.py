@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from asyncrevoke.handlers.policy.batch import Batch
+from asyncrevoke.handlers.policy.batch import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.model import Record, TopicPartition
 
 
@@ -24,7 +24,7 @@ class _Collection:
         self.max_records = max_records
         self.max_wait = max_wait
         self.queue: deque[tuple[float, Record]] = deque()
-        self.outstanding: dict[Batch, None] = {}
+        self.outstanding: dict[RecordBatch, None] = {}
         self.timer: Timer | None = None
 
     def is_full(self) -> bool:
@@ -32,14 +32,14 @@ class _Collection:
         queue = self.queue
         return len(queue) >= self.max_records or queue[0][1].ledger_id != queue[-1][1].ledger_id
 
-    def cut(self) -> Batch:
+    def cut(self) -> RecordBatch:
         """The next batch: records of one ledger, at most ``max_records``."""
         queue = self.queue
         ledger_id = queue[0][1].ledger_id
         records: list[Record] = []
         while queue and len(records) < self.max_records and queue[0][1].ledger_id == ledger_id:
             records.append(queue.popleft()[1])
-        batch = Batch(records)
+        batch = RecordBatch(records)
         self.outstanding[batch] = None
         return batch
 
@@ -49,14 +49,16 @@ class _Collection:
             self.timer = None
 
 
-class Collector:
+class BatchAssembler:
     """Forms batches by number and by age.
 
     ``on_batch`` gets each batch when it may run. Until ``ended`` is called for it, it is
     outstanding.
     """
 
-    def __init__(self, clock: Clock, on_batch: Callable[[TopicPartition, Batch], None]) -> None:
+    def __init__(
+        self, clock: HandlerClock, on_batch: Callable[[TopicPartition, RecordBatch], None]
+    ) -> None:
         self._clock = clock
         self._on_batch = on_batch
         self._collections: dict[TopicPartition, _Collection] = {}
@@ -80,7 +82,7 @@ class Collector:
         collection.queue.extend([(now, record) for record in records])
         self._form(partition, collection)
 
-    def ended(self, batch: Batch) -> None:
+    def batch_ended(self, batch: RecordBatch) -> None:
         """A batch has ended, whatever its end was. Idempotent."""
         collection = self._collections.get(batch.topic_partition)
         if collection is not None and batch in collection.outstanding:

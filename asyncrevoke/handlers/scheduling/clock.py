@@ -16,7 +16,7 @@ class Timer(Protocol):
         ...
 
 
-class Clock(Protocol):
+class HandlerClock(Protocol):
     """Time in seconds, and calls that are due later. An event loop is one."""
 
     def time(self) -> float:

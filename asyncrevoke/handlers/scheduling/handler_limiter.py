@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.handlers.policy.rate_limit import RateLimit
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
 
 # What is let through: among others an item, and its turn.
 E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")
@@ -19,7 +19,7 @@ Place: TypeAlias = Literal["first", "turn", "last"]
 _LEAST_WAIT = 1e-6
 
 
-class Gate(Generic[E]):
+class HandlerLimiter(Generic[E]):
     """Lets entries through to where workers take them, and holds the others in their order.
 
     An entry is inside from when it was let through until it has ``left``, and whoever is inside
@@ -33,10 +33,10 @@ class Gate(Generic[E]):
 
     def __init__(
         self,
-        clock: Clock,
+        clock: HandlerClock,
         concurrency: int | None,
         rate: RateLimit | None,
-        on_time: Callable[[Gate[E]], None],
+        on_time: Callable[[HandlerLimiter[E]], None],
     ) -> None:
         self._clock = clock
         self._concurrency = concurrency
@@ -48,9 +48,9 @@ class Gate(Generic[E]):
         self._waiting_inside = 0
         # When the calls of the last ``per`` seconds have begun.
         self._began: deque[float] = deque()
-        self.held: deque[E] = deque()
+        self.waiting: deque[E] = deque()
 
-    def enter(self, entry: E, place: Place = "last") -> bool:
+    def try_start(self, entry: E, place: Place = "last") -> bool:
         """Let an entry through now, or hold it, and say which; ``place``: among those held.
 
         ``"turn"`` is before all that were put with it or later.
@@ -58,23 +58,25 @@ class Gate(Generic[E]):
         if self._is_open():
             self._let_in(entry[1])
             return True
-        if place == "first" or (place == "turn" and self.held and entry[2] <= self.held[0][2]):
-            self.held.appendleft(entry)
+        if place == "first" or (
+            place == "turn" and self.waiting and entry[2] <= self.waiting[0][2]
+        ):
+            self.waiting.appendleft(entry)
         else:
-            self.held.append(entry)
+            self.waiting.append(entry)
         self._set_timer()
         return False
 
-    def next(self) -> E | None:
+    def next_permitted(self) -> E | None:
         """Let the next of those through that are held; None if there is none, or it must wait."""
         entry = None
-        if self.held and self._is_open():
-            entry = self.held.popleft()
+        if self.waiting and self._is_open():
+            entry = self.waiting.popleft()
             self._let_in(entry[1])
         self._set_timer()
         return entry
 
-    def started(self, item: object) -> None:
+    def call_started(self, item: object) -> None:
         """Its call begins. Nothing happens for one that did not come through here."""
         if self._inside.get(item) is False:
             self._inside[item] = True
@@ -83,16 +85,16 @@ class Gate(Generic[E]):
                 self._began.append(self._clock.time())
                 self._set_timer()
 
-    def left(self, item: object) -> None:
+    def call_ended(self, item: object) -> None:
         """It is not inside any more, if it was."""
         if self._inside.pop(item, None) is False:
             self._waiting_inside -= 1
 
     def drop(self, unwanted: Callable[[E], bool]) -> list[E]:
         """Take out those that are held and unwanted."""
-        dropped = [entry for entry in self.held if unwanted(entry)]
+        dropped = [entry for entry in self.waiting if unwanted(entry)]
         if dropped:
-            self.held = deque(entry for entry in self.held if not unwanted(entry))
+            self.waiting = deque(entry for entry in self.waiting if not unwanted(entry))
             self._set_timer()
         return dropped
 
@@ -112,7 +114,7 @@ class Gate(Generic[E]):
         return len(began) + self._waiting_inside < rate.calls
 
     def _set_timer(self) -> None:
-        if not self.held:
+        if not self.waiting:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None

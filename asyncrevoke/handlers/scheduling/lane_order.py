@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NO_LANE: Final = object()
 
 
-class Keyed(Protocol):
+class LaneItem(Protocol):
     """What the lanes know of an item: a record has it, and so has a task of the task group."""
 
     @property
@@ -33,15 +33,17 @@ class Keyed(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Keyed)
+T = TypeVar("T", bound=LaneItem)
 
 # The lane of each item, in its partition; None if they all have none.
-Order: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
+LaneKeys: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
 
 _KEYS = cast("Callable[[Keyed], bytes | None]", attrgetter("key"))
 
 
-def order_by_name(name: Literal["key", "partition"] | None, nulls: NullKeys) -> Order[Keyed]:
+def lane_keys_by_name(
+    name: Literal["key", "partition"] | None, nulls: NullKeys
+) -> LaneKeys[LaneItem]:
     """The order by what an item has, or none."""
     if name is None:
         return lambda _items: None

@@ -28,16 +28,21 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, Keyed, Order, order_by_name
+from asyncrevoke.handlers.scheduling.lane_order import (
+    NO_LANE,
+    LaneItem,
+    LaneKeys,
+    lane_keys_by_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.config import NullKeys
-    from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
     from asyncrevoke.model import TopicPartition
 
-T = TypeVar("T", bound=Keyed)
+T = TypeVar("T", bound=LaneItem)
 
 # Without the key of its lane.
 _USUAL_LENGTH: Final = 3
@@ -48,7 +53,7 @@ def _never(_item: object) -> bool:
     return False
 
 
-class Slice(Generic[T]):
+class PartitionLanes(Generic[T]):
     """The lanes of one partition under one ledger.
 
     ``started`` is the highest offset that was taken, -1 if none. After a seek the partition has
@@ -74,7 +79,7 @@ class Slice(Generic[T]):
         partition: TopicPartition,
         ledger_id: int,
         lanes: dict[Hashable, deque[Entry[T]] | None],
-        gate: Gate[Entry[T]] | None,
+        gate: HandlerLimiter[Entry[T]] | None,
         *,
         usual: bool,
     ) -> None:
@@ -90,7 +95,7 @@ class Slice(Generic[T]):
 
 # The slice, the item, its turn (how many calls of put there were before), and its lane's key
 # unless the slice is usual: a longer tuple, and a look at a key that is known, cost time.
-Entry: TypeAlias = tuple[Slice[T], T, int] | tuple[Slice[T], T, int, Hashable]
+Entry: TypeAlias = tuple[PartitionLanes[T], T, int] | tuple[PartitionLanes[T], T, int, Hashable]
 
 
 class LaneQueue(Generic[T]):
@@ -117,14 +122,14 @@ class LaneQueue(Generic[T]):
         order_by: Literal["key", "partition"] | None = "key",
         null_keys: NullKeys = "ordered",
     ) -> None:
-        self._order: Order[T] = order_by_name(order_by, null_keys)
+        self._order: LaneKeys[T] = lane_keys_by_name(order_by, null_keys)
         self._ordered = order_by is not None
         self._by_key = order_by == "key"
         # Whether an item's key is that of its lane.
         self._usual = not (self._by_key and null_keys == "unordered")
         self._ready: deque[Entry[T]] = deque()
-        self._slices: dict[TopicPartition, Slice[T]] = {}
-        self._gates: dict[Gate[Entry[T]], None] = {}
+        self._slices: dict[TopicPartition, PartitionLanes[T]] = {}
+        self._gates: dict[HandlerLimiter[Entry[T]], None] = {}
         # What would run of each paused partition, in order.
         self._parked: dict[TopicPartition, deque[Entry[T]]] = {}
         self._turn = 0
@@ -135,9 +140,9 @@ class LaneQueue(Generic[T]):
         return len(self._ready)
 
     @property
-    def held(self) -> list[tuple[TopicPartition, T]]:
+    def limited(self) -> list[tuple[TopicPartition, T]]:
         """What would be ready if its handler's limits allowed it."""
-        return [(entry[0].partition, entry[1]) for gate in self._gates for entry in gate.held]
+        return [(entry[0].partition, entry[1]) for gate in self._gates for entry in gate.waiting]
 
     @property
     def queued(self) -> int:
@@ -153,8 +158,8 @@ class LaneQueue(Generic[T]):
         self,
         partition: TopicPartition,
         items: Sequence[T],
-        order: Order[T] | None = None,
-        gate: Gate[Entry[T]] | None = None,
+        order: LaneKeys[T] | None = None,
+        gate: HandlerLimiter[Entry[T]] | None = None,
     ) -> None:
         """Queue items of one partition and one ledger, in offset order.
 
@@ -170,7 +175,7 @@ class LaneQueue(Generic[T]):
             # Nothing new comes of a paused partition: it is another assignment of it.
             self.resume(partition)
             usual = self._usual and order is None and gate is None
-            part = Slice(partition, ledger_id, lanes, gate, usual=usual)
+            part = PartitionLanes(partition, ledger_id, lanes, gate, usual=usual)
             self._slices[partition] = part
             if gate is not None:
                 self._gates[gate] = None
@@ -200,7 +205,7 @@ class LaneQueue(Generic[T]):
                 lanes[key] = None
                 ready(entry)
 
-    def _put_unusual(self, part: Slice[T], items: Sequence[T], order: Order[T]) -> None:
+    def _put_unusual(self, part: PartitionLanes[T], items: Sequence[T], order: LaneKeys[T]) -> None:
         lanes = part.lanes
         keys = order(items)
         for item, key in zip(items, repeat(NO_LANE) if keys is None else keys, strict=False):
@@ -208,7 +213,7 @@ class LaneQueue(Generic[T]):
             if key not in lanes:
                 if key is not NO_LANE:
                     lanes[key] = None
-                if part.gate is None or part.gate.enter(entry):
+                if part.gate is None or part.gate.try_start(entry):
                     self._ready.append(entry)
             elif (waiting := lanes[key]) is None:
                 lanes[key] = deque((entry,))
@@ -233,11 +238,11 @@ class LaneQueue(Generic[T]):
         parked = self._parked.get(part.partition)
         if parked is not None:
             parked.append(entry)
-            self.leave(entry)
+            self.free_limiter(entry)
             return self.take()
         part.started = max(part.started, entry[1].offset)
         if part.gate is not None:
-            part.gate.started(entry[1])
+            part.gate.call_started(entry[1])
         return entry
 
     def pause(self, partition: TopicPartition) -> None:
@@ -254,15 +259,15 @@ class LaneQueue(Generic[T]):
         for part in self._known_slices(partition):
             part.watched = part.gate is not None
         for entry in reversed(parked):
-            self.again(entry)
+            self.requeue(entry)
 
-    def _known_slices(self, partition: TopicPartition) -> set[Slice[T]]:
+    def _known_slices(self, partition: TopicPartition) -> set[PartitionLanes[T]]:
         """The one that is put into, and those from before a seek of which something is queued."""
         queued = {entry[0] for entry in self._queued() if entry[0].partition == partition}
         part = self._slices.get(partition)
         return queued if part is None else queued | {part}
 
-    def done(self, entry: Entry[T]) -> None:
+    def free_lane(self, entry: Entry[T]) -> None:
         """A started entry has ended: its lane goes on."""
         part = entry[0]
         if not part.usual:
@@ -294,22 +299,22 @@ class LaneQueue(Generic[T]):
                 part.lanes[key] = None
             if part.lagging is not NO_LANE:
                 self._follow_in_drain(part, key, follower)
-            elif part.gate is None or part.gate.enter(follower, "turn"):
+            elif part.gate is None or part.gate.try_start(follower, "turn"):
                 self._let_through(follower, follower[2])
         elif key is not NO_LANE:
             del part.lanes[key]
-        self.leave(entry)
+        self.free_limiter(entry)
 
-    def _follow_in_drain(self, part: Slice[T], key: Hashable, follower: Entry[T]) -> None:
+    def _follow_in_drain(self, part: PartitionLanes[T], key: Hashable, follower: Entry[T]) -> None:
         lags = key == part.lagging
-        if part.gate is not None and not part.gate.enter(follower, "last" if lags else "first"):
+        if part.gate is not None and not part.gate.try_start(follower, "last" if lags else "first"):
             return
         if lags:
             self._ready.insert(self._end_of(part), follower)
         else:
             self._ready.appendleft(follower)
 
-    def _end_of(self, part: Slice[T]) -> int:
+    def _end_of(self, part: PartitionLanes[T]) -> int:
         """Where what is ready of one partition ends."""
         ends = (at + 1 for at, entry in enumerate(self._ready) if entry[0] is part)
         return max(ends, default=0)
@@ -319,17 +324,17 @@ class LaneQueue(Generic[T]):
             return entry[1].key if self._by_key else None if self._ordered else NO_LANE
         return entry[3]
 
-    def leave(self, entry: Entry[T]) -> None:
+    def free_limiter(self, entry: Entry[T]) -> None:
         """A started entry runs no more, whatever becomes of it: its handler's limits allow another
         one. Idempotent."""
         gate = entry[0].gate
         if gate is not None:
-            gate.left(entry[1])
-            self.admit(gate)
+            gate.call_ended(entry[1])
+            self.queue_permitted(gate)
 
-    def admit(self, gate: Gate[Entry[T]]) -> None:
+    def queue_permitted(self, gate: HandlerLimiter[Entry[T]]) -> None:
         """What this gate lets through now is ready."""
-        while (entry := gate.next()) is not None:
+        while (entry := gate.next_permitted()) is not None:
             self._let_through(entry, entry[2] + 1)
 
     def _let_through(self, entry: Entry[T], turn: int) -> None:
@@ -339,16 +344,16 @@ class LaneQueue(Generic[T]):
         else:
             self._ready.append(entry)
 
-    def again(self, entry: Entry[T], *, limited: bool = True) -> None:
+    def requeue(self, entry: Entry[T], *, limited: bool = True) -> None:
         """A started entry is to be taken once more, before all that is ready; its lane waits.
 
         Unless ``limited``, its handler's limits have nothing to do with it.
         """
         gate = entry[0].gate
-        if gate is None or not limited or gate.enter(entry, "first"):
+        if gate is None or not limited or gate.try_start(entry, "first"):
             self._ready.appendleft(entry)
 
-    def give_up(self, entry: Entry[T]) -> list[T]:
+    def drop_lane(self, entry: Entry[T]) -> list[T]:
         """A started entry ends without being done: drop what waits behind it, free its lane."""
         for entries in (self._ready, self._parked.get(entry[0].partition, ())):
             if entry in entries:
@@ -356,7 +361,7 @@ class LaneQueue(Generic[T]):
         part, key = entry[0], self._key(entry)
         if part.gate is not None:
             part.gate.drop(lambda held: held is entry)
-            self.leave(entry)
+            self.free_limiter(entry)
         if key is NO_LANE:
             return []
         waiting = part.lanes.pop(key)
@@ -374,7 +379,7 @@ class LaneQueue(Generic[T]):
         items = (entry[1] for entry in self._queued() if entry[0] is part)
         return [item for item in items if not has_started(item)]
 
-    def drain(
+    def drop_for_revocation(
         self,
         partition: TopicPartition,
         droppable_from: int | None = None,
@@ -395,7 +400,7 @@ class LaneQueue(Generic[T]):
             )
         )
 
-    def put_lagging_last(self, partition: TopicPartition) -> None:
+    def run_longest_lane_last(self, partition: TopicPartition) -> None:
         """What is queued of a partition is worked off for a revoke: the lane with the most of it
         goes last."""
         part = self._slices.get(partition)
@@ -409,7 +414,7 @@ class LaneQueue(Generic[T]):
             return
         lagging = max(left, key=lambda key: left[key])
         part.lagging, part.usual = lagging, False
-        for entries in (self._ready, *([] if part.gate is None else [part.gate.held])):
+        for entries in (self._ready, *([] if part.gate is None else [part.gate.waiting])):
             late = [e for e in entries if e[0] is part and self._key(e) == lagging]
             for entry in late:
                 entries.remove(entry)
@@ -425,7 +430,7 @@ class LaneQueue(Generic[T]):
         """Every partition that anything was ever put of."""
         return list(self._slices)
 
-    def lose(self, partition: TopicPartition) -> list[T]:
+    def drop_partition(self, partition: TopicPartition) -> list[T]:
         """Drop all that is queued of a partition; what has started is the caller's to cancel."""
         return self._drop(lambda entry: entry[0].partition == partition)
 
@@ -438,7 +443,7 @@ class LaneQueue(Generic[T]):
             lambda entry: entry[0].partition == partition and not has_started(entry[1])
         )
 
-    def clear(self) -> list[T]:
+    def drop_all(self) -> list[T]:
         """Drop all that is queued."""
         return self._drop(lambda _: True)
 
@@ -460,7 +465,7 @@ class LaneQueue(Generic[T]):
             gone += gate.drop(unwanted)
         for entry in gone:
             dropped.append(entry[1])
-            self.done(entry)
+            self.free_lane(entry)
         return dropped
 
     def _queued(self) -> Iterator[Entry[T]]:
@@ -468,7 +473,7 @@ class LaneQueue(Generic[T]):
         for parked in self._parked.values():
             yield from parked
         for gate in self._gates:
-            yield from gate.held
+            yield from gate.waiting
         for lanes in self._lanes_of_partitions():
             for waiting in lanes.values():
                 if waiting is not None:

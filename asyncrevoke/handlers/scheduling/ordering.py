@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.config.record_function import function_name
-from asyncrevoke.handlers.policy.batch import Batch, Item
 from asyncrevoke.handlers.policy.decode_failure import decode_error
-from asyncrevoke.handlers.scheduling.handler_limiter import Gate
-from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, Order, order_by_name
+from asyncrevoke.handlers.policy.batch import Item, RecordBatch
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneKeys, lane_keys_by_name
 from asyncrevoke.handlers.scheduling.lanes import Entry
 from asyncrevoke.model import UnreadableRecord
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 OnRefused: TypeAlias = "Callable[[Record, BaseException], None]"
 
 
-class Flow(NamedTuple):
+class HandlerOrdering(NamedTuple):
     """``order`` is None for that of the queue. ``alone``: one batch of a partition at a time."""
 
-    order: Order[Item] | None
-    gate: Gate[Entry[Item]] | None
-    alone: bool
+    order: LaneKeys[Item] | None
+    limiter: HandlerLimiter[Entry[Item]] | None
+    one_batch_at_a_time: bool
 
 
 def lane_key(order_by: Callable[[Record], Hashable], nulls: NullKeys, record: Record) -> Hashable:
@@ -49,13 +49,13 @@ def lane_key(order_by: Callable[[Record], Hashable], nulls: NullKeys, record: Re
     raise failure
 
 
-def flow_of(
+def handler_ordering(
     handler: Handler,
     order_by: OrderBy | None,
     nulls: NullKeys,
-    gate: Gate[Entry[Item]] | None,
+    gate: HandlerLimiter[Entry[Item]] | None,
     on_refused: OnRefused,
-) -> Flow:
+) -> HandlerOrdering:
     """The flow of a handler in a consumer with this ``order_by``."""
     as_configured = handler.order_by in ("as configured", order_by)
     if handler.order_by != "as configured":
@@ -63,18 +63,22 @@ def flow_of(
     if handler.batch is not None:
         # Batches hold many keys: they are in order by partition, or not at all.
         alone = order_by is not None
-        return Flow(order_by_name("partition" if alone else None, nulls), gate, alone)
+        return HandlerOrdering(
+            lane_keys_by_name("partition" if alone else None, nulls), gate, alone
+        )
     if callable(order_by):
-        return Flow(_order_by_call(order_by, nulls, on_refused), gate, alone=True)
-    order = None if as_configured else order_by_name(order_by, nulls)
-    return Flow(order, gate, alone=order_by is not None)
+        return HandlerOrdering(
+            _order_by_call(order_by, nulls, on_refused), gate, one_batch_at_a_time=True
+        )
+    order = None if as_configured else lane_keys_by_name(order_by, nulls)
+    return HandlerOrdering(order, gate, one_batch_at_a_time=order_by is not None)
 
 
 def _order_by_call(
     order_by: Callable[[Record], Hashable], nulls: NullKeys, on_refused: OnRefused
-) -> Order[Item]:
+) -> LaneKeys[Item]:
     def key_of(item: Item) -> Hashable:
-        assert not isinstance(item, Batch)
+        assert not isinstance(item, RecordBatch)
         if isinstance(item, UnreadableRecord):
             return NO_LANE
         try:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from asyncrevoke.handlers.scheduling.lane_order import Keyed
+from asyncrevoke.handlers.scheduling.lane_order import LaneItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
     from asyncrevoke.model import TopicPartition
 
-T = TypeVar("T", bound=Keyed)
+T = TypeVar("T", bound=LaneItem)
 
 
-class Waiting(Generic[T]):
+class RetryQueue(Generic[T]):
     """Entries between two attempts: each keeps its lane, and no worker.
 
     When an entry is due it goes back to ``lanes``, before all that is ready; until a worker has
     begun with it, it still counts as waiting.
     """
 
-    def __init__(self, lanes: LaneQueue[T], clock: Clock) -> None:
+    def __init__(self, lanes: LaneQueue[T], clock: HandlerClock) -> None:
         self._lanes = lanes
         self._clock = clock
         self._entries: dict[T, tuple[Entry[T], Timer]] = {}
@@ -37,11 +37,11 @@ class Waiting(Generic[T]):
         """This entry is tried again after ``delay`` seconds."""
         self._entries[entry[1]] = entry, self._clock.call_later(delay, lambda: self._due(entry))
 
-    def begin(self, item: T) -> None:
+    def attempt_started(self, item: T) -> None:
         """Its next attempt begins."""
         self._entries.pop(item, None)
 
-    def give_up(self, partition: TopicPartition | None = None) -> list[Entry[T]]:
+    def remove(self, partition: TopicPartition | None = None) -> list[Entry[T]]:
         """Take out all entries, of one partition or of any; their lanes stay busy."""
         given_up: list[Entry[T]] = []
         for item, (entry, timer) in list(self._entries.items()):
@@ -52,5 +52,5 @@ class Waiting(Generic[T]):
         return given_up
 
     def _due(self, entry: Entry[T]) -> None:
-        self._lanes.again(entry)
+        self._lanes.requeue(entry)
         self.notify()

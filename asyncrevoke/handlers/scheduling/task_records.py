@@ -24,7 +24,7 @@ class _Task(NamedTuple):
     on_end: Callable[[], None] | None
 
 
-class TaskRecords:
+class TaskRecordSource:
     """A record source in front of another one, that knows what is to be done with each record.
 
     ``on_end`` is called when a record ends in whatever way. While ``ending`` is set, as while the

@@ -8,20 +8,20 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
-from asyncrevoke.handlers.scheduling.lane_order import Keyed
+from asyncrevoke.handlers.scheduling.lane_order import LaneItem
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
-class Workable(Keyed, Protocol):
+class SchedulableItem(LaneItem, Protocol):
     """What workers know of an item."""
 
     @property
@@ -30,14 +30,14 @@ class Workable(Keyed, Protocol):
         ...
 
 
-T = TypeVar("T", bound=Workable)
+T = TypeVar("T", bound=SchedulableItem)
 
 # How long workers, all together, may go on without giving the loop a turn, if no handler awaits
 # anything.
-_BREATH = 0.004
+_MAX_RUN_WITHOUT_YIELD = 0.004
 # How much longer if each of them does await something.
-_LATEST = 0.012
-_LONGEST_TURN = _BREATH + _LATEST
+_MAX_YIELDED_TURN_EXTENSION = 0.012
+_LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_TURN_EXTENSION
 # How long cancelled handlers may take to end before they are left behind.
 _GRACE = 5.0
 
@@ -90,7 +90,7 @@ class _Worker(Generic[T]):
         self.task: asyncio.Task[None] | None = None
 
 
-class Workers(Generic[T]):
+class WorkerPool(Generic[T]):
     """At most ``concurrency`` tasks, made when they are first needed, that take from ``lanes``.
 
     An idle worker is parked on a future. Whoever puts something calls ``notify``, which wakes one;
@@ -108,7 +108,7 @@ class Workers(Generic[T]):
         lanes: LaneQueue[T],
         work: Work[T],
         concurrency: int,
-        log: Log,
+        log: HandlerLog,
         membership: MembershipGuard,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
@@ -204,7 +204,7 @@ class Workers(Generic[T]):
     # -- the workers -----------------------------------------------------------------------------
 
     def _is_idle(self) -> bool:
-        nothing_left = not (self._lanes.ready or self._lanes.held) and len(self._parked) == len(
+        nothing_left = not (self._lanes.ready or self._lanes.limited) and len(self._parked) == len(
             self._workers
         )
         return nothing_left or self._crashed
@@ -228,7 +228,7 @@ class Workers(Generic[T]):
 
     async def _run(self, worker: _Worker[T]) -> None:
         lanes, work = self._lanes, self._work
-        take, lane_done = lanes.take, lanes.done
+        take, lane_done = lanes.take, lanes.free_lane
         start, finished, clean = work.start, work.finished, self._context
         times = work.times
         fresh = True
@@ -293,8 +293,8 @@ class Workers(Generic[T]):
         self._in_turn = True
         self._turn += 1
         now = monotonic()
-        self._turn_ends = now + _BREATH
-        self._turn_latest = self._turn_ends + _LATEST
+        self._turn_ends = now + _MAX_RUN_WITHOUT_YIELD
+        self._turn_latest = self._turn_ends + _MAX_YIELDED_TURN_EXTENSION
         loop = asyncio.get_running_loop()
         loop.call_soon(self._end_turn)
         # Once a turn suffices: a process that is frozen within one finds that it is over.
@@ -352,7 +352,7 @@ class Workers(Generic[T]):
             return
         if worker.cancelled:
             self._work.cancelled(item, error)
-            self._lanes.done(entry)
+            self._lanes.free_lane(entry)
             await self._absorb_cancel(worker)
             return
         if isinstance(error, GeneratorExit):
@@ -367,9 +367,9 @@ class Workers(Generic[T]):
                 if by_others
                 else "the handler raised CancelledError, and nobody had cancelled it"
             )
-        self._lanes.leave(entry)
+        self._lanes.free_limiter(entry)
         if self._work.failed(entry, error):
-            self._lanes.done(entry)
+            self._lanes.free_lane(entry)
         if by_others:
             raise asyncio.CancelledError
 
