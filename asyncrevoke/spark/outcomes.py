@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import Decision
 
-Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
 
 # Rows that may wait for Spark to take them, before reading waits too.
 _MOST_ROWS = 50_000
@@ -172,8 +172,8 @@ class Outcomes:
         """Remember what becomes of a failed record."""
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
-        elif decision == "dead-lettered":
-            self._decided[record.partition, record.offset] = "sent_on"
+        elif decision == "dead_lettered":
+            self._decided[record.partition, record.offset] = "dead_lettered"
 
     def complete(self, records: Sequence[Record], /) -> None:
         """These records are done: their rows are made."""

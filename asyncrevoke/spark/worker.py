@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.registry import Router
 
     T = TypeVar("T")
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.scripted_source import ORDERS, OTHERS, record
 
-from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.model import Record, TopicPartition
 
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+
 Lanes: TypeAlias = LaneQueue[Record]
+
+
+def drop(lanes: Lanes, partition: TopicPartition, first: int | None = None) -> list[Record]:
+    """What a revocation drops if nothing is requeued."""
+    return lanes.drop_for_revocation(partition, first, lambda _: False)
 
 
 def take(lanes: Lanes) -> Entry[Record]:
@@ -111,7 +119,7 @@ def test_a_drain_drops_what_comes_after_the_highest_started_offset() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a")])
     first, _ = take_all(lanes)  # offsets 0 and 2
-    assert sorted(each.offset for each in lanes.drop_for_revocation(ORDERS)) == [3]
+    assert sorted(each.offset for each in drop(lanes, ORDERS)) == [3]
     lanes.free_lane(first)
     assert offsets(take_all(lanes)) == [1], "below H, so it runs to its end"
 
@@ -120,7 +128,7 @@ def test_a_drain_with_nothing_started_drops_everything() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(5, b"a"), record(6, b"a"), record(9, b"b")])
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
-    assert sorted(each.offset for each in lanes.drop_for_revocation(ORDERS)) == [5, 6, 9]
+    assert sorted(each.offset for each in drop(lanes, ORDERS)) == [5, 6, 9]
     assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
 
 
@@ -130,8 +138,8 @@ def test_a_drain_remembers_what_has_started_and_ended() -> None:
     for entry in take_all(lanes):
         lanes.free_lane(entry)
     lanes.put(ORDERS, [record(2), record(3)])
-    assert [each.offset for each in lanes.drop_for_revocation(ORDERS)] == [2, 3]
-    assert lanes.drop_for_revocation(ORDERS) == []
+    assert [each.offset for each in drop(lanes, ORDERS)] == [2, 3]
+    assert drop(lanes, ORDERS) == []
 
 
 def test_a_drain_leaves_records_from_before_a_seek() -> None:
@@ -139,7 +147,7 @@ def test_a_drain_leaves_records_from_before_a_seek() -> None:
     lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
     old = take(lanes)
     lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
-    assert [each.offset for each in lanes.drop_for_revocation(ORDERS)] == [0]
+    assert [each.offset for each in drop(lanes, ORDERS)] == [0]
     lanes.free_lane(old)
     assert offsets(take_all(lanes)) == [101]
 
@@ -148,7 +156,7 @@ def test_a_drain_drops_gaps_from_an_offset_on() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(i, b"b" if i == 6 else b"a") for i in range(9)])
     slow, _ = take_all(lanes)  # offsets 0 and 6
-    dropped = lanes.drop_for_revocation(ORDERS, droppable_from=3)
+    dropped = drop(lanes, ORDERS, 3)
     assert sorted(each.offset for each in dropped) == [3, 4, 5, 7, 8]
     lanes.free_lane(slow)
     assert offsets(take_all(lanes)) == [1]
@@ -174,7 +182,7 @@ def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() ->
     entries = [take(lanes) for _ in range(4)]  # slow 0, x 3, y 4, fast 7
     assert offsets(entries) == [0, 3, 4, 7]
     slow, x, y, fast = entries
-    assert lanes.drop_for_revocation(ORDERS) == []
+    assert drop(lanes, ORDERS) == []
     lanes.run_longest_lane_last(ORDERS)
     lanes.free_lane(x)
     lanes.free_lane(slow)
@@ -197,7 +205,7 @@ def test_a_lagging_key_that_is_ready_goes_behind_the_others_of_its_partition() -
     taken = take_all(lanes)
     assert offsets(taken) == [0, 3, 4, 6, 9]
     lanes.free_lane(taken[0])  # slow 1 is ready
-    lanes.drop_for_revocation(ORDERS)
+    drop(lanes, ORDERS)
     lanes.run_longest_lane_last(ORDERS)
     lanes.free_lane(taken[1])  # x 5 is ready
     assert offsets(take_all(lanes)) == [5, 1]
@@ -209,7 +217,7 @@ def test_a_withdrawn_drain_goes_on_in_the_usual_order() -> None:
         ORDERS, [record(i, key) for i, key in enumerate([b"a", b"a", b"a", b"b", b"b", b"c"])]
     )
     taken = take_all(lanes)
-    assert lanes.drop_for_revocation(ORDERS) == []
+    assert drop(lanes, ORDERS) == []
     lanes.run_longest_lane_last(ORDERS)
     lanes.put(ORDERS, [record(6, b"d"), record(7, b"a")])
     for entry in taken:
@@ -334,9 +342,7 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
                         or (first is not None and each.offset >= first)
                     )
                 ]
-                dropped = sorted(
-                    lanes.drop_for_revocation(partition, first), key=lambda each: each.offset
-                )
+                dropped = sorted(drop(lanes, partition, first), key=lambda each: each.offset)
                 assert dropped == expected
                 queued = [each for each in queued if each not in dropped]
             case "lose":

@@ -25,6 +25,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer, RateLimit
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
@@ -36,7 +37,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.handlers.scheduling.lanes import Entry
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 CLICKS = TopicPartition("clicks", 0)
 PER_SECOND = RateLimit(2)
@@ -64,9 +65,8 @@ class Two:
             await self.clicks(of)
 
         del bill, count
-        self.runner = HandlerRunner(
-            self.source, router, concurrency=concurrency, log=self.log, clock=self.clock
-        )
+        context = RunnerContext(concurrency=concurrency, log=self.log, clock=self.clock)
+        self.runner = HandlerRunner(self.source, router, context)
 
 
 @asynccontextmanager
@@ -441,7 +441,12 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
     most = data.draw(st.sampled_from([None, 1, 3]))
     rate = data.draw(st.sampled_from([None, RateLimit(1, per=0.3), RateLimit(3, per=1.0)]))
     lanes: LaneQueue[Record] = LaneQueue("key")
-    gate: HandlerLimiter[Entry[Record]] = HandlerLimiter(clock, most, rate, lanes.queue_permitted)
+
+    class Reactions:
+        def limiter_permits(self, limiter: HandlerLimiter[Entry[Record]]) -> None:
+            lanes.queue_permitted(limiter)
+
+    limiter: HandlerLimiter[Entry[Record]] = HandlerLimiter(clock, most, rate, Reactions())
     running: list[Entry[Record]] = []
     began: list[float] = []
     queued: list[Record] = []
@@ -463,7 +468,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
                 keys = data.draw(st.lists(st.sampled_from([b"a", b"b", b"c", None]), max_size=5))
                 new = [record(offset + i, key) for i, key in enumerate(keys)]
                 offset += len(new)
-                lanes.put(ORDERS, new, None, gate)
+                lanes.put(ORDERS, new, None, limiter)
                 queued += new
             case "take":
                 take()
@@ -478,7 +483,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
                 clock.advance(data.draw(st.sampled_from([0.1, 0.5, 2.0])))
             case "drain":
                 first = data.draw(st.none() | st.integers(0, 20))
-                for dropped in lanes.drop_for_revocation(ORDERS, first):
+                for dropped in lanes.drop_for_revocation(ORDERS, first, lambda _: False):
                     queued.remove(dropped)
             case _:
                 pass

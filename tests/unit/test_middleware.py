@@ -241,7 +241,7 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
     def refused(*_: object) -> None:
         raise AssertionError("nothing goes around this handler")
 
-    monkeypatch.setattr(HandlerInvoker, "one", refused)
+    monkeypatch.setattr(HandlerInvoker, "call_record", refused)
     handled: list[int] = []
 
     async def handle(each: Record) -> None:
@@ -261,7 +261,7 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
 
 
 async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    from asyncrevoke.handlers.execution import invocation as calls
+    from asyncrevoke.handlers.execution import invocation
     from asyncrevoke.handlers.policy import middleware
 
     built: list[int] = []
@@ -271,7 +271,7 @@ async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch
         built.append(len(functions))
         return chain(functions)
 
-    monkeypatch.setattr(calls, "chain", counted)
+    monkeypatch.setattr(invocation, "compose_middleware", counted)
     trace = Trace()
     consumer = Consumer(group_id="g")
     consumer.middleware(trace.around("m"))

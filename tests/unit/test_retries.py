@@ -223,7 +223,7 @@ async def test_a_value_that_does_not_decode_is_not_tried_again() -> None:
     async with running(handle, retry=FOREVER, on_error="skip") as run:
         run.source.feed(record(0, value=b"no number"))
         await until(lambda: run.source.completions)
-        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        assert run.log.events("warning") == ["handler failed; record skipped"]
         await run.stop()
 
 
@@ -357,7 +357,7 @@ async def test_the_context_tells_the_attempt_the_key_and_the_state() -> None:
         key = ("orders", 0, 7)
         assert seen == [(attempt, key, "database", b"v") for attempt in (1, 2, 3)]
         lines = [fields for level, _, fields in run.log.lines if level == "info"]
-        assert lines[1] == {"topic": "orders", "partition": 0, "offset": 7, "attempt": 2, "more": 1}
+        assert lines[1] == {"partition": "orders-0", "offset": 7, "attempt": 2, "more": 1}
 
 
 async def test_a_context_may_go_by_name() -> None:

@@ -30,12 +30,14 @@ from asyncrevoke.errors import (
     HandlerCancelledError,
     HandlerExitError,
 )
-from asyncrevoke.handlers.registry import OnError, Router
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
+from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke.config import OrderBy
+    from asyncrevoke.handlers.policy.registration import OnError
 
 
 # -- at work --------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ async def test_what_ends_in_one_turn_of_the_loop_is_counted_by_one_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "asyncrevoke.handlers.scheduling.worker_pool._BREATH", 60.0
+        "asyncrevoke.handlers.scheduling.worker_pool._MAX_RUN_WITHOUT_YIELD", 60.0
     )  # on a busy machine too
     seen: list[Record] = []
 
@@ -326,7 +328,9 @@ async def test_a_handler_that_fails_while_it_is_cancelled_is_only_logged() -> No
         await turns()
         run.source.feed(lost=[ORDERS])
         await until(lambda: run.log.lines)
-        assert run.log.events("warning") == ["a handler failed while it was cancelled"]
+        assert run.log.events("warning") == [
+            "handler failed when cancelled; record will be processed again"
+        ]
         await run.stop()
 
 
@@ -471,7 +475,7 @@ async def test_of_several_failures_the_first_is_raised_and_the_others_are_logged
         await turns()
         work.end(a, error=ValueError("second"))
         assert str(await run.failure()) == "first"
-        assert run.log.events("error") == ["a further handler failed while the consumer stops"]
+        assert run.log.events("error") == ["another handler failed while the consumer stops"]
 
 
 async def test_a_failure_is_logged_if_the_runner_is_cancelled_while_it_drains() -> None:
@@ -485,7 +489,7 @@ async def test_a_failure_is_logged_if_the_runner_is_cancelled_while_it_drains() 
         run.task.cancel()
         await asyncio.wait([run.task])
         assert run.task.cancelled()
-        assert run.log.events("error") == ["cancelled while a failure drained"]
+        assert run.log.events("error") == ["cancelled while stopping after a handler failure"]
         assert work.cancelled == [b]
 
 
@@ -498,7 +502,7 @@ async def test_a_failure_may_be_skipped() -> None:
         work.end(first, error=ValueError("boom"))
         await until(lambda: second in work.running)
         assert run.source.fate(first) is Fate.DONE
-        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        assert run.log.events("warning") == ["handler failed; record skipped"]
         work.end()
         await run.stop()
 
@@ -515,7 +519,7 @@ async def test_a_value_that_does_not_decode_follows_the_policy(on_error: OnError
     source = ScriptedSource()
     bad, good = record(0, value=b"\xff"), record(1, value=b"good")
     source.feed(bad, good)
-    runner = HandlerRunner(source, router, concurrency=2, log=LogLines())
+    runner = HandlerRunner(source, router, RunnerContext(concurrency=2, log=LogLines()))
     task = asyncio.get_running_loop().create_task(runner.run())
     if on_error == "stop":
         with pytest.raises(DecodeError, match="orders-0 at offset 0"):
@@ -558,7 +562,7 @@ async def test_a_handler_cancelled_from_outside_fails_and_others_go_on() -> None
         await until(lambda: tasks)
         tasks[0].cancel()
         await until(lambda: handled == [1])
-        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        assert run.log.events("warning") == ["handler failed; record skipped"]
         await run.stop()
 
 

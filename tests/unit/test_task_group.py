@@ -21,6 +21,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer
 from asyncrevoke.errors import ConfigError, HandlerCancelledError, IllegalStateError
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import OrderBy
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.handlers.registry import OnError
+    from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.model import Record
 
 
@@ -71,18 +72,17 @@ class Setting:
         retry: Retry | None = None,
         dead_letter: str | None = None,
     ) -> TrackedTaskGroup:
-        return TrackedTaskGroup(
-            self.source,
+        context = RunnerContext(
             concurrency=concurrency,
             max_in_flight=max_in_flight,
             order_by=order_by,
-            on_error=on_error,
-            retry=retry,
-            dead_letter=dead_letter,
             dead_letters=self.letters,
             clock=self.clock,
             random=lambda: 0.5,
             log=self.log,
+        )
+        return TrackedTaskGroup(
+            self.source, context, on_error=on_error, retry=retry, dead_letter=dead_letter
         )
 
     def delivered(self, *records: Record) -> list[Record]:
@@ -339,7 +339,7 @@ async def test_another_error_of_the_body_wins_and_the_failure_is_logged(setting:
 
     with pytest.raises(ZeroDivisionError):
         await body()
-    assert setting.log.events("error") == ["a task failed, and another error left its group"]
+    assert setting.log.events("error") == ["task failed, and its group was left with another error"]
 
 
 async def test_a_failure_may_be_skipped(setting: Setting) -> None:
@@ -352,7 +352,7 @@ async def test_a_failure_may_be_skipped(setting: Setting) -> None:
         await until(lambda: a1 in setting.work.running)
         setting.work.end()
     assert setting.source.completions == [a0, a1]
-    assert setting.log.events("warning") == ["a handler failed: its record is skipped"]
+    assert setting.log.events("warning") == ["handler failed; record skipped"]
 
 
 @pytest.mark.parametrize("reason", [SystemExit(3), KeyboardInterrupt()])
@@ -410,7 +410,7 @@ async def test_a_task_that_does_not_end_when_cancelled_is_left_behind_and_named(
     with pytest.raises(ZeroDivisionError):
         await body()
     (line,) = [line for line in setting.log.lines if line[0] == "error"]
-    assert "left behind" in line[1]
+    assert "abandoned" in line[1]
     assert line[2]["offset"] == 0
     assert setting.source.fate(one) is Fate.ABANDONED
     release.set()

@@ -42,7 +42,7 @@ async def test_a_slow_handler_is_warned_of_at_half_and_cancelled_at_the_end() ->
         run.clock.advance(4.9)
         assert run.log.lines == []
         run.clock.advance(0.1)
-        assert run.log.events("warning") == ["a handler has taken half of its max_handler_time"]
+        assert run.log.events("warning") == ["handler has used half of max_handler_time"]
         run.clock.advance(4.9)
         await turns()
         assert work.running

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # What becomes of a record whose call has failed.
 Decision: TypeAlias = Literal[
-    "retried", "dead-lettered", "skipped", "paused", "stopped", "given up"
+    "retried", "dead_lettered", "skipped", "paused", "stopped", "abandoned"
 ]
 
 

@@ -18,7 +18,7 @@ from wire.spoiled_records import fetched
 
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import (
-    _ADDED,
+    _HEADERS,
     RetryHistory,
     RetryMessage,
     due_time_ms,
@@ -71,7 +71,7 @@ class RetryHeaders:
     def generate(self, random: random.Random) -> bytes:
         """The headers that are written there, some of them changed, missing, twice or damaged."""
         headers: list[Header] = [
-            (name.encode(), value) for name, value in zip(_ADDED, _SOUND, strict=True)
+            (name.encode(), value) for name, value in zip(_HEADERS, _SOUND, strict=True)
         ]
         for _ in range(random.choice((0, 1, 1, 2, 4))):
             at = random.randrange(len(headers))
