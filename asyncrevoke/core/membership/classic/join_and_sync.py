@@ -201,7 +201,7 @@ class JoinExchange:
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
         else:
-            self._coordinator.unknown(now, f"JoinGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"JoinGroup: {detail}", self._sent_to)
             self.join_later(now, detail)
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
@@ -224,7 +224,7 @@ class JoinExchange:
             return
         detail = self._failure(now, reply)
         if detail is not None:
-            self._coordinator.unknown(now, f"SyncGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"SyncGroup: {detail}", self._sent_to)
             self.on_synced(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:
