@@ -25,9 +25,9 @@ F = TypeVar("F", bound=HandlerFunction)
 
 
 class Router:
-    """Collects handlers, in a module of their own if you like; a consumer includes it.
+    """Collects handlers, for example those of one module; a consumer includes it.
 
-    ``decoder`` decodes the records of those handlers that have none of their own.
+    ``decoder`` decodes the records of handlers that have no decoder of their own.
     """
 
     def __init__(self, *, decoder: Decoder | None = None) -> None:
@@ -40,19 +40,19 @@ class Router:
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
-        """All of them, in the order of registration."""
+        """All handlers, in the order of registration."""
         return tuple(self._handlers)
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are handled by name, retry topics included."""
+        """The topics that handlers name, retry topics included."""
         return frozenset(self._by_topic)
 
     @property
     def pattern(self) -> str | None:
-        """One pattern for all that is handled, names included; None if no handler has a pattern.
+        """One pattern for all topics, named ones included; None if no handler has a pattern.
 
-        A subscription is either by topics or by one pattern. It is meant for a full match.
+        A subscription has topics or one pattern. It has to match a topic fully.
         """
         patterns = [handler.pattern.pattern for handler in self._handlers if handler.pattern]
         if not patterns:
@@ -85,28 +85,28 @@ class Router:
     def middleware(self, function: M) -> M:
         """Put an async function around each call of this router's handlers.
 
-        ``await call_next()`` in it calls what comes next: the middleware registered after it, at
-        last the handler. What is registered first is outermost. It runs once per call, retries
-        included, and once for a batch, inside ``max_handler_time``. If it raises, the call has
-        failed; if it does not call ``call_next``, the record counts as handled. What a value that
-        does not decode raises (DecodeError) comes out of ``call_next()`` too, but for batches.
+        ``await call_next()`` in it calls the middleware that was registered next, or the handler.
+        What was registered first is outermost. It runs once for each call, retries included, and
+        once for a batch, within ``max_handler_time``. If it raises, the call has failed. If it
+        returns without ``call_next()``, the record is done. ``call_next()`` raises DecodeError for
+        a value that does not decode, except for batches.
 
-        Raises ConfigError for what is no such function.
+        Raises ConfigError for another kind of function.
         """
         check_middleware(function)
         self._middleware.append(function)
         return function
 
     def middleware_of(self, handler: Handler) -> tuple[Middleware, ...]:
-        """All that goes around a handler of this router, the outermost first."""
+        """The middleware around a handler of this router, the outermost first."""
         return (*self._middleware, *handler.middleware)
 
     def include_router(self, router: Router) -> None:
-        """Take over the handlers of another router; a topic handled by both is a ConfigError.
+        """Add the handlers of another router; ConfigError if both handle a topic.
 
-        Those without a decoder, of their own or of that router, get the decoder of this one.
-        What is there by now is taken over. Its middleware goes around its handlers alone, inside of
-        our own.
+        Handlers without a decoder, of their own or of that router, get the decoder of this one. The
+        middleware of that router runs inside of this one's, for its own handlers only. Whatever is
+        registered with that router later is not added.
         """
         for handler in router.handlers:
             self._refuse_twice(handler)
@@ -115,9 +115,9 @@ class Router:
             self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
 
     def with_handlers_changed(self, change: Callable[[Handler], Handler]) -> Router:
-        """The same handlers and middleware, each handler as ``change`` returns it."""
+        """Return a router with the same middleware, and each handler as ``change`` returns it."""
         router = Router(decoder=self._decoder)
-        router._middleware = list(self._middleware)
+        router._middleware.extend(self._middleware)
         for handler in self._handlers:
             router._add(change(handler))
         return router

@@ -168,8 +168,9 @@ class Outcomes:
 
         return timed
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def decided(self, record: Record, decision: Decision, error: BaseException, /) -> None:
         """Remember what becomes of a failed record."""
+        self._refused[record.partition, record.offset] = error
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
         elif decision == "dead_lettered":
@@ -283,18 +284,9 @@ class Outcomes:
         self._log.info(event, **fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Pass a line on, unless it is about one record's failure: that goes into its row."""
-        error, partition, offset = (
-            fields.get(name) for name in ("exc_info", "partition", "offset")
-        )
-        if (
-            isinstance(error, BaseException)
-            and isinstance(partition, int)
-            and isinstance(offset, int)
-        ):
-            self._refused[partition, offset] = error
-            return
-        self._log.warning(event, **fields)
+        """Pass a line on, unless it is about the failure of one record, which its row tells."""
+        if "exc_info" not in fields or "offset" not in fields:
+            self._log.warning(event, **fields)
 
     def error(self, event: str, /, **fields: object) -> None:
         """Pass a line on."""

@@ -122,7 +122,7 @@ class Calls:
     def first(self, _call: object, /) -> None:
         """All calls are made in the same way."""
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def decided(self, record: Record, decision: Decision, _error: BaseException, /) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":

@@ -181,7 +181,7 @@ async def wants_rest(*rest: str) -> None: ...
         (fastapi.Depends(shop), "the Depends of FastAPI"),
     ],
 )
-def test_what_cannot_be_given_is_refused_at_registration(dependency: Any, says: str) -> None:
+def test_dependencies_that_cannot_be_called_are_a_config_error(dependency: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
 
         @Router().handler("orders")

@@ -88,7 +88,7 @@ def test_without_order_nothing_waits() -> None:
 
 
 @pytest.mark.parametrize("order_by", ["key", "partition"])
-def test_an_idle_key_is_forgotten(order_by: Literal["key", "partition"]) -> None:
+def test_a_lane_without_entries_is_removed(order_by: Literal["key", "partition"]) -> None:
     lanes: Lanes = LaneQueue(order_by)
     lanes.put(ORDERS, [record(i, b"%d" % (i % 50)) for i in range(200)])
     while (entry := lanes.take()) is not None:
@@ -96,7 +96,7 @@ def test_an_idle_key_is_forgotten(order_by: Literal["key", "partition"]) -> None
     assert (lanes.busy_lanes, lanes.queued, lanes.ready) == (0, 0, 0)
 
 
-def test_the_follower_of_a_hot_key_goes_before_keys_that_came_later() -> None:
+def test_the_next_entry_of_a_busy_lane_runs_before_keys_that_were_put_later() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"hot"), record(1, b"hot")])
     hot = take(lanes)
@@ -105,7 +105,7 @@ def test_the_follower_of_a_hot_key_goes_before_keys_that_came_later() -> None:
     assert offsets(take_all(lanes)) == [1, 2, 3]
 
 
-def test_the_follower_of_a_hot_key_waits_for_keys_that_came_earlier() -> None:
+def test_the_next_entry_of_a_busy_lane_runs_after_keys_that_were_put_earlier() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"hot")])
     hot = take(lanes)
@@ -115,7 +115,7 @@ def test_the_follower_of_a_hot_key_waits_for_keys_that_came_earlier() -> None:
     assert offsets(take_all(lanes)) == [1, 2]
 
 
-def test_a_drain_drops_what_comes_after_the_highest_started_offset() -> None:
+def test_a_revocation_drops_entries_after_the_last_started_offset() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a")])
     first, _ = take_all(lanes)  # offsets 0 and 2
@@ -124,7 +124,7 @@ def test_a_drain_drops_what_comes_after_the_highest_started_offset() -> None:
     assert offsets(take_all(lanes)) == [1], "below H, so it runs to its end"
 
 
-def test_a_drain_with_nothing_started_drops_everything() -> None:
+def test_a_revocation_drops_every_entry_if_none_has_started() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(5, b"a"), record(6, b"a"), record(9, b"b")])
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
@@ -132,7 +132,7 @@ def test_a_drain_with_nothing_started_drops_everything() -> None:
     assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
 
 
-def test_a_drain_remembers_what_has_started_and_ended() -> None:
+def test_a_revocation_counts_entries_that_have_started_and_ended() -> None:
     lanes: Lanes = LaneQueue(None)
     lanes.put(ORDERS, [record(0), record(1)])
     for entry in take_all(lanes):
@@ -142,7 +142,7 @@ def test_a_drain_remembers_what_has_started_and_ended() -> None:
     assert drop(lanes, ORDERS) == []
 
 
-def test_a_drain_leaves_records_from_before_a_seek() -> None:
+def test_a_revocation_keeps_entries_from_before_a_seek() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
     old = take(lanes)
@@ -152,7 +152,7 @@ def test_a_drain_leaves_records_from_before_a_seek() -> None:
     assert offsets(take_all(lanes)) == [101]
 
 
-def test_a_drain_drops_gaps_from_an_offset_on() -> None:
+def test_a_revocation_drops_gaps_from_an_offset_on() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(i, b"b" if i == 6 else b"a") for i in range(9)])
     slow, _ = take_all(lanes)  # offsets 0 and 6
@@ -162,7 +162,7 @@ def test_a_drain_drops_gaps_from_an_offset_on() -> None:
     assert offsets(take_all(lanes)) == [1]
 
 
-def test_a_drain_keeps_what_has_started_and_is_queued_again() -> None:
+def test_a_revocation_keeps_started_entries_that_were_requeued() -> None:
     lanes: Lanes = LaneQueue("key")
     third = record(2, b"a")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), third])
@@ -173,7 +173,7 @@ def test_a_drain_keeps_what_has_started_and_is_queued_again() -> None:
     assert take(lanes) is failed
 
 
-def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() -> None:
+def test_during_a_revocation_the_longest_lane_runs_last() -> None:
     """One worker: the lagging key runs, and has most of what is left."""
     lanes: Lanes = LaneQueue("key")
     keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"slow", b"fast"]
@@ -195,7 +195,7 @@ def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() ->
     assert order[:5] == [5, 1, 2, 6, 0], "the other key, then the lagging one, then the others"
 
 
-def test_a_lagging_key_that_is_ready_goes_behind_the_others_of_its_partition() -> None:
+def test_during_a_revocation_a_ready_entry_of_the_longest_lane_moves_behind_the_others() -> None:
     lanes: Lanes = LaneQueue("key")
     keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"z"]
     lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
@@ -211,7 +211,7 @@ def test_a_lagging_key_that_is_ready_goes_behind_the_others_of_its_partition() -
     assert offsets(take_all(lanes)) == [5, 1]
 
 
-def test_a_withdrawn_drain_goes_on_in_the_usual_order() -> None:
+def test_after_a_withdrawn_revocation_lanes_run_in_the_order_of_puts() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(
         ORDERS, [record(i, key) for i, key in enumerate([b"a", b"a", b"a", b"b", b"b", b"c"])]
@@ -241,7 +241,7 @@ def test_a_seek_keeps_the_order_of_a_key() -> None:
     assert take(lanes)[1].ledger_id == 2
 
 
-def test_a_lane_whose_entry_is_never_done_stays_blocked_until_cleared() -> None:
+def test_a_lane_whose_entry_never_ends_stays_busy_until_all_are_dropped() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
     take_all(lanes)
@@ -249,7 +249,7 @@ def test_a_lane_whose_entry_is_never_done_stays_blocked_until_cleared() -> None:
     assert [each.offset for each in lanes.drop_all()] == [1]
 
 
-def test_losing_a_partition_drops_all_of_it_and_nothing_else() -> None:
+def test_a_lost_partition_s_entries_are_dropped_and_no_others() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS), record(1, b"a", partition=OTHERS)])
@@ -259,7 +259,7 @@ def test_losing_a_partition_drops_all_of_it_and_nothing_else() -> None:
     assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
 
 
-def test_a_partition_that_comes_back_waits_for_what_still_runs_of_its_key() -> None:
+def test_a_partition_assigned_again_waits_for_running_entries_of_the_same_key() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a")])
     cancelled = take(lanes)

@@ -98,7 +98,7 @@ async def test_no_more_calls_of_a_handler_run_at_once_than_its_concurrency() -> 
         assert work.offsets == list(range(10))
 
 
-async def test_what_waits_for_a_handlers_limit_leaves_the_workers_to_others() -> None:
+async def test_records_that_wait_for_a_limit_occupy_no_worker() -> None:
     async with two(concurrency=4, limits={"concurrency": 1}) as both:
         both.source.feed(*records(20), *records(3, CLICKS))
         await turns()
@@ -106,7 +106,9 @@ async def test_what_waits_for_a_handlers_limit_leaves_the_workers_to_others() ->
         assert len(both.clicks.running) == 3
 
 
-async def test_a_record_that_waits_for_its_retry_leaves_its_place_to_another() -> None:
+async def test_a_record_that_waits_for_its_retry_does_not_count_for_its_handlers_concurrency() -> (
+    None
+):
     work = HeldWork()
     async with running(
         work, handler_concurrency=1, retry=Retry(backoff=1, jitter=0), on_error="skip"
@@ -126,7 +128,7 @@ async def test_a_record_that_waits_for_its_retry_leaves_its_place_to_another() -
         assert run.source.in_flight == 0
 
 
-async def test_a_failure_that_stops_the_consumer_does_not_keep_others_from_draining() -> None:
+async def test_limited_handlers_end_after_a_failure_that_stops_the_consumer() -> None:
     """What is below H runs to its end, although the failed record's lane is never done."""
     work = HeldWork()
     first, behind, third = record(0, b"a"), record(1, b"c"), record(2, b"c")
@@ -182,7 +184,7 @@ async def test_no_more_calls_begin_within_the_time_than_the_rate_allows() -> Non
         assert work.offsets == [0, 1, 2, 3, 4]
 
 
-async def test_others_flow_while_a_handler_waits_for_its_rate() -> None:
+async def test_other_handlers_run_while_one_waits_for_its_rate() -> None:
     async with two(concurrency=2, limits={"rate_limit": PER_SECOND}) as both:
         both.source.feed(*records(20), *records(20, CLICKS))
         for _ in range(30):
@@ -193,7 +195,7 @@ async def test_others_flow_while_a_handler_waits_for_its_rate() -> None:
         assert both.clicks.offsets == list(range(20))
 
 
-async def test_a_further_attempt_counts_as_a_call() -> None:
+async def test_a_retry_counts_for_the_rate() -> None:
     calls: list[float] = []
 
     async def fails(of: Record) -> None:
@@ -238,7 +240,7 @@ async def test_a_dead_letter_does_not_wait_for_the_rate() -> None:
         await run.stop()
 
 
-async def test_a_revoke_drops_what_waits_for_the_rate_and_starts_none_of_it_afterwards() -> None:
+async def test_a_revocation_drops_records_that_wait_for_the_rate() -> None:
     work = HeldWork()
     async with running(work, rate_limit=PER_SECOND) as run:
         taken = records(5)
@@ -256,7 +258,7 @@ async def test_a_revoke_drops_what_waits_for_the_rate_and_starts_none_of_it_afte
         await run.stop()
 
 
-async def test_what_is_below_h_runs_at_its_rate_before_its_partition_goes() -> None:
+async def test_records_below_the_last_started_run_at_their_rate_before_the_release() -> None:
     work = HeldWork()
     a0, a1, b2, b3 = record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"b")
     async with running(work, rate_limit=PER_SECOND) as run:
@@ -274,7 +276,7 @@ async def test_what_is_below_h_runs_at_its_rate_before_its_partition_goes() -> N
         assert run.source.commit_point([a0, a1, b2]) == 3
 
 
-async def test_a_lost_partition_is_forgotten_by_the_limits() -> None:
+async def test_a_lost_partition_does_not_count_for_limits() -> None:
     work = HeldWork()
     async with running(work, rate_limit=RateLimit(1), handler_concurrency=1) as run:
         run.source.feed(*records(5), *records(2, OTHERS))
@@ -327,7 +329,7 @@ async def test_a_rate_holds_in_virtual_time() -> None:
     assert max(began[20:]) - min(began[10:20]) >= 60
 
 
-async def test_a_revoke_in_virtual_time_leaves_what_waits_for_the_rate_to_the_next_owner() -> None:
+async def test_a_revocation_leaves_records_that_wait_for_the_rate_to_the_next_owner() -> None:
     consumer = Consumer(group_id="billing")
     billed: list[bytes] = []
 
@@ -377,7 +379,7 @@ async def test_a_backlog_of_a_limited_handler_leaves_room_for_the_others() -> No
         assert sorted(billed, key=int) == [b"%d" % number for number in range(100)]
 
 
-async def test_a_handlers_own_max_in_flight_bounds_its_topics_together() -> None:
+async def test_a_handlers_own_max_in_flight_limits_its_topics_together() -> None:
     consumer = Consumer(group_id="billing", max_in_flight=100)
     released = asyncio.Event()
 

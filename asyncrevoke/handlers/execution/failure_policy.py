@@ -294,7 +294,7 @@ class FailurePolicy:
             if self._witness is not None:
                 self._witness.decided(record, decision, error)
             if self._call_log is not None:
-                self._call_log.decided(record, decision)
+                self._call_log.decided(record, decision, error)
             if self._observers is not None:
                 self._observers.decided(record, decision)
 

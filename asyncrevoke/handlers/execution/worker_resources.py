@@ -40,6 +40,10 @@ class WorkerResource:
         self.leave: asyncio.Future[None] = loop.create_future()
         self.task: asyncio.Task[None] | None = None
 
+    def held_by(self, task: asyncio.Task[None]) -> None:
+        """This task opens the resource, and closes it when ``leave`` is done."""
+        self.task = task
+
     @property
     def state(self) -> object:
         """What the context manager returned."""
@@ -141,14 +145,16 @@ class WorkerResources:
         return resource
 
     def put_back(self, resource: WorkerResource) -> None:
-        """Its call has ended."""
+        """The call that had this resource has ended."""
         self._free.append(resource)
 
     def _new(self) -> WorkerResource:
         resource = WorkerResource()
         self._resources.append(resource)
-        resource.task = asyncio.get_running_loop().create_task(
-            self._hold(resource), name="asyncrevoke worker_resources"
+        resource.held_by(
+            asyncio.get_running_loop().create_task(
+                self._hold(resource), name="asyncrevoke worker_resources"
+            )
         )
         return resource
 

@@ -48,13 +48,13 @@ def _refuse_sync(function: object, name: str) -> None:
 class HandlerCall(Protocol):
     """Decodes a record's value and calls the handler with it.
 
-    ``context`` is needed if the handler takes one, and not looked at otherwise.
+    ``context`` is required if the handler has a parameter for it, and ignored otherwise.
     """
 
     def __call__(
         self, record: Record, context: HandlerContext | None = None, /
     ) -> Awaitable[object]:
-        """What this raises itself counts like what its awaitable raises."""
+        """An error may be raised here, or by the awaitable."""
         ...
 
 
@@ -64,15 +64,12 @@ class BatchHandlerCall(Protocol):
     def __call__(
         self, values: list[object], records: list[Record], context: HandlerContext, /
     ) -> Awaitable[object]:
-        """What this raises itself counts like what its awaitable raises."""
+        """An error may be raised here, or by the awaitable."""
         ...
 
 
 class ExtraParameters(NamedTuple):
-    """Which of a handler's parameters, beside the first, receive something.
-
-    ``positional`` are given by place and ``named`` by name.
-    """
+    """What a handler's parameters after the first receive, by position and by name."""
 
     positional: tuple[ParameterSource, ...]
     named: tuple[tuple[str, ParameterSource], ...]
@@ -88,10 +85,10 @@ def compile_call(
 ) -> tuple[HandlerCall, bool]:
     """Check a function, and return its call and whether that needs a context.
 
-    With a ``decoder``, the first parameter may have any annotation, or none; one annotated
-    ``Record`` receives the record all the same.
+    With a ``decoder``, the first parameter may have any annotation, or none; ``Record`` receives
+    the record in any case.
 
-    ConfigError, in a sentence that names ``name`` and the fix, for what cannot be a handler.
+    ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
     first, annotation, others = _checked(function, name, decoder)
     if decoder is None or annotation is Record:
@@ -182,11 +179,11 @@ def _parameters(
     *,
     batch: bool,
 ) -> tuple[HandlerFunction, ExtraParameters]:
-    """What is to be called, and what it gets."""
+    """The function to call, and its parameters after the first."""
     positional: list[ParameterSource] = []
     named: list[tuple[str, ParameterSource]] = []
     has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
-    gap = has_dependencies  # a parameter left at its default, too: what follows goes by name
+    gap = has_dependencies  # parameters after one that keeps its default are passed by name
     for parameter in parameters:
         given = _receives(function, parameter, name, batch=batch)
         if given is None:
@@ -245,7 +242,7 @@ def _bind(function: HandlerFunction, decode: Decoder, gets: ExtraParameters) -> 
 def _receives(
     function: HandlerFunction, parameter: inspect.Parameter, name: str, *, batch: bool
 ) -> ParameterSource | None:
-    """What a further parameter is given; None if it is left at its default."""
+    """What a parameter after the first receives; None if it keeps its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
     has_default = parameter.default is not parameter.empty

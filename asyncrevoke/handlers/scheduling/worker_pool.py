@@ -281,7 +281,7 @@ class WorkerPool(Generic[T]):
                 fresh = False
                 for _ in range(min(2, lanes.ready)):
                     self._wake_one()
-            worker.entry = entry
+            worker.entry = entry  # an assignment: a method would cost time for each record
             item = entry[1]
             began = now
             try:
