@@ -70,7 +70,7 @@ class ConsumerWatch(Observer):
 
     def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count dead letters."""
-        if decision == "dead-lettered":
+        if decision == "dead_lettered":
             self._dead_letters += 1
             where = f"{record.topic}-{record.partition} at {record.offset}"
             self._history.note(self._name, f"dead letter: {where}")
@@ -136,7 +136,7 @@ class ConsumerWatch(Observer):
 
     def _look(self, facts: ConsumerSnapshot) -> None:
         history, now = self._history, self._history.clock()
-        blocking = {record.topic_partition: record for record in facts.health.blocking}
+        blocking = {record.topic_partition: record for record in facts.health.blocking_records}
         held: set[TopicPartition] = set()
         pending: list[Pending] = []
         for standing in facts.partitions:

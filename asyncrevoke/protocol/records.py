@@ -98,7 +98,7 @@ class RecordBatch(Protocol):
         """CRC of its header; it covers the batch as it is in the log, without its offset."""
         ...
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         """The records from ``from_offset`` on, ascending. Raises ``CorruptBatch``.
 
         Returns ``PartlyUnreadable`` if some records cannot be decoded, and raises
@@ -202,11 +202,11 @@ class _LogBatch:
         self.size = len(unpacked)
         return unpacked
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.count == 0:
             return []
         unpacked = cast("bytes", self._unpacked())
-        maker = _RecordMaker(topic, partition, ledger_id)
+        maker = _RecordMaker(topic, partition, tracker_id)
         try:
             records: list[Record]
             try:
@@ -284,12 +284,12 @@ class _RecordMaker(NamedTuple):
 
     topic: str
     partition: int
-    ledger_id: int
+    tracker_id: int
 
     def records(self, data: bytes | memoryview) -> list[Record]:
         """The records of a batch without compression. Raises what the parser raises, and ValueError
         for a record with too many headers."""
-        topic, partition, ledger_id = self
+        topic, partition, tracker_id = self
         batch = DefaultRecordBatch(data)
         kind = batch.timestamp_type
         return [
@@ -304,7 +304,7 @@ class _RecordMaker(NamedTuple):
                 (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers())
                 if (headers := record.headers)
                 else (),
-                ledger_id,
+                tracker_id,
             )
             for record in batch
         ]
@@ -319,7 +319,7 @@ class _RecordMaker(NamedTuple):
             0,
             None,
             None,
-            ledger_id=self.ledger_id,
+            tracker_id=self.tracker_id,
             next_offset=offset + 1,
             detail=why,
         )
@@ -331,13 +331,13 @@ class _WholeBatch(_LogBatch):
 
     __slots__ = ()
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.count == 0 or from_offset >= self.next_offset:
             return []
         offset = self.next_offset - 1
         # A memoryview, too, serves as the value here.
         value = cast("bytes", self._unpacked())
-        return [Record(topic, partition, offset, -1, 0, None, value, (), ledger_id)]
+        return [Record(topic, partition, offset, -1, 0, None, value, (), tracker_id)]
 
 
 def decode_batches(

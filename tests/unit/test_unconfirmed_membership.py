@@ -24,6 +24,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer, HandlerContext, Record, TopicPartition
 from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.virtual_time import virtual_time
@@ -84,7 +85,7 @@ def test_who_waits_without_a_doubt_is_told_at_once() -> None:
 
 
 def test_nothing_waits_if_the_user_prefers_repeated_records() -> None:
-    group = ScriptedGroup(session_timeout=SESSION, on_suspect="continue")
+    group = ScriptedGroup(session_timeout=SESSION, on_unconfirmed_membership="continue")
     group.become_member(0)
     assert group.core.may_begin_until(group.now + 1000) == float("inf")
 
@@ -198,7 +199,7 @@ class SlowStrictJournal:
 
 async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
-    async with running(work, witness=cast("SessionRecorder", journal)) as run:
+    async with running(work, recorder=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
         await until(lambda: journal.asked)
         run.source.membership.in_doubt = True
@@ -214,7 +215,7 @@ async def test_a_handler_whose_row_is_written_in_doubt_does_not_begin() -> None:
 
 async def test_a_handler_whose_row_is_written_in_doubt_never_begins_if_it_is_lost() -> None:
     work, journal, one = HeldWork(), SlowStrictJournal(), record(0, b"a")
-    async with running(work, witness=cast("SessionRecorder", journal)) as run:
+    async with running(work, recorder=cast("SessionRecorder", journal)) as run:
         run.source.feed(one)
         await until(lambda: journal.asked)
         run.source.membership.in_doubt = True
@@ -230,7 +231,7 @@ async def test_a_handler_whose_row_is_written_in_doubt_never_begins_if_it_is_los
 
 @asynccontextmanager
 async def task_group(source: ScriptedSource) -> AsyncGenerator[TrackedTaskGroup]:
-    group = TrackedTaskGroup(source, concurrency=2, max_in_flight=10, log=LogLines())
+    group = TrackedTaskGroup(source, RunnerContext(concurrency=2, max_in_flight=10, log=LogLines()))
     async with asyncio.timeout(5), group as tasks:
         yield tasks
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # What happens to a record whose handler has failed.
 FailureDecision: TypeAlias = Literal[
-    "retried", "dead-lettered", "skipped", "paused", "stopped", "given up"
+    "retried", "dead_lettered", "skipped", "paused", "stopped", "abandoned"
 ]
 
 
@@ -37,6 +37,8 @@ class CallRecorder(Protocol):
         there is no middleware; None if there is none. ``call`` makes the call."""
         ...
 
-    def failure_decided(self, record: Record, decision: FailureDecision, /) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException, /
+    ) -> None:
         """What happens to a record whose handler has failed, or whose value does not decode."""
         ...

@@ -13,21 +13,21 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Compute,
-    Decode,
-    DropSilent,
+    DecodeBatch,
+    DropSilentConnections,
     Effect,
     Emit,
     Event,
     Notify,
-    Probe,
-    Reset,
+    ProbeBroker,
+    ResetConnection,
     Send,
     SetTimer,
-    Standby,
-    StoodIn,
     TimerFired,
     WakePoller,
 )
@@ -76,7 +76,7 @@ class Core(Protocol):
 class HeartbeatFallback(Protocol):
     """Sends heartbeats while the event loop is blocked."""
 
-    def stand_by(self, standby: Standby) -> None:
+    def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked."""
         ...
 
@@ -97,7 +97,7 @@ class HeartbeatFallback(Protocol):
 class HeartbeatReplies(Protocol):
     """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent."""
 
-    def background_reply(self, reply: StoodIn) -> None:
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
         """A heartbeat was answered, or has failed. Called on the event loop."""
         ...
 
@@ -257,7 +257,7 @@ class Driver:
 
     # --- effects -------------------------------------------------------------------------------
 
-    def background_reply(self, reply: StoodIn) -> None:
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
         """See :class:`HeartbeatReplies`."""
         self._handle(reply)
 
@@ -277,13 +277,13 @@ class Driver:
             match effect:
                 case Send():
                     self._start_request(effect)
-                case Reset() | DropSilent() | Probe():
+                case ResetConnection() | DropSilentConnections() | ProbeBroker():
                     self._reconnect(effect)
                 case SetTimer():
                     self._set_timer(effect)
                 case CancelTimer(key):
                     self._cancel_timer(key)
-                case Standby():
+                case BackgroundHeartbeat():
                     self._stand_by(effect)
                 case WakePoller():
                     self.wake.set()
@@ -291,22 +291,22 @@ class Driver:
                     self._reactions.core_reported(effect)
                 case Notify():
                     notifications.append(effect)
-                case Complete(ticket, result, error):
+                case CompleteRequest(ticket, result, error):
                     self._complete_ticket(ticket, result, error)
-                case Decode() | Compute():
+                case DecodeBatch() | Compute():
                     self._supervise(self._loop.create_task(self._run_in_thread(effect)))
         if notifications:
             self._notify(notifications)
 
-    def _reconnect(self, effect: Reset | DropSilent | Probe) -> None:
-        if isinstance(effect, Reset):
+    def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
+        if isinstance(effect, ResetConnection):
             self._requests.reset(effect.node, effect.channel)
-        elif isinstance(effect, Probe):
+        elif isinstance(effect, ProbeBroker):
             self._supervise(self._loop.create_task(self._probe(effect)))
         else:
             self._requests.drop_silent(effect)
 
-    def _stand_by(self, effect: Standby) -> None:
+    def _stand_by(self, effect: BackgroundHeartbeat) -> None:
         if self._fallback is not None:
             self._fallback.stand_by(effect)
 
@@ -353,11 +353,11 @@ class Driver:
         while True:
             self._handle(await self._requests.silence())
 
-    async def _probe(self, probe: Probe) -> None:
+    async def _probe(self, probe: ProbeBroker) -> None:
         self._handle(await self._requests.probe(probe))
 
-    async def _run_in_thread(self, effect: Decode | Compute) -> None:
-        if isinstance(effect, Decode):
+    async def _run_in_thread(self, effect: DecodeBatch | Compute) -> None:
+        if isinstance(effect, DecodeBatch):
             self._handle(await self._decode_threads.run(effect))
         else:
             self._handle(await self._computing_thread.run(effect))

@@ -1,10 +1,10 @@
 """Sends heartbeats from a thread while the event loop is blocked.
 
 The event loop calls :meth:`HeartbeatThread.tick` each second. Without a tick, the thread logs the
-line that blocks the event loop and sends the heartbeat of the last ``Standby``, over a connection
-of its own. It stops when the event loop runs again, or when ``max_poll_interval`` is over, so that
-a loop that is blocked for ever does not keep its partitions. The core gets the responses when the
-event loop runs again, and decides what they mean.
+line that blocks the event loop and sends the last ``BackgroundHeartbeat``, over a connection of its
+own. It stops when the event loop runs again, or when ``max_poll_interval`` is over, so that a loop
+that is blocked for ever does not keep its partitions. The core gets the responses when the event
+loop runs again, and decides what they mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send, Standby, StoodIn
+from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    Channel,
+    Failed,
+    FailureKind,
+    Send,
+)
 from asyncrevoke.runtime.loop.blocking_call_site import blocked_at
 
 if TYPE_CHECKING:
@@ -72,7 +79,7 @@ class HeartbeatThread:
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self._standby: Standby | None = None
+        self._standby: BackgroundHeartbeat | None = None
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
         # Written on the event loop only, read in the thread.
@@ -87,7 +94,7 @@ class HeartbeatThread:
 
     # --- on the event loop -----------------------------------------------------------------------
 
-    def stand_by(self, standby: Standby) -> None:
+    def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """Send this heartbeat from now on whenever the event loop is blocked. The first call starts
         the thread."""
         self._standby = standby if standby.message is not None else None
@@ -216,13 +223,17 @@ class HeartbeatThread:
             hint="run blocking work by anyio.to_thread.run_sync or in a process",
         )
 
-    def _deliver(self, standby: Standby, sent_at: float, reply: Replied | Failed) -> None:
+    def _deliver(
+        self, standby: BackgroundHeartbeat, sent_at: float, reply: Replied | Failed
+    ) -> None:
         answer = reply if isinstance(reply, Failed) else reply.message
 
         def deliver() -> None:
             ago = _now() - sent_at
             sent_at_loop_time = self._loop.time() - ago
-            self._replies.background_reply(StoodIn(standby.standby_id, sent_at_loop_time, answer))
+            self._replies.background_reply(
+                BackgroundHeartbeatReply(standby.heartbeat_id, sent_at_loop_time, answer)
+            )
 
         self._on_loop(deliver)
 
@@ -233,10 +244,10 @@ class HeartbeatThread:
             await asyncio.sleep(min(self._patience / 4, max(0.0, until - _now())))
 
 
-def _next(standby: Standby, sent: Request, reply: Replied | Failed) -> Request | None:
+def _next(standby: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:
     if isinstance(reply, Failed):
         return None if reply.kind in _NEVER_AGAIN else sent
-    return standby.after(reply.message)
+    return standby.next_message(reply.message)
 
 
 def _now() -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.io.effects import Decode, Decoded
+    from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
 
 _T = TypeVar("_T")
 
@@ -25,8 +25,8 @@ class DecodeThreads:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
-    async def run(self, decode: Decode) -> Decoded:
-        """Decode a batch. If cancelled, the result is dropped."""
+    async def run(self, decode: DecodeBatch) -> BatchDecoded:
+        """DecodeBatch a batch. If cancelled, the result is dropped."""
         return await self.submit(decode.run)
 
     def submit(self, decode: Callable[[], _T]) -> asyncio.Future[_T]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from asyncrevoke.core.io.link_silence import Link
+    from asyncrevoke.core.io.link_silence import RoundTripTime
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.net.fatal_errors import RequestFailed
 
@@ -50,7 +50,7 @@ class PendingRequest:
         now: float,
         within: float,
         patience: float,
-        link: Link,
+        link: RoundTripTime,
         was_alone: bool,
     ) -> None:
         self.correlation = correlation
@@ -70,10 +70,10 @@ class PendingRequest:
         """Drop the response when it comes."""
         self.done = None
 
-    def silent_at(self, since: float, link: Link) -> float:
+    def silent_at(self, since: float, link: RoundTripTime) -> float:
         """When the connection counts as silent if nothing is received after ``since``."""
         return since + self.broker_wait + link.patience(self.patience)
 
-    def dead_at(self, since: float, link: Link) -> float:
+    def dead_at(self, since: float, link: RoundTripTime) -> float:
         """When the request fails with SILENT if nothing is received after ``since``."""
         return since + self.broker_wait + 2 * link.patience(self.patience)

@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.core.io.effects import (
+        BrokerProbed,
         Channel,
-        DropSilent,
+        ConnectionSilent,
+        DropSilentConnections,
         Failed,
         Node,
-        Probe,
-        Probed,
+        ProbeBroker,
         Replied,
         Send,
-        Silent,
     )
 
 
@@ -36,15 +36,15 @@ class Requests(Protocol):
         """Close one connection; its requests in flight fail."""
         ...
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         """Wait for the next connection that received nothing although a request is in flight."""
         ...
 
-    async def probe(self, probe: Probe) -> Probed:
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Find out whether a broker responds on a new connection. Raises nothing."""
         ...
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         """Close connections that receive nothing; their requests in flight fail."""
         ...
 
@@ -67,15 +67,15 @@ class ForwardedRequests:
         """Send a request and wait for the response."""
         return await self._requests.request(send)
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         """Wait for the next connection that is silent."""
         return await self._requests.silence()
 
-    async def probe(self, probe: Probe) -> Probed:
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Find out whether a broker responds."""
         return await self._requests.probe(probe)
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         """Close connections that receive nothing."""
         self._requests.drop_silent(drop)
 

@@ -51,8 +51,15 @@ class SessionReactions:
     def _warn_of_delayed_revocations(self) -> None:
         due = self._delayed.take_due(self._status.blocking())
         for record in due:
-            fields = {name: what for name, what in record._asdict().items() if what is not None}
-            self._log.warning("revocation delayed by in-flight record", **fields)
+            by = {} if record.handler is None else {"handler": record.handler}
+            self._log.warning(
+                "revocation delayed by in-flight record",
+                partition=record.topic_partition,
+                offset=record.offset,
+                seconds=record.seconds,
+                unfinished=record.unfinished,
+                **by,
+            )
         if due:
             self._listener.queue_delayed_revocation(due)
 

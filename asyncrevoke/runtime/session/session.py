@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.session.parts import SessionParts
@@ -74,7 +74,7 @@ class Session:
             self.recorder.session_opened(self.core, self._driver.fail)
         self._driver.start()
 
-    def delay(self, delays: Mapping[str, Delay]) -> None:
+    def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due; see ``ConsumerCore.delay``."""
         self._delays = bool(delays)
         self.core.delay(delays)
@@ -371,7 +371,7 @@ class Session:
         """Inform this owner of records about lost partitions; a task group also of each result."""
         if self._owners.add(workers):
             # The next step counts the records that no task has.
-            self.core.track(True, settle=True)
+            self.core.track(True, next_poll_completes=True)
 
     def records(self) -> RecordIterator:
         """The iterator over single records."""

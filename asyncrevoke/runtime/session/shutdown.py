@@ -182,7 +182,7 @@ class Shutdown:
             for call in running[:_NAMED]
         ]
         self._log.warning(
-            "close_timeout reached; handlers cancelled, their records are processed again",
+            "close_timeout reached; running handlers cancelled, records will be processed again",
             running=len(running),
             handlers=named,
         )

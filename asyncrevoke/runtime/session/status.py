@@ -28,7 +28,7 @@ class SessionStatus:
         it."""
         return tuple(
             record._replace(handler=self._owners.name_of(record))
-            for record in self._core.blocking(self._loop.time())
+            for record in self._core.blocking_records(self._loop.time())
         )
 
     def running(self) -> tuple[RunningHandler, ...]:
@@ -38,5 +38,5 @@ class SessionStatus:
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         now = self._loop.time()
-        health = self._core.health(now)._replace(blocking=self.blocking())
-        return ConsumerSnapshot(now, health, self._core.standings())
+        health = self._core.health(now)._replace(blocking_records=self.blocking())
+        return ConsumerSnapshot(now, health, self._core.partition_statuses())
