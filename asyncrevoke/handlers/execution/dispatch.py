@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
@@ -162,7 +162,7 @@ class Dispatcher:
         return start
 
     def _recorded_start_function(
-        self, recorder: SessionRecorder, *, has_batches: bool
+        self, recorder: HandlerRecorder, *, has_batches: bool
     ) -> Callable[[Item], Awaitable[object]]:
         attempts, first_calls = self._backlog.attempts, self._first_calls
         next_call = self._next_call

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -52,5 +52,5 @@ class RunnerContext:
     random: Callable[[], float] = random_fraction
     call_recorder: CallRecorder | None = None
     observers: Observers | None = None
-    recorder: SessionRecorder | None = None
+    recorder: HandlerRecorder | None = None
     deadline: ShutdownDeadline | None = None

@@ -27,8 +27,8 @@ class CoreView(Protocol):
         ...
 
 
-class SessionRecorder(Protocol):
-    """Records one session of one consumer. Call its methods in the event loop's thread.
+class HandlerRecorder(Protocol):
+    """Records the calls of handlers. Call its methods in the event loop's thread.
 
     A call of a handler costs one ``handler_started``, and an iteration of the event loop one
     :meth:`loop_turn_ended`. Times are those of the end of the iteration, or of the first other
@@ -40,28 +40,9 @@ class SessionRecorder(Protocol):
     # Whether :meth:`record_start` must be awaited before each call of a handler.
     strict: bool
 
-    @property
-    def behind(self) -> bool:
-        """Whether too much is not written yet: then await :meth:`flush` first."""
-        ...
-
-    def requests(self, requests: Requests) -> Requests:
-        """Requests that send a commit only after the entries of its records are on disk."""
-        ...
-
-    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
-        """A decoder for the core that records which batches were fetched."""
-        ...
-
-    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
-        """The session begins. ``on_error`` is called once if the journal cannot be written."""
-        ...
-
     def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler was registered for this topic, with this ``order_by``."""
         ...
-
-    # --- handlers --------------------------------------------------------------------------------
 
     def watch_completed(self, done: list[Record]) -> None:
         """``done`` collects completed records until :meth:`loop_turn_ended`."""
@@ -93,14 +74,28 @@ class SessionRecorder(Protocol):
         """The handler of these was cancelled."""
         ...
 
-    # --- iteration -------------------------------------------------------------------------------
 
-    def batch_returned(self, batch: PollResult) -> None:
-        """A step returns this to the user's loop."""
+class LoopRecorder(Protocol):
+    """Records what the user's loop is given, and what it completes."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether too much is not written yet: then await :meth:`flush` first."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when all entries are on disk. Raises if they cannot be written.
+
+        If cancelled, only the waiting ends.
+        """
         ...
 
     def step_begun(self, *, counts: bool) -> None:
         """The next step starts. ``counts``: delivered records that no task has are completed."""
+        ...
+
+    def batch_returned(self, batch: PollResult) -> None:
+        """A step returns this to the user's loop."""
         ...
 
     def record_submitted(self, record: Record) -> None:
@@ -111,7 +106,21 @@ class SessionRecorder(Protocol):
         """A delivered record is completed."""
         ...
 
-    # --- the group -------------------------------------------------------------------------------
+
+class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
+    """Records one session of one consumer. Call its methods in the event loop's thread."""
+
+    def requests(self, requests: Requests) -> Requests:
+        """Requests that send a commit only after the entries of its records are on disk."""
+        ...
+
+    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
+        """A decoder for the core that records which batches were fetched."""
+        ...
+
+    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
+        """The session begins. ``on_error`` is called once if the journal cannot be written."""
+        ...
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost."""
@@ -119,15 +128,6 @@ class SessionRecorder(Protocol):
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
-        ...
-
-    # --- the disk --------------------------------------------------------------------------------
-
-    async def flush(self) -> None:
-        """Return when all entries are on disk. Raises if they cannot be written.
-
-        If cancelled, only the waiting ends.
-        """
         ...
 
     async def aclose(self) -> None:

@@ -61,7 +61,7 @@ class LoopLag:
             self._log.info("event loop runs again", seconds=round(late, 3), blocked_at=blocked_at)
         elif late > self._tolerated:
             self._log.warning(
-                "event loop was blocked; no heartbeats were sent",
+                "event loop was blocked; nothing was sent or received",
                 seconds=round(late, 3),
                 hint="run blocking work by anyio.to_thread.run_sync or in a process",
             )

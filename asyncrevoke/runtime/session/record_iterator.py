@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.runtime.hooks.journal_hooks import LoopRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
@@ -39,7 +39,7 @@ class RecordIterator:
         self,
         steps: StepSource,
         membership: MembershipGuard,
-        recorder: SessionRecorder | None = None,
+        recorder: LoopRecorder | None = None,
     ) -> None:
         self._steps = steps
         self._membership = membership
