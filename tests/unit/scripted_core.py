@@ -164,14 +164,16 @@ class ScriptedCore:
         self.closed = True
         self.effects.append(CompleteRequest(ticket))
 
-    def blocking(self, now: float) -> list[BlockingRecord]:
+    def blocking_records(self, now: float) -> list[BlockingRecord]:
         return []
 
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool, *, settle: bool = False) -> None:
-        self.tracking = "by batch" if not on else "until settled" if settle else "until completed"
+    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
+        self.tracking = (
+            "by batch" if not on else "until settled" if next_poll_completes else "until completed"
+        )
 
     def may_begin_until(self, _now: float) -> float:
         return float("inf")

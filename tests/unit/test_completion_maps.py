@@ -188,7 +188,7 @@ def test_what_a_former_owner_has_finished_is_not_delivered() -> None:
     group = successor(2, (3, 5), (7, 8))
     assert [record.offset for record in group.take(5)] == [2, 5, 6, 8, 9]
     assert group.skipped() == 3
-    (line,) = group.told("not handled again")
+    (line,) = group.told("skipping records completed")
     assert line["offsets"] == 3
 
 
@@ -432,7 +432,7 @@ def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_go_
     for record in kept:
         group.complete(record)
     group.advance(2)
-    assert group.told("goes on")
+    assert group.told("partition resumed")
     assert group.take(1)
 
 

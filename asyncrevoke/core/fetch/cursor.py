@@ -12,7 +12,7 @@ from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.messages import FetchPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.effects import Node
@@ -28,11 +28,18 @@ LONGEST_BACKOFF = 2.0
 LONGEST_FAULT_BACKOFF = 10.0
 
 
+class DeliveryCapacity(Protocol):
+    """How much may be delivered."""
+
+    def partition_capacity(self, instance: PartitionInstance, round_number: int, /) -> int:
+        """How many records of one partition may be delivered in this drain."""
+        ...
+
+
 class DrainContext(Protocol):
     """What sources ask before they give anything."""
 
-    blocked: Callable[[PartitionInstance], bool]
-    room: Callable[[PartitionInstance], int]
+    limits: DeliveryCapacity
     # Grows with every drain: what was asked before it is asked anew.
     round: int
     # Sources whose next batch cannot be decoded.
@@ -124,10 +131,7 @@ class PartitionCursor:
         """Whether it may be fetched for and delivered from now."""
         instance = self.instance
         return (
-            instance.state is InstanceState.ACTIVE
-            and not instance.paused
-            and not self.not_due
-            and not self._drain_context.blocked(instance)
+            instance.state is InstanceState.ACTIVE and not self.not_due and not instance.is_blocked
         )
 
     def reset(self) -> None:
@@ -187,8 +191,12 @@ class PartitionCursor:
             return 0
         if self._asked_in != self._drain_context.round:
             self._asked_in = self._drain_context.round
-            self._left = max(self._drain_context.room(self.instance), 0) if self.is_active else 0
+            self._left = self._capacity() if self.is_active else 0
         return min(buffer.buffered, self._left)
+
+    def _capacity(self) -> int:
+        context = self._drain_context
+        return max(context.limits.partition_capacity(self.instance, context.round), 0)
 
     @property
     def empty(self) -> bool:

@@ -24,10 +24,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.fetch.reactions import CursorReactions, FetchReactions
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.io.wait_log import WaitLog
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
@@ -52,29 +51,26 @@ class EpochCheck(NamedTuple):
 
 
 class TruncationDetection:
-    """Asks the leaders. ``home`` holds the sources that wait for an answer, or to be asked for.
-
-    The composer sets ``on_checked(now, source)`` (it may be fetched for), ``on_truncated(now,
-    source, offset, epoch)`` (the log ends at ``offset``, before what was fetched; None if the
-    leader does not know), ``on_delayed(source)`` (to be checked later) and ``on_error``.
-    """
+    """Asks the leaders. ``checking`` holds the cursors whose positions are being checked."""
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata, log: WaitLog
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        log: WaitLog,
+        fetcher: CursorReactions,
+        reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._log = log
+        self._fetcher = fetcher
+        self._reactions = reactions
         self.checking: dict[PartitionCursor, None] = {}
         self._asked: dict[PartitionCursor, EpochCheck] = {}
         self._due: dict[PartitionCursor, None] = {}
-        self.on_checked: Callable[[float, PartitionCursor], None] = lambda _now, _source: None
-        self.on_truncated: Callable[[float, PartitionCursor, int | None, int], None] = (
-            lambda _now, _source, _offset, _epoch: None
-        )
-        self.on_delayed: Callable[[PartitionCursor], None] = lambda _source: None
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
 
     def must_check(self, now: float, cursor: PartitionCursor, buffer: RecordBuffer) -> bool:
         """Whether this source must not be fetched for yet; it then has a place here, or waits."""
@@ -170,7 +166,7 @@ class TruncationDetection:
                     why = reply.detail or reply.kind.value
                     self._cluster.note_failure(node)
                     if reply.kind is FailureKind.AUTHENTICATION:
-                        self.on_error(now, AuthenticationError(why))
+                        self._reactions.failed(now, AuthenticationError(why))
                 self._cluster.refresh(now, f"leader epochs from broker {node.node_id}: {why}")
                 for cursor in current:
                     self._check_later(now, cursor, why)
@@ -181,20 +177,20 @@ class TruncationDetection:
         buffer = query.buffer
         if cursor.instance.buffer is not buffer or buffer.fetch_position != query.position:
             # It was sought elsewhere, or discarded.
-            self.on_checked(now, cursor)
+            self._fetcher.position_checked(now, cursor)
         elif found is None:
             self._check_later(now, cursor, "the answer leaves it out")
         elif found.error is not ErrorCode.none:
             self._partition_error(now, cursor, found.error)
         elif found.epoch < 0 or found.offset < 0:
-            self.on_truncated(now, cursor, None, -1)
+            self._fetcher.position_diverged(now, cursor, None, -1)
         else:
             offset = buffer.diverges_at(found.epoch, found.offset)
             tracker = cursor.instance.tracker
             if tracker is not None and query.read_to > query.position:
                 offset = min(offset, tracker.diverges_at(found.epoch))
             if offset < query.read_to:
-                self.on_truncated(now, cursor, offset, found.epoch)
+                self._fetcher.position_diverged(now, cursor, offset, found.epoch)
             else:
                 self._passed(now, cursor, query)
 
@@ -203,7 +199,7 @@ class TruncationDetection:
         cursor.error_reported = False
         cursor.metadata_tries = 0
         self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
-        self.on_checked(now, cursor)
+        self._fetcher.position_checked(now, cursor)
 
     def _partition_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
         if error.retriable or error in _PASSING:
@@ -214,10 +210,10 @@ class TruncationDetection:
             cursor.error_reported = True
             partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
-                self.on_error(now, TopicAuthorizationError([partition]))
+                self._reactions.failed(now, TopicAuthorizationError([partition]))
             else:
                 message = f"{cursor.name}: the broker refuses to check its position: {error.name}"
-                self.on_error(now, PartitionsError([partition], message))
+                self._reactions.failed(now, PartitionsError([partition], message))
         self._check_later(now, cursor, error.name)
         cursor.not_before = now + _SLOW
 
@@ -228,4 +224,4 @@ class TruncationDetection:
                 now, cursor.name, "waiting to check its position", partition=cursor.name, reason=why
             )
         cursor.delay(now)
-        self.on_delayed(cursor)
+        self._fetcher.check_delayed(cursor)

@@ -21,10 +21,11 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.reactions import MetadataReactions
     from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
 
 _TIMER = "metadata"
@@ -45,21 +46,20 @@ _TOLD_TOPICS = 10
 
 
 class ClusterMetadata:
-    """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what.
+    """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what."""
 
-    The composer sets the callbacks: ``on_change(now)`` when the set of topics or partitions has
-    changed (a topic that was deleted and created again counts: its ``topic_id`` differs),
-    ``on_leaders(now)`` after every successful refresh, ``on_error(now, error)``.
-    """
-
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, bootstrap: Sequence[Node]) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        bootstrap: Sequence[Node],
+        reactions: MetadataReactions,
+    ) -> None:
         self._outbox = outbox
         self._config = config
         self._bootstrap = tuple(bootstrap)
         self._log = WaitLog(outbox)
-        self.on_change: Callable[[float], None] = lambda _now: None
-        self.on_leaders: Callable[[float], None] = lambda _now: None
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._reactions = reactions
         self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
         self._racks: dict[int, str] = {}
@@ -282,7 +282,7 @@ class ClusterMetadata:
 
     def _stop_with_error(self, now: float, error: Exception) -> None:
         self.stop()
-        self.on_error(now, error)
+        self._reactions.failed(now, error)
 
     def _retry(self, now: float, node: Node, why: str) -> None:
         self.note_failure(node)
@@ -351,8 +351,8 @@ class ClusterMetadata:
         self._earliest = now + _SPACING
         self._plan_next(now, unresolved, refused)
         if changed:
-            self.on_change(now)
-        self.on_leaders(now)
+            self._reactions.topics_changed(now)
+        self._reactions.metadata_refreshed(now)
 
     def _plan_next(self, now: float, unresolved: list[str], refused: list[str]) -> None:
         if self._again:
@@ -480,7 +480,7 @@ class ClusterMetadata:
             return
         self._reported_errors[name] = error
         if error is ErrorCode.topic_authorization_failed:
-            self.on_error(
+            self._reactions.failed(
                 now,
                 TopicAuthorizationError(
                     [TopicPartition(name, number) for number in self.partitions(name) or ()],
@@ -488,4 +488,6 @@ class ClusterMetadata:
                 ),
             )
         else:
-            self.on_error(now, BrokerError(f"{name!r} is no valid name of a topic", int(error)))
+            self._reactions.failed(
+                now, BrokerError(f"{name!r} is no valid name of a topic", int(error))
+            )

@@ -13,9 +13,10 @@ from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.reactions import PartitionReactions
     from asyncrevoke.model import TopicPartition
 
 # Each consumer of a process has a range of tracker ids of its own, so that a record handed to the
@@ -33,8 +34,9 @@ class Assignment:
     that ends takes its share with it.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, reactions: PartitionReactions) -> None:
         self._outbox = outbox
+        self._reactions = reactions
         self._live: dict[TopicPartition, PartitionInstance] = {}
         self._by_tracker: dict[int, PartitionInstance] = {}
         self._before_first_tracker_id = next(_CONSUMERS) << _TRACKER_ID_BITS
@@ -49,8 +51,6 @@ class Assignment:
         self._skipped = 0
         # Lost, and not yet told to the user by a poll result.
         self.lost: dict[TopicPartition, PartitionInstance] = {}
-        self.on_positioned: Callable[[PartitionInstance], None] = lambda _instance: None
-        self.on_ended: Callable[[PartitionInstance], None] = lambda _instance: None
 
     def __len__(self) -> int:
         return len(self._live)
@@ -121,14 +121,14 @@ class Assignment:
         if instance.state is InstanceState.INIT:
             instance.transition(InstanceTransition.POSITIONED)
             self._notice(NotifyKind.ASSIGNED, instance.partition)
-        self.on_positioned(instance)
+        self._reactions.position_changed(instance)
 
     def rewind(self, instance: PartitionInstance, offset: int) -> None:
         """Start reading again at ``offset``, for the same tracker (its tail was truncated)."""
         tracker = instance.tracker
         if tracker is not None:
             self._read_from(instance, tracker, offset)
-            self.on_positioned(instance)
+            self._reactions.position_changed(instance)
 
     def _read_from(self, instance: PartitionInstance, tracker: OffsetTracker, offset: int) -> None:
         self._begin_buffer(
@@ -215,7 +215,7 @@ class Assignment:
         del self._live[instance.partition]
         for tracker_id in (*instance.former_trackers, *self._current_tracker_id(instance)):
             del self._by_tracker[tracker_id]
-        self.on_ended(instance)
+        self._reactions.instance_ended(instance)
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed

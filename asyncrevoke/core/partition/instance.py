@@ -131,6 +131,7 @@ class PartitionInstance:
         "map_unverified",
         "partition",
         "paused",
+        "seek_pending",
         "state",
         "too_far_ahead",
         "tracker",
@@ -152,6 +153,8 @@ class PartitionInstance:
         # A position from the reset policy or a seek is to be committed even if nothing was done.
         self.commit_required = False
         self.paused = False
+        # A seek looks its position up.
+        self.seek_pending = False
         self.delayed_by_user = False
         self.deadline: float | None = None
         self.high_watermark = -1
@@ -166,6 +169,11 @@ class PartitionInstance:
     def can(self) -> Permissions:
         """What this instance may do now."""
         return PERMISSIONS[self.state]
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing of it is to be delivered or fetched now, whatever its state."""
+        return self.paused or self.too_far_ahead or self.seek_pending
 
     @property
     def revoking(self) -> bool:

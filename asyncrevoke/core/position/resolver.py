@@ -37,15 +37,17 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from asyncrevoke.config import ConsumerConfig, OffsetReset
     from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.wall_clock import WallClock
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.position.reactions import PositionReactions
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
@@ -76,10 +78,10 @@ _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 class PositionResolver:
     """Finds positions, many at a time, and asks again for as long as it takes.
 
-    The composer sets ``on_found(now, instance, found, from_reset)`` and
-    ``on_error(now, error)``. An instance that ends, or that was placed otherwise meanwhile, is
-    left alone; one whose revoke is under way waits for its end or its withdrawal. One that the user
-    commits before its position is known waits for that commit, and begins at what it committed.
+    The search ends without a result for an instance that ends, or that gets another position. While
+    an instance is being revoked, its search waits until the revocation is withdrawn. If the user
+    commits an instance before its position is known, the search waits for that commit, and the
+    instance begins at the offset that was committed.
     """
 
     def __init__(
@@ -89,26 +91,25 @@ class PositionResolver:
         cluster: ClusterMetadata,
         coordinator: Coordinator,
         requested: RequestedOffsets,
-        wall_now_ms: Callable[[float], int],
+        wall_clock: WallClock,
+        reactions: PositionReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._coordinator = coordinator
         self._requested = requested
-        self._wall_now_ms = wall_now_ms
+        self._wall_clock = wall_clock
+        self._reactions = reactions
         self._log = WaitLog(outbox)
-        self.on_found: Callable[[float, PartitionInstance, OffsetAndMetadata, bool], None] = (
-            lambda _now, _instance, _found, _from_reset: None
-        )
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
-        # Topics of which nothing may be skipped, whatever the configuration says.
-        self.whole_topics: Collection[str] = ()
-        # Who asks for committed offsets, where an answer to a former member could mislead it.
-        self.identity: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
+        self._complete_topics: Collection[str] = ()
         self._searches: _Searches = {}
         self._fetching_offsets = False
         self._due = float("inf")
+
+    def set_complete_topics(self, topics: Collection[str]) -> None:
+        """Skip nothing of these topics, whatever ``auto_offset_reset`` says."""
+        self._complete_topics = topics
 
     def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """Find where these begin."""
@@ -133,7 +134,7 @@ class PositionResolver:
 
     def policy(self, instance: PartitionInstance) -> OffsetReset:
         """Where it begins if nothing is committed, or the position is outside the log."""
-        if instance.partition.topic in self.whole_topics:
+        if instance.partition.topic in self._complete_topics:
             return "earliest"
         return self._config.auto_offset_reset
 
@@ -262,7 +263,7 @@ class PositionResolver:
         self._fetching_offsets = True
         for search in asked.values():
             search.asked = True
-        member_id, epoch = self.identity()
+        member_id, epoch = self._reactions.offset_fetch_identity
         partitions = tuple(instance.partition for instance in asked)
         self._outbox.send(
             OffsetFetchRequest(
@@ -374,10 +375,12 @@ class PositionResolver:
         if policy == "error":
             del self._searches[instance]
             error = OffsetOutOfRangeError if out_of_range else NoOffsetError
-            self.on_error(now, error([instance.partition]))
+            self._reactions.failed(now, error([instance.partition]))
             return
         if isinstance(policy, timedelta):
-            timestamp = max(0, self._wall_now_ms(now) - int(policy.total_seconds() * 1000))
+            timestamp = max(
+                0, self._wall_clock.milliseconds(now) - int(policy.total_seconds() * 1000)
+            )
         else:
             timestamp = EARLIEST_TIMESTAMP if policy == "earliest" else LATEST_TIMESTAMP
         self._outbox.emit(
@@ -448,7 +451,7 @@ class PositionResolver:
     def _fail(self, now: float, current: _Searches, error: FatalError) -> None:
         for instance in current:
             del self._searches[instance]
-        self.on_error(now, error)
+        self._reactions.failed(now, error)
 
     def _partition_error(
         self, now: float, instance: PartitionInstance, search: PositionSearch, error: ErrorCode
@@ -467,7 +470,7 @@ class PositionResolver:
             )
             if error is ErrorCode.topic_authorization_failed:
                 problem = TopicAuthorizationError([instance.partition])
-            self.on_error(now, problem)
+            self._reactions.failed(now, problem)
         self._retry_later(now, instance, search, error.name, slow=True)
 
     def _found(
@@ -481,4 +484,4 @@ class PositionResolver:
         del self._searches[instance]
         if not self._searches:
             self._log.over(now, "position", "all positions are known")
-        self.on_found(now, instance, found, from_reset)
+        self._reactions.position_found(now, instance, found, from_reset)

@@ -10,7 +10,7 @@ from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Committer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.core.position.reactions import PositionReactions
     from asyncrevoke.core.position.resolver import PositionResolver
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
@@ -35,19 +36,20 @@ class Seeking:
         cluster: ClusterMetadata,
         assignment: Assignment,
         positions: PositionResolver,
-        fetching: Fetcher,
-        commits: Committer,
+        fetcher: Fetcher,
+        committer: Committer,
         maps: CompletionMaps,
+        reactions: PositionReactions,
     ) -> None:
         self._outbox = outbox
         self._commits_by_itself = config.commit_mode != "manual"
         self._cluster = cluster
         self._assignment = assignment
         self._positions = positions
-        self._fetching = fetching
-        self._commits = commits
+        self._fetcher = fetcher
+        self._committer = committer
         self._maps = maps
-        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._reactions = reactions
         # Instances whose new position is looked up, and the ticket that waits for it.
         self._tickets: dict[PartitionInstance, int] = {}
         # Instances whose position is outside the log, as long as it may be another topic's log;
@@ -112,6 +114,7 @@ class Seeking:
         for instance in instances:
             self._complete_ticket(instance)
             self._tickets[instance] = ticket
+            instance.seek_pending = True
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, timestamp)
         if not instances:
@@ -141,10 +144,6 @@ class Seeking:
         }
 
     # --- the parts -------------------------------------------------------------------------------
-
-    def is_blocked(self, instance: PartitionInstance) -> bool:
-        """Whether nothing of it is to be delivered or fetched now."""
-        return instance.paused or instance.too_far_ahead or instance in self._tickets
 
     def find(self, now: float, instances: list[PartitionInstance]) -> None:
         """Look up where these new instances start."""
@@ -177,7 +176,7 @@ class Seeking:
         if not self._maps.verify(instance):
             # When the log has grown, the next owner could take it for a true one.
             instance.commit_required = True
-            self._commits.schedule(now)
+            self._committer.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log: of this topic, or of another that was created under
@@ -201,7 +200,7 @@ class Seeking:
 
     def _outside(self, now: float, instance: PartitionInstance) -> None:
         if self._positions.policy(instance) == "error":
-            self.on_error(now, OffsetOutOfRangeError([instance.partition]))
+            self._reactions.failed(now, OffsetOutOfRangeError([instance.partition]))
         else:
             self._resetting[instance] = instance.tracker
             self._positions.reset(now, instance, None)
@@ -229,7 +228,7 @@ class Seeking:
             truncated_to=offset,
         )
         if self._positions.policy(instance) == "error":
-            self.on_error(now, LogTruncationError(instance.partition, position, offset))
+            self._reactions.failed(now, LogTruncationError(instance.partition, position, offset))
         elif offset is None:
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, None)
@@ -251,11 +250,11 @@ class Seeking:
     def positioned(self, instance: PartitionInstance) -> None:
         """It has a (new) buffer, or may be read again."""
         if instance.can.fetch:
-            self._fetching.add(instance)
+            self._fetcher.add(instance)
 
     def ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
-        self._fetching.remove(instance)
+        self._fetcher.remove(instance)
         self._awaiting_topic_id.pop(instance, None)
         self._resetting.pop(instance, None)
         self._complete_ticket(instance)
@@ -277,16 +276,19 @@ class Seeking:
         self._outbox.emit("debug", "position is set", partition=name, offset=offset)
         if self._commits_by_itself:
             instance.commit_required = True
-            self._commits.schedule(now)
+            self._committer.schedule(now)
         self._outbox.wake()
 
     def fail_tickets(self, error: Exception) -> None:
         """End all that waits for a position, because the consumer ends."""
         for ticket in dict.fromkeys(self._tickets.values()):
             self._outbox.put(CompleteRequest(ticket, error=error))
+        for instance in self._tickets:
+            instance.seek_pending = False
         self._tickets.clear()
 
     def _complete_ticket(self, instance: PartitionInstance) -> None:
         ticket = self._tickets.pop(instance, None)
+        instance.seek_pending = False
         if ticket is not None and ticket not in self._tickets.values():
             self._outbox.put(CompleteRequest(ticket))

@@ -8,10 +8,9 @@ from asyncrevoke.core.io.effects import Channel
 from asyncrevoke.protocol.messages import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.classic.reactions import JoinReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
@@ -19,9 +18,15 @@ _TIMEOUT = 5.0
 
 
 class LeaveGroup:
-    """Tells the coordinator that a member goes; ``on_ended(now)`` follows in any case."""
+    """Tells the coordinator that a member goes; ``member.leave_ended`` follows in any case."""
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        member: JoinReactions,
+    ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""
         self._instance_id = config.group_instance_id
@@ -29,7 +34,7 @@ class LeaveGroup:
         self._coordinator = coordinator
         self._outstanding: int | None = None
         self._wanted = False
-        self.on_ended: Callable[[float], None] = lambda _now: None
+        self._member = member
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
         """Send LeaveGroup as soon as the coordinator is known."""
@@ -80,4 +85,4 @@ class LeaveGroup:
 
     def _end(self, now: float) -> None:
         self.cancel()
-        self.on_ended(now)
+        self._member.leave_ended(now)
