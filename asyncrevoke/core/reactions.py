@@ -101,6 +101,7 @@ class Reactions:
             self.fetcher,
             self.committer,
             self.maps,
+            self.completion_tracker,
             self,
         )
         self.offset_queries = OffsetQueries(outbox, config, self.cluster, self.coordinator)

@@ -449,11 +449,11 @@ def never_acknowledges(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
-    def elsewhere(self: ConsumerGroupHeartbeat, now: float, why: str) -> None:
-        self._coordinator.mark_unknown(now, why, self._asked)
+    def unanswered(self: ConsumerGroupHeartbeat, now: float, why: str) -> None:
+        self._coordinator.unanswered(now, why, self._asked)
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
-    patch.setattr(ConsumerGroupHeartbeat, "elsewhere", elsewhere)
+    patch.setattr(ConsumerGroupHeartbeat, "unanswered", unanswered)
 
 
 def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:

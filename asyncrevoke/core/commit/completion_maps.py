@@ -27,6 +27,7 @@ _SMALLEST = 16
 
 
 class _Written(NamedTuple):
+    tracker_id: int
     progress: tuple[int, int, int]
     metadata: str
     final: bool
@@ -58,6 +59,9 @@ class CompletionMaps:
         if not self._limit or tracker.is_contiguous:
             return ""
         known = self._written.get(instance)
+        if known is not None and known.tracker_id != tracker.tracker_id:
+            # Since then it was sought, or the log was truncated.
+            known = None
         progress = tracker.progress
         flushing = instance.state is InstanceState.COMMITTING
         if known is not None:
@@ -67,7 +71,7 @@ class CompletionMaps:
             if known.final and flushing and known.progress[0] == progress[0]:
                 return known.metadata
         encoded = encode(progress[0], tracker.completed_runs(), tracker.leader_epoch, self._limit)
-        self._written[instance] = _Written(progress, encoded.metadata, flushing)
+        self._written[instance] = _Written(tracker.tracker_id, progress, encoded.metadata, flushing)
         left_out = 0 if encoded.cut_at is None else tracker.count_done(encoded.cut_at)
         if left_out > self._max_in_flight:
             self._stop_delivery(instance, tracker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.errors import IllegalStateError
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.core.partition.revocation import Revocation
+    from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
     from asyncrevoke.model import Record, TopicPartition
 
 _ROOM_TIMER = "room"
@@ -79,15 +80,16 @@ class CompletionTracker:
         The batch that the loop works on is included: tasks may take its records.
         """
         if one_by_one and not self._one_by_one:
-            self._track_returned()
+            self.track_returned()
         self._one_by_one = one_by_one
         self._next_poll_completes = next_poll_completes or not one_by_one
 
-    def _track_returned(self) -> None:
+    def track_returned(self) -> None:
+        """Count the records that the last poll returned one by one."""
         untracked: dict[OffsetTracker, list[Record]] = {}
         for instance, records in self._returned:
             tracker = _tracker(instance, records[0].tracker_id)
-            if tracker is not None and tracker.untracked and not instance.terminal:
+            if isinstance(tracker, OffsetTracker) and tracker.untracked and not instance.terminal:
                 untracked.setdefault(tracker, []).extend(records)
         for tracker, records in untracked.items():
             position, epoch = tracker.position, tracker.position_epoch
@@ -331,7 +333,9 @@ class CompletionTracker:
         self._reactions.revocation_progressed(now)
 
 
-def _tracker(instance: PartitionInstance, tracker_id: int) -> OffsetTracker | None:
+def _tracker(
+    instance: PartitionInstance, tracker_id: int
+) -> OffsetTracker | TruncatedTracker | None:
     current = instance.tracker
     if current is not None and current.tracker_id == tracker_id:
         return current

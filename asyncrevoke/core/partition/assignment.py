@@ -11,6 +11,7 @@ from asyncrevoke.core.partition.hand_out import HandOut
 from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -159,6 +160,33 @@ class Assignment:
             epoch = tracker.epoch_before(offset)
             self._begin_buffer(instance, tracker, offset, passed_over, epoch)
 
+    def read_from_truncation(
+        self, instance: PartitionInstance, offset: int, leader_epoch: int
+    ) -> None:
+        """The log was truncated at ``offset``, beyond the commit point: read what it has from there
+        on, under another tracker id. Records before it that are done or in flight stay so, and are
+        not delivered again; those after it are lost, and completing them counts for nothing."""
+        self.take_back()
+        tracker = instance.tracker
+        if tracker is None:
+            return
+        former_id = tracker.tracker_id
+        self._last_tracker_id += 1
+        lost = tracker.split_at(offset, leader_epoch, self._last_tracker_id)
+        self._by_tracker[tracker.tracker_id] = instance
+        truncated = TruncatedTracker(offset, tracker, lost)
+        for former in instance.former_trackers.values():
+            if isinstance(former, TruncatedTracker):
+                former.replace(tracker, truncated)
+        instance.former_trackers[former_id] = truncated
+        self.forget_completed_trackers(instance)
+        instance.map_unverified = instance.map_unverified and tracker.completed_earlier is not None
+        if tracker.has_abandoned:
+            self.read_dropped_again(instance)
+        else:
+            self._read_from(instance, tracker, tracker.position)
+        self._reactions.position_changed(instance)
+
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
         """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
         not done, for another tracker."""
@@ -200,9 +228,9 @@ class Assignment:
             self.in_flight -= self.hand_out.take_back()
 
     def forget_completed_trackers(self, instance: PartitionInstance) -> None:
-        """Drop the trackers from before a seek that have nothing in flight any more."""
+        """Drop the trackers of former positions that have nothing in flight any more."""
         for tracker_id, tracker in list(instance.former_trackers.items()):
-            if not tracker.in_flight:
+            if tracker.ended:
                 del instance.former_trackers[tracker_id]
                 del self._by_tracker[tracker_id]
 

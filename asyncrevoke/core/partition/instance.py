@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
+    from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
     from asyncrevoke.model import TopicPartition
 
 
@@ -144,8 +145,9 @@ class PartitionInstance:
         # Both are None until the position is known.
         self.tracker: OffsetTracker | None = None
         self.buffer: RecordBuffer | None = None
-        # From before a seek: they move no commit point, but hold the release until they end.
-        self.former_trackers: dict[int, OffsetTracker] = {}
+        # From before a seek or a truncation of the log: what they count moves no commit point, but
+        # the partition is not released before it ends.
+        self.former_trackers: dict[int, OffsetTracker | TruncatedTracker] = {}
         self.committed_offset: int | None = None
         self.committed_map = ""
         self.map_unverified = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import CompleteRequest
-from asyncrevoke.core.partition.completion_map import CompletionMap
 from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
@@ -15,10 +14,12 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Committer
     from asyncrevoke.core.commit.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.completion_tracker import CompletionTracker
     from asyncrevoke.core.fetch.fetcher import Fetcher
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.core.position.reactions import PositionReactions
@@ -39,6 +40,7 @@ class Seeking:
         fetcher: Fetcher,
         committer: Committer,
         maps: CompletionMaps,
+        completion_tracker: CompletionTracker,
         reactions: PositionReactions,
     ) -> None:
         self._outbox = outbox
@@ -49,6 +51,7 @@ class Seeking:
         self._fetcher = fetcher
         self._committer = committer
         self._maps = maps
+        self._completion_tracker = completion_tracker
         self._reactions = reactions
         # Instances whose new position is looked up, and the ticket that waits for it.
         self._tickets: dict[PartitionInstance, int] = {}
@@ -233,19 +236,23 @@ class Seeking:
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, None)
         else:
-            self._place_before_cut(now, instance, offset, leader_epoch)
+            self._read_from_truncation(now, instance, offset, leader_epoch)
 
-    def _place_before_cut(
-        self, now: float, instance: PartitionInstance, cut: int, leader_epoch: int
+    def _read_from_truncation(
+        self, now: float, instance: PartitionInstance, offset: int, leader_epoch: int
     ) -> None:
-        """What lies before the cut and is not done is read again: it would be committed past."""
+        """Records before ``offset`` that are not done would be committed past by a new tracker."""
         self._assignment.take_back()
         tracker = instance.tracker
-        if tracker is None or tracker.commit_point >= cut:
-            self._place(now, instance, cut, leader_epoch)
+        if tracker is None or tracker.commit_point >= offset:
+            self._place(now, instance, offset, leader_epoch)
             return
-        finished = CompletionMap(tuple(tracker.completed_runs()), tracker.leader_epoch).before(cut)
-        self._place(now, instance, tracker.commit_point, tracker.commit_epoch, finished)
+        # The records of one batch may lie on both sides.
+        self._completion_tracker.track_returned()
+        self._assignment.read_from_truncation(instance, offset, leader_epoch)
+        if self._commits_by_itself:
+            self._committer.schedule(now)
+        self._outbox.wake()
 
     def positioned(self, instance: PartitionInstance) -> None:
         """It has a (new) buffer, or may be read again."""

@@ -202,7 +202,7 @@ class CoreTarget:
         world.end()
 
 
-def _whole(records: bytes) -> bytes:
+def _whole(records: bytes | memoryview) -> bytes | memoryview:
     """``records`` without what is left of a header at its end."""
     return records[: len(records) // _HEADERS.size * _HEADERS.size]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -17,7 +18,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.core.membership.classic.reactions import JoinReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import SyncGroupRequest
@@ -150,6 +151,21 @@ class JoinAndSync:
         if self._outstanding is not None and self._sent_to is not None:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
             self._outbox.put(ResetConnection(self._sent_to, Channel.JOIN))
+
+    def hand_over(self, then: OnReply) -> bool:
+        """Forget all but the answer to a JoinGroup, which goes to ``then``. Whether one is
+        outstanding."""
+        outstanding = self._outstanding if self._request is not None else None
+        if outstanding is not None:
+            self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
+            self._forgotten = self._sent_to
+            self._outstanding = None
+        self.cancel()
+        return outstanding is not None
+
+    def _answered_after_all(self, then: OnReply, now: float, reply: Reply) -> None:
+        self._forgotten = None
+        then(now, reply)
 
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""

@@ -106,7 +106,7 @@ class ClassicMembership:
         self._group_id = config.group_id or ""
         self._heartbeat = ClassicHeartbeat(outbox, config, coordinator, self)
         self._join_and_sync = JoinAndSync(outbox, config, coordinator, self)
-        self._leave_group = LeaveGroup(outbox, config, coordinator, self)
+        self._leave_group = LeaveGroup(outbox, config, coordinator, self._join_and_sync, self)
         # A static member keeps its place for its next start (KIP-345).
         self._sends_leave = config.group_instance_id is None
         self._reactions = reactions
@@ -259,7 +259,6 @@ class ClassicMembership:
         if self._leaving or self._state in (ClassicState.LEAVING, ClassicState.FATAL):
             return
         self._idle = True
-        self._forget_join()
         self._revocation.lose(now, self._assignment.live(), "max_poll_interval exceeded")
         self._partitions.clear_assigned()
         self._send_leave(now)
@@ -683,23 +682,27 @@ class ClassicMembership:
 
     def _forget_join(self) -> None:
         self._join_and_sync.cancel()
+        self._leave_group.cancel()
+        self._stop()
+
+    def _stop(self) -> None:
         self._log.forget(_GROUP)
         self._heartbeat.stop()
-        self._leave_group.cancel()
         self._staged.cancel()
         self._leader.resign()
 
     def _send_leave(self, now: float) -> None:
-        self._forget_join()
-        if not self._member_id or not self._sends_leave or self._state is ClassicState.FATAL:
+        known = self._member_id or (
+            self._state is ClassicState.AWAIT_ID and self._join_and_sync.outstanding
+        )
+        if not known or not self._sends_leave or self._state is ClassicState.FATAL:
+            self._forget_join()
             self.leave_ended(now)
             return
+        self._stop()
         self._state = CLASSIC_TRANSITIONS[self._state, ClassicTransition.LEAVE]
-        self._leave_group.leave(
-            now,
-            self._member_id,
-            "the consumer is idle" if self._idle else "the consumer is closing",
-        )
+        why = "the consumer is idle" if self._idle else "the consumer is closing"
+        self._leave_group.leave(now, self._member_id, why)
 
     def leave_ended(self, now: float) -> None:
         """The group was left, or need not be told."""
