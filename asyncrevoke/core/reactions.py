@@ -106,18 +106,7 @@ class Reactions:
         )
         self.offset_queries = OffsetQueries(outbox, config, self.cluster, self.coordinator)
         self._compose_membership(config, member_id)
-        self.session_guard = SessionGuard(outbox, config, self.subscription)
-        self.poller = Poller(
-            outbox,
-            config,
-            self.assignment,
-            self.revocation,
-            self.completion_tracker,
-            self.fetcher,
-            self.session_guard,
-            self,
-        )
-        self.leaving = Leaving(outbox, config, self)
+        self._compose_polls(config)
         self._owes_plan = False
 
     def _compose_membership(self, config: ConsumerConfig, member_id: str) -> None:
@@ -157,6 +146,20 @@ class Reactions:
             self.kip848,
             self,
         )
+
+    def _compose_polls(self, config: ConsumerConfig) -> None:
+        self.session_guard = SessionGuard(self.outbox, config, self.subscription)
+        self.poller = Poller(
+            self.outbox,
+            config,
+            self.assignment,
+            self.revocation,
+            self.completion_tracker,
+            self.fetcher,
+            self.session_guard,
+            self,
+        )
+        self.leaving = Leaving(self.outbox, config, self)
 
     @property
     def membership(self) -> Membership:
@@ -334,7 +337,7 @@ class Reactions:
         """Join by the classic protocol."""
         self.subscription.fall_back(now, why)
 
-    def membership_failed(self, _now: float, error: FatalError) -> None:
+    def membership_failed(self, error: FatalError) -> None:
         """Every poll raises it, and everything that waits ends with it."""
         if self.poller.fatal is None:
             self.poller.fail(error)

@@ -353,11 +353,8 @@ class Committer:
         self._unknown_topics.forget(instance)
         self._rejected.accepted(now, instance)
         self._requested.acknowledged(instance, entry)
-        instance.committed_offset = entry.offset
-        instance.committed_map = entry.metadata
+        instance.commit_acknowledged(entry.offset, entry.metadata)
         self._acknowledged_commits[instance] = sent.number
-        # If something else counts by now, that is owed because it differs from this.
-        instance.commit_required = False
 
     def _shorten_metadata(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
         """Commit again with less metadata; False if there is nothing left to leave out."""

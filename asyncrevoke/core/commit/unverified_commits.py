@@ -62,7 +62,7 @@ class UnverifiedCommits:
     def add(self, instance: PartitionInstance) -> None:
         """We cannot know what the broker holds for it: commit again, and verify before release."""
         if not instance.terminal:
-            instance.committed_offset = None
+            instance.set_committed(None, instance.committed_map)
             self._unverified[instance] = False
 
     def forget(self, instance: PartitionInstance) -> None:
@@ -127,7 +127,7 @@ class UnverifiedCommits:
                     self._unverified[instance] = True
             else:
                 rewound.append(instance)
-                instance.committed_offset, instance.committed_map = found.offset, found.metadata
+                instance.set_committed(found.offset, found.metadata)
                 self._outbox.emit(
                     "warning",
                     "committed offset rewound by delayed commit; recommitting",

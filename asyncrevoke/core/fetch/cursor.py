@@ -145,6 +145,73 @@ class PartitionCursor:
         self.filling = True
         self.not_due = False
 
+    def start_fetch(self) -> None:
+        """It is in a fetch that is in flight, and in no queue."""
+        self.move_to(None)
+        self.in_flight = True
+
+    def end_fetch(self) -> None:
+        """That fetch was answered, or has failed."""
+        self.in_flight = False
+
+    def set_busy(self, busy: bool) -> None:
+        """Whether the last fetch brought records of it."""
+        self.busy = busy
+
+    def set_filling(self, filling: bool) -> None:
+        """Whether its buffer is filled up to the high water mark."""
+        self.filling = filling
+
+    def set_counted(self, size: int) -> int:
+        """The memory budget counts this many bytes of its buffer; returns how many it did."""
+        before, self.counted = self.counted, size
+        return before
+
+    def set_leader(self, leader: tuple[Node, int]) -> None:
+        """The metadata name this leader and its epoch."""
+        self.leader = leader
+
+    def set_topic_id(self, topic_id: bytes | None) -> None:
+        """Brokers know its topic by this id."""
+        self.topic_id = topic_id
+
+    def retire(self) -> None:
+        """It is fetched no more; an answer that is under way is ignored."""
+        self.removed = True
+        self.move_to(None)
+
+    def set_out_of_range(self, buffer: RecordBuffer | None) -> None:
+        """What follows this buffer is outside the log; None: nothing is known to be."""
+        self.out_of_range = buffer
+
+    def report_error(self) -> bool:
+        """The user is told of an error of it; False if that is reported already."""
+        is_new = not self.error_reported
+        self.error_reported = True
+        return is_new
+
+    def end_error(self) -> None:
+        """A further error of it is to be reported again."""
+        self.error_reported = False
+
+    def recover(self) -> None:
+        """What was wrong with it is over: the next error waits no longer than the first."""
+        self.corrupt_record = None
+        self.backoff = FIRST_BACKOFF
+
+    def count_metadata_try(self) -> None:
+        """The metadata was found older than what was read."""
+        self.metadata_tries += 1
+
+    def position_checked(self) -> None:
+        """Its position is in the log of its leader."""
+        self.error_reported = False
+        self.metadata_tries = 0
+
+    def wait_until(self, at: float) -> None:
+        """Fetch nothing for it before then."""
+        self.not_before = at
+
     def is_led_by(self, node: Node) -> bool:
         """Whether this broker is its leader, as far as is known."""
         return self.leader is not None and self.leader[0].node_id == node.node_id

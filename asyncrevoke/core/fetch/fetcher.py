@@ -143,7 +143,7 @@ class Fetcher:
             cursor = self._cursors[instance.partition] = PartitionCursor(
                 self._drain, instance, delay
             )
-            cursor.topic_id = self._cluster.topic_id(instance.partition.topic)
+            cursor.set_topic_id(self._cluster.topic_id(instance.partition.topic))
             self._shares_changed = True
         cursor.reset()
         self.buffer_appended(cursor)
@@ -158,8 +158,7 @@ class Fetcher:
             return
         del self._cursors[instance.partition]
         self._memory.forget(cursor)
-        cursor.removed = True
-        cursor.move_to(None)
+        cursor.retire()
         self._drain.forget(cursor)
         self._shares_changed = True
 
@@ -170,7 +169,7 @@ class Fetcher:
                 continue
             leader = self._cluster.leader(cursor.instance.partition)
             if leader is not None and leader != cursor.leader:
-                cursor.not_before = min(cursor.not_before, now)
+                cursor.wait_until(min(cursor.not_before, now))
             self._place(now, cursor)
 
     def end(self, then: Callable[[], None]) -> bool:
@@ -275,7 +274,7 @@ class Fetcher:
         leader = self._cluster.leader(cursor.instance.partition)
         if leader is None:
             return None
-        cursor.leader = leader
+        cursor.set_leader(leader)
         node = cursor.replica.node(now, leader[0], self._cluster)
         broker = self._brokers.get(node.node_id)
         if broker is None:
@@ -296,7 +295,7 @@ class Fetcher:
         self.add(cursor.instance)
 
     def position_diverged(
-        self, now: float, cursor: PartitionCursor, offset: int | None, epoch: int
+        self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
     ) -> None:
         """The log was cut before the end of what was fetched."""
         instance, buffer = cursor.instance, cursor.instance.buffer
@@ -310,9 +309,9 @@ class Fetcher:
             # Only what was not delivered is gone; the position is checked in its turn.
             self._place(now, cursor)
         else:
-            cursor.out_of_range = buffer
+            cursor.set_out_of_range(buffer)
             cursor.move_to(None)
-            self._reactions.log_truncated(now, instance, offset, epoch)
+            self._reactions.log_truncated(now, instance, offset, leader_epoch)
 
     def buffer_appended(self, cursor: PartitionCursor) -> None:
         """Have a large batch decoded, count its bytes, and let drains take from it."""
@@ -346,8 +345,7 @@ class Fetcher:
                 partition = cursor.request(buffer, most)
                 wanted[partition.partition] = partition
                 asked[partition.partition] = FetchTarget(cursor, buffer, partition.offset)
-                cursor.move_to(None)
-                cursor.in_flight = True
+                cursor.start_fetch()
         if not asked:
             return False
         max_bytes = self._memory.reserve(len(asked), broker.max_response_bytes)
@@ -393,7 +391,7 @@ class Fetcher:
         """Add the id of its topic; whether it can go by the ids that are there already."""
         topic = cursor.instance.partition.topic
         if cursor.topic_id is None:
-            cursor.topic_id = self._cluster.topic_id(topic)
+            cursor.set_topic_id(self._cluster.topic_id(topic))
         return ids.setdefault(topic, cursor.topic_id) == cursor.topic_id
 
     def _answered(
@@ -449,14 +447,14 @@ class Fetcher:
         """Put what was in flight where it belongs."""
         broker, fetch, served, joins = completed
         for asked in fetch.targets.values():
-            asked.cursor.in_flight = False
+            asked.cursor.end_fetch()
         if fetch.over_budget and self._brokers.get(broker.node_id) is broker:
             # The other brokers come first with the next one that is allowed.
             self._brokers[broker.node_id] = self._brokers.pop(broker.node_id)
         # Those that got something go behind those that did not.
         for asked in fetch.targets.values():
             got_something = asked.cursor in served
-            asked.cursor.busy = got_something and not joins
+            asked.cursor.set_busy(got_something and not joins)
             if not got_something:
                 self._place(now, asked.cursor)
         self._place_all(now, served)
@@ -503,7 +501,7 @@ class Fetcher:
         buffer, needed_fetch = cursor.instance.buffer, cursor.filling
         if cursor.empty:
             # If its end was out of range, ask again whether it still is.
-            cursor.out_of_range = None
+            cursor.set_out_of_range(None)
         elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
         self._place(now, cursor)

@@ -74,9 +74,9 @@ class FetchResponses:
             if cursor.removed:
                 continue
             if fetched.error is ErrorCode.none:
-                instance.high_watermark = fetched.high_watermark
-                instance.last_stable_offset = fetched.last_stable_offset
-                instance.log_start = fetched.log_start_offset
+                instance.set_log(
+                    fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark
+                )
                 if instance.map_unverified:
                     self._reactions.log_end_known(now, instance)
             if (
@@ -116,7 +116,7 @@ class FetchResponses:
         before = buffer.fetch_position
         buffer.append(batches)
         self._fetcher.buffer_appended(cursor)
-        cursor.error_reported = False
+        cursor.end_error()
         # A corrupt batch may split well and show itself only when it is decoded.
         if cursor.backoff != FIRST_BACKOFF and cursor.corrupt_record is None:
             self.recovered(now, cursor)
@@ -124,8 +124,7 @@ class FetchResponses:
 
     def recovered(self, now: float, cursor: PartitionCursor) -> None:
         """What was wrong with it is over."""
-        cursor.corrupt_record = None
-        cursor.backoff = FIRST_BACKOFF
+        cursor.recover()
         self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
 
     def report_corrupt(
@@ -197,7 +196,7 @@ class FetchResponses:
             # Whatever a follower refuses, the leader is asked next.
             self._read_from_leader(now, cursor, node.node_id, error.name)
         elif error is ErrorCode.offset_out_of_range:
-            cursor.out_of_range = buffer
+            cursor.set_out_of_range(buffer)
             if not buffer.buffered:
                 self._reactions.position_out_of_range(now, cursor.instance)
         elif error is ErrorCode.corrupt_message:
@@ -213,8 +212,7 @@ class FetchResponses:
             self._permanent_error(now, cursor, error)
 
     def _permanent_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
-        if not cursor.error_reported:
-            cursor.error_reported = True
+        if cursor.report_error():
             partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
                 self._unauthorized.append(partition)
@@ -222,7 +220,7 @@ class FetchResponses:
                 message = f"{cursor.name}: the broker refuses to serve it: {error.name}"
                 self._reactions.failed(now, PartitionsError([partition], message))
         self._wait(now, cursor, error.name)
-        cursor.not_before = now + _SLOW
+        cursor.wait_until(now + _SLOW)
 
     def _wait(
         self, now: float, cursor: PartitionCursor, why: str, longest: float = LONGEST_BACKOFF

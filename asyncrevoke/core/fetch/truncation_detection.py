@@ -84,7 +84,7 @@ class TruncationDetection:
             position, epoch = tracker.position, tracker.position_epoch
         if epoch < 0 or epoch == leader_epoch:
             # Whatever is fetched from now on is in the log of this leader.
-            buffer.checked_epoch = leader_epoch
+            buffer.set_checked_epoch(leader_epoch)
             return False
         if epoch > leader_epoch:
             return self._awaits_metadata(now, cursor, epoch, leader_epoch)
@@ -101,7 +101,7 @@ class TruncationDetection:
         """What was read is of a later leader than the one we know of, whose log may be shorter."""
         if cursor.metadata_tries >= _TRIES_FOR_METADATA:
             return False
-        cursor.metadata_tries += 1
+        cursor.count_metadata_try()
         why = f"what was read is of leader epoch {epoch}, and its leader of {leader_epoch}"
         self._cluster.refresh(now, f"{cursor.name}: {why}")
         self._check_later(now, cursor, why)
@@ -195,9 +195,8 @@ class TruncationDetection:
                 self._passed(now, cursor, query)
 
     def _passed(self, now: float, cursor: PartitionCursor, query: EpochCheck) -> None:
-        query.buffer.checked_epoch = query.leader_epoch
-        cursor.error_reported = False
-        cursor.metadata_tries = 0
+        query.buffer.set_checked_epoch(query.leader_epoch)
+        cursor.position_checked()
         self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
         self._fetcher.position_checked(now, cursor)
 
@@ -206,8 +205,7 @@ class TruncationDetection:
             self._cluster.refresh(now, f"leader epochs of {cursor.name}: {error.name}")
             self._check_later(now, cursor, error.name)
             return
-        if not cursor.error_reported:
-            cursor.error_reported = True
+        if cursor.report_error():
             partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
                 self._reactions.failed(now, TopicAuthorizationError([partition]))
@@ -215,7 +213,7 @@ class TruncationDetection:
                 message = f"{cursor.name}: the broker refuses to check its position: {error.name}"
                 self._reactions.failed(now, PartitionsError([partition], message))
         self._check_later(now, cursor, error.name)
-        cursor.not_before = now + _SLOW
+        cursor.wait_until(now + _SLOW)
 
     def _check_later(self, now: float, cursor: PartitionCursor, why: str) -> None:
         # A leader that moves is nothing to warn of.

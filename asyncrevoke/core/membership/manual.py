@@ -157,4 +157,4 @@ class ManualMembership:
         self.state = ClassicState.FATAL
         self._assigned = frozenset()
         self._revocation.lose(now, self._assignment.live(), str(error))
-        self._reactions.membership_failed(now, error)
+        self._reactions.membership_failed(error)

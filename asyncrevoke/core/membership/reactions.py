@@ -41,6 +41,6 @@ class MembershipReactions(Protocol):
         """The brokers do not offer KIP-848 to this group."""
         ...
 
-    def membership_failed(self, now: float, error: FatalError) -> None:
+    def membership_failed(self, error: FatalError) -> None:
         """The membership cannot go on; everything of it is lost."""
         ...

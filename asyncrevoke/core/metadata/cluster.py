@@ -402,39 +402,19 @@ class ClusterMetadata:
         self._reported_errors.pop(name, None)
         self._log.over(now, f"topic {name}", "topic available", topic=name)
         partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
-        numbers = tuple(sorted({partition.partition for partition in partitions}))
-        topic = self._topics.get(name)
         replicas = {p.partition: p.replicas for p in partitions} if self._racks else {}
+        topic = self._topics.get(name)
         if topic is None or topic.is_replaced_by(metadata):
             new = KnownTopic(metadata)
-            new.replicas = replicas
             if topic is not None:
-                new.former_ids = (*topic.former_ids, topic.topic_id)
+                new.replace(topic)
                 self._outbox.emit("warning", "topic was deleted and created again", topic=name)
-            new.numbers = numbers
-            new.update_leaders(partitions)
+            new.learn(now, metadata, partitions, replicas)
             self._topics[name] = new
             return True, True
         if metadata.topic_id in topic.former_ids:
             return False, False  # a broker that has not heard of the new one yet
-        if topic.topic_id == NO_ID:
-            topic.topic_id = metadata.topic_id
-        topic.is_internal = metadata.is_internal
-        topic.replicas = replicas
-        topic.update_leaders(partitions)
-        if numbers == topic.numbers:
-            topic.missing_since = None
-            return False, True
-        missing = [number for number in topic.numbers if number not in numbers]
-        if missing and not topic.is_missing_for_long(now):
-            merged = tuple(sorted({*topic.numbers, *numbers}))
-            grown, topic.numbers = merged != topic.numbers, merged
-            return grown, False
-        topic.missing_since = None
-        topic.numbers = numbers
-        for number in missing:
-            del topic.leaders[number]
-        return True, True
+        return topic.learn(now, metadata, partitions, replicas)
 
     def _reported_missing(self, now: float, name: str) -> bool:
         """An answer says that there is no such topic; whether it is believed."""

@@ -115,8 +115,7 @@ class Assignment:
                 del self._by_tracker[old.tracker_id]
         self._last_tracker_id += 1
         tracker = OffsetTracker(self._last_tracker_id, offset, leader_epoch, finished)
-        instance.tracker = tracker
-        instance.map_unverified = False
+        instance.read_with(tracker)
         self._read_from(instance, tracker, offset)
         self._by_tracker[tracker.tracker_id] = instance
         if instance.state is InstanceState.INIT:
@@ -147,9 +146,10 @@ class Assignment:
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
-        instance.buffer = RecordBuffer(
+        buffer = RecordBuffer(
             instance.partition, tracker.tracker_id, offset, finished, leader_epoch
         )
+        instance.set_buffer(buffer)
 
     def read_dropped_again(self, instance: PartitionInstance) -> None:
         """A revoke is withdrawn: records that were dropped or abandoned meanwhile are read again,
@@ -180,7 +180,8 @@ class Assignment:
                 former.replace(tracker, truncated)
         instance.former_trackers[former_id] = truncated
         self.forget_completed_trackers(instance)
-        instance.map_unverified = instance.map_unverified and tracker.completed_earlier is not None
+        unverified = instance.map_unverified and tracker.completed_earlier is not None
+        instance.set_map_unverified(unverified)
         if tracker.has_abandoned:
             self.read_dropped_again(instance)
         else:
@@ -247,7 +248,7 @@ class Assignment:
         self.hand_out.forget(instance)
         if instance.buffer is not None:
             self._skipped += instance.buffer.skipped_completed
-        instance.buffer = None
+        instance.set_buffer(None)
         if instance.state is InstanceState.LOST:
             self.lost[instance.partition] = instance
             self._notice(NotifyKind.LOST, instance.partition)

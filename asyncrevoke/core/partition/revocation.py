@@ -71,7 +71,7 @@ class Revocation:
                 continue
             if instance.revoking:
                 if instance.deadline is None:  # it was withdrawn meanwhile
-                    instance.deadline = deadline
+                    instance.set_deadline(deadline)
                 continue
             requested.append(str(instance.partition))
             if instance.state is InstanceState.INIT and self._reactions.is_committed(instance):
@@ -79,7 +79,7 @@ class Revocation:
                 continue
             unseen = instance.state is InstanceState.INIT
             instance.transition(InstanceTransition.COMMIT if unseen else InstanceTransition.REVOKE)
-            instance.deadline = deadline
+            instance.set_deadline(deadline)
             self._revoking[instance] = None
             self._requested[instance] = now
             if unseen:
@@ -96,14 +96,14 @@ class Revocation:
         """A rebalance has started that will not wait beyond ``deadline`` for what still drains."""
         for instance in self._revoking:
             if instance.deadline is None or instance.deadline > deadline:
-                instance.deadline = deadline
+                instance.set_deadline(deadline)
         self._arm_deadline()
 
     def withdraw(self, instance: PartitionInstance) -> bool:
         """The group gave it back before it was released: resume, unless the user may have
         cancelled its work already (announced, not delayed, and not decided by the tracker): then
         it finishes its release, for which nobody waits."""
-        instance.deadline = None
+        instance.set_deadline(None)
         self._overdue.pop(instance, None)
         resumable = (
             instance.state is InstanceState.REVOKE_REQUESTED
@@ -113,7 +113,7 @@ class Revocation:
         if not resumable:
             return False
         instance.transition(InstanceTransition.WITHDRAW)
-        instance.delayed_by_user = False
+        instance.set_delayed_by_user(False)
         self._revoking.pop(instance, None)
         self._outbox.emit("info", "revoke withdrawn", partition=str(instance.partition))
         self._assignment.read_dropped_again(instance)
@@ -185,7 +185,7 @@ class Revocation:
                         "debug", "revoke announced", partition=str(instance.partition)
                     )
                 instance.transition(InstanceTransition.ANNOUNCE)
-                instance.delayed_by_user = False
+                instance.set_delayed_by_user(False)
                 self._announced[instance.partition] = instance
                 listed.append(instance.partition)
         return frozenset(listed)
@@ -208,7 +208,7 @@ class Revocation:
             instance = self._announced[tp]
             if instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
                 instance.transition(InstanceTransition.DELAY)
-                instance.delayed_by_user = True
+                instance.set_delayed_by_user(True)
                 self._outbox.emit("debug", "revoke delayed", partition=str(instance.partition))
             elif instance.state not in (InstanceState.ACTIVE, InstanceState.REVOKE_REQUESTED):
                 all_ours = False

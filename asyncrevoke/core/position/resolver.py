@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.core.position.search import FIRST_BACKOFF, AwaitedOffset, PositionSearch
+from asyncrevoke.core.position.search import AwaitedOffset, PositionSearch
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -129,7 +129,7 @@ class PositionResolver:
         if timestamp is None:
             self._apply_policy(now, instance, "the position is outside the log")
         else:
-            self._search_by_time(search, timestamp)
+            search.by_time(timestamp)
         self._run(now)
 
     def policy(self, instance: PartitionInstance) -> OffsetReset:
@@ -142,7 +142,7 @@ class PositionResolver:
         """Our epoch has moved on: ask those again that waited for it."""
         for search in self._searches.values():
             if search.awaits is AwaitedOffset.COMMITTED and not search.error_reported:
-                search.due = min(search.due, now)
+                search.hasten(now)
         self._run(now)
 
     def leaders_known(self, now: float) -> None:
@@ -151,7 +151,7 @@ class PositionResolver:
             if (
                 search.awaits is not AwaitedOffset.COMMITTED or search.topic_unknown
             ) and not search.error_reported:
-                search.due = min(search.due, now)
+                search.hasten(now)
         self._run(now)
 
     # --- asking ------------------------------------------------------------------------------
@@ -167,9 +167,9 @@ class PositionResolver:
             elif search.asked or search.due > now:
                 continue
             elif self._has_to_wait(instance):
-                search.due = now + 1.0
+                search.wait_until(now + 1.0)
             elif search.awaits is AwaitedOffset.COMMITTED:
-                search.topic_unknown = not self._knows_topic(instance)
+                search.set_topic_unknown(not self._knows_topic(instance))
                 if search.topic_unknown:
                     # By its name alone we could be told of another topic than the one we then read.
                     self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
@@ -190,7 +190,7 @@ class PositionResolver:
                     )
                 )
                 asked.setdefault(node, {})[instance] = search
-                search.asked = True
+                search.set_asked(True)
         if committed and not self._fetching_offsets:
             self._coordinator.call_when_known("positions", self._ask_committed, now)
         for node, queries in by_leader.items():
@@ -235,9 +235,7 @@ class PositionResolver:
         *,
         slow: bool = False,
     ) -> None:
-        search.asked = False
-        search.due = now + (_SLOW if slow else search.backoff)
-        search.backoff = min(search.backoff * 2, _LONGEST_BACKOFF)
+        search.retry_later(now, _SLOW if slow else None, _LONGEST_BACKOFF)
         self._log.waiting(
             now,
             "position",
@@ -262,7 +260,7 @@ class PositionResolver:
             return
         self._fetching_offsets = True
         for search in asked.values():
-            search.asked = True
+            search.set_asked(True)
         member_id, epoch = self._reactions.offset_fetch_identity
         partitions = tuple(instance.partition for instance in asked)
         self._outbox.send(
@@ -298,7 +296,7 @@ class PositionResolver:
         for instance, search in asked.items():
             if self._searches.get(instance) is not search:
                 continue
-            search.asked = False
+            search.set_asked(False)
             if not self._is_current(instance, search):
                 del self._searches[instance]
             elif not self._has_to_wait(instance):
@@ -390,14 +388,8 @@ class PositionResolver:
             policy=str(policy),
             reason=why,
         )
-        self._search_by_time(self._searches[instance], timestamp)
-        self._searches[instance].due = now
-
-    @staticmethod
-    def _search_by_time(search: PositionSearch, timestamp: int) -> None:
-        search.timestamp = timestamp
-        search.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
-        search.backoff = FIRST_BACKOFF
+        self._searches[instance].by_time(timestamp)
+        self._searches[instance].wait_until(now)
 
     def _listed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
         current = self._still(asked)
@@ -433,9 +425,7 @@ class PositionResolver:
         elif found.error is not ErrorCode.none:
             self._partition_error(now, instance, search, found.error)
         elif search.awaits is AwaitedOffset.END and found.offset >= 0:
-            search.end = (found.offset, found.leader_epoch)
-            search.awaits = AwaitedOffset.TIMESTAMP
-            search.due = now
+            search.end_found(now, (found.offset, found.leader_epoch))
         elif found.offset >= 0:
             listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
             self._found(now, instance, listed, from_reset=True)
@@ -461,8 +451,7 @@ class PositionResolver:
                 self._cluster.refresh(now, f"{instance.partition}: {error.name}")
             self._retry_later(now, instance, search, error.name)
             return
-        if not search.error_reported:
-            search.error_reported = True
+        if search.report_error():
             problem = PartitionsError(
                 [instance.partition],
                 f"{instance.partition}: the broker refuses to tell {search.awaits.value}: "

@@ -86,12 +86,12 @@ class Seeking:
         """Deliver and fetch nothing of these until they are resumed."""
         self._assignment.take_back()
         for instance in [self.live(tp) for tp in partitions]:
-            instance.paused = True
+            instance.set_paused(True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Deliver them again."""
         for instance in [self.live(tp) for tp in partitions]:
-            instance.paused = False
+            instance.set_paused(False)
             if not instance.revoking:
                 self._assignment.read_abandoned_again(instance)
             self.positioned(instance)
@@ -117,7 +117,7 @@ class Seeking:
         for instance in instances:
             self._complete_ticket(instance)
             self._tickets[instance] = ticket
-            instance.seek_pending = True
+            instance.set_seek_pending(True)
             self._resetting.pop(instance, None)
             self._positions.reset(now, instance, timestamp)
         if not instances:
@@ -167,10 +167,9 @@ class Seeking:
             else:
                 finished = self._maps.read(found.offset, found.metadata)
                 self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
-                instance.map_unverified = finished is not None
-                instance.committed_offset = found.offset
+                instance.set_map_unverified(finished is not None)
                 # What is no map of ours is left alone until there is something to commit.
-                instance.committed_map = "" if finished is None else found.metadata
+                instance.set_committed(found.offset, "" if finished is None else found.metadata)
                 self._outbox.wake()
         self._complete_ticket(instance)
 
@@ -178,7 +177,7 @@ class Seeking:
         """The first fetch was answered: a completion map can be compared with the log."""
         if not self._maps.verify(instance):
             # When the log has grown, the next owner could take it for a true one.
-            instance.commit_required = True
+            instance.require_commit()
             self._committer.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
@@ -278,11 +277,11 @@ class Seeking:
         another one, and with "latest" skip what came between."""
         unchecked = instance.map_unverified and finished is not None
         self._assignment.set_position(instance, offset, leader_epoch, finished)
-        instance.map_unverified = unchecked
+        instance.set_map_unverified(unchecked)
         name = str(instance.partition)
         self._outbox.emit("debug", "position is set", partition=name, offset=offset)
         if self._commits_by_itself:
-            instance.commit_required = True
+            instance.require_commit()
             self._committer.schedule(now)
         self._outbox.wake()
 
@@ -291,11 +290,11 @@ class Seeking:
         for ticket in dict.fromkeys(self._tickets.values()):
             self._outbox.put(CompleteRequest(ticket, error=error))
         for instance in self._tickets:
-            instance.seek_pending = False
+            instance.set_seek_pending(False)
         self._tickets.clear()
 
     def _complete_ticket(self, instance: PartitionInstance) -> None:
         ticket = self._tickets.pop(instance, None)
-        instance.seek_pending = False
+        instance.set_seek_pending(False)
         if ticket is not None and ticket not in self._tickets.values():
             self._outbox.put(CompleteRequest(ticket))

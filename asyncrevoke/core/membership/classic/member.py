@@ -728,7 +728,7 @@ class ClassicMembership:
         self._revocation.lose(now, self._assignment.live(), str(error))
         if self._leaving:
             self._revocation.request_barrier()
-        self._reactions.membership_failed(now, error)
+        self._reactions.membership_failed(error)
 
     def _fatal_error(self, error: ErrorCode) -> FatalError:
         return group_error(error, self._config, self._assignors)

@@ -598,4 +598,4 @@ class ConsumerGroupMembership:
         self._revocation.lose(now, self._assignment.live(), str(error))
         if self._leaving:
             self._revocation.request_barrier()
-        self._reactions.membership_failed(now, error)
+        self._reactions.membership_failed(error)
