@@ -109,7 +109,7 @@ class Router:
         registered with that router later is not added.
         """
         for handler in router.handlers:
-            self._refuse_twice(handler)
+            self._check_not_registered(handler)
         for handler in router.handlers:
             with_decoder = _with_decoder(handler, self._decoder)
             self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
@@ -143,12 +143,12 @@ class Router:
         )
 
     def _add(self, handler: Handler) -> None:
-        self._refuse_twice(handler)
+        self._check_not_registered(handler)
         self._handlers.append(handler)
         for topic in handler.names:
             self._by_topic[topic] = handler
 
-    def _refuse_twice(self, handler: Handler) -> None:
+    def _check_not_registered(self, handler: Handler) -> None:
         for topic in handler.names:
             if topic in self._by_topic:
                 raise ConfigError(

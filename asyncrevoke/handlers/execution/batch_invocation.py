@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BatchSink(Protocol):
-    """Is told what becomes of the records of a batch."""
+    """Receives the records of a batch that need no further call."""
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are done."""

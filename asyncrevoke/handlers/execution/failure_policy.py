@@ -287,7 +287,7 @@ class FailurePolicy:
         )
         self._backlog.abandon_lane(entry)
 
-    # -- who is told -----------------------------------------------------------------------------
+    # -- logging and reporting --------------------------------------------------------------------
 
     def _report(self, decision: Decision, item: Item, error: BaseException) -> None:
         for record in unfinished_records(item):

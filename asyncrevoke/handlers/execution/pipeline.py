@@ -29,7 +29,7 @@ class HandlerPipeline:
     """Backlog, lanes, workers and dispatch of one runner or task group.
 
     A record is put into ``backlog``, waits in a lane, is taken by a worker of ``pool``, and called
-    by ``dispatcher``. ``stop_reactions`` is told of a failure that ends all of it.
+    by ``dispatcher``. ``stop_reactions`` says what follows from a failure that ends all of it.
     """
 
     def __init__(

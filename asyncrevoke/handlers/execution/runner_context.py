@@ -35,7 +35,7 @@ class RunnerContext:
     writes to dead letter topics and retry topics, and is needed if a handler has one;
     ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due. ``clock``
     times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of retries.
-    ``call_log``, ``observers`` and ``witness`` are told of calls. ``deadline`` limits how long a
+    ``call_log``, ``observers`` and ``witness`` record calls. ``deadline`` limits how long a
     cancelled runner waits for handlers.
     """
 

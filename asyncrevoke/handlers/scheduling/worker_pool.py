@@ -43,7 +43,7 @@ _GRACE = 5.0
 
 
 class ItemDispatch(Protocol[T]):
-    """What workers call for each item, and tell of its end."""
+    """What workers call for each item, and when it has ended."""
 
     # By topic, the seconds of calls that have returned; None if no observer wants them.
     call_times: dict[str, list[float]] | None
@@ -107,7 +107,7 @@ class _Worker(Generic[T]):
         self.cancelled = False
 
     def abandon(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for the call any more, and its end is not told."""
+        """Nobody waits for the call any more, and its end is not reported."""
         self.abandoned = True
         abandon(task)
 
