@@ -146,7 +146,7 @@ def test_a_revocation_keeps_entries_from_before_a_seek() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
     old = take(lanes)
-    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert [each.offset for each in drop(lanes, ORDERS)] == [0]
     lanes.free_lane(old)
     assert offsets(take_all(lanes)) == [101]
@@ -235,10 +235,10 @@ def test_a_seek_keeps_the_order_of_a_key() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a")])
     old = take(lanes)
-    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert lanes.take() is None
     lanes.free_lane(old)
-    assert take(lanes)[1].ledger_id == 2
+    assert take(lanes)[1].tracker_id == 2
 
 
 def test_a_lane_whose_entry_never_ends_stays_busy_until_all_are_dropped() -> None:
@@ -264,15 +264,15 @@ def test_a_partition_assigned_again_waits_for_running_entries_of_the_same_key() 
     lanes.put(ORDERS, [record(0, b"a")])
     cancelled = take(lanes)
     lanes.drop_partition(ORDERS)
-    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert lanes.take() is None
     lanes.free_lane(cancelled)
-    assert take(lanes)[1].ledger_id == 2
+    assert take(lanes)[1].tracker_id == 2
 
 
 def lane_of(each: Record, order_by: str | None, null_keys: str) -> object:
     if order_by is None or (order_by == "key" and each.key is None and null_keys == "unordered"):
-        return each.topic, each.partition, each.offset, each.ledger_id
+        return each.topic, each.partition, each.offset, each.tracker_id
     return each.topic, each.partition, each.key if order_by == "key" else None
 
 

@@ -42,11 +42,11 @@ class RecordBatch:
     __slots__ = (
         "called",
         "errors",
-        "ledger_id",
         "offset",
         "partition",
         "records",
         "topic",
+        "tracker_id",
         "unsent",
     )
 
@@ -57,7 +57,7 @@ class RecordBatch:
         self.topic = last.topic
         self.partition = last.partition
         self.offset = last.offset
-        self.ledger_id = last.ledger_id
+        self.tracker_id = last.tracker_id
         self.records = records
         self.unsent: list[tuple[Record, BaseException]] = []
         self.called: list[Record] = []

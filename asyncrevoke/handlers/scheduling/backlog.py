@@ -216,12 +216,12 @@ class Backlog:
         if not dropped:
             return
         # Only records of the current offset tracker can be returned: a seek has left the others.
-        ledger_id = dropped[-1].ledger_id
-        current = [item for item in dropped if item.ledger_id == ledger_id]
+        tracker_id = dropped[-1].tracker_id
+        current = [item for item in dropped if item.tracker_id == tracker_id]
         gaps = [item for item in current if item.offset < last_started]
         rest = [first_unfinished_offset(item) for item in current if item.offset > last_started]
         self._forget(current)
-        self._abandon_each(item for item in dropped if item.ledger_id != ledger_id)
+        self._abandon_each(item for item in dropped if item.tracker_id != tracker_id)
         if rest:
             self._source.drop_after(partition, min(rest) - 1)
         if gaps:
@@ -255,13 +255,13 @@ class Backlog:
     def is_paused_by_failure(self, item: Item) -> bool:
         """Whether a failure has paused its partition, and the user has not resumed it since."""
         partition = item.topic_partition
-        paused = self._paused_by_failure.get(partition) == item.ledger_id
+        paused = self._paused_by_failure.get(partition) == item.tracker_id
         return paused and self._source.is_paused(partition)
 
     def pause_after_failure(self, item: Item) -> None:
         """Start nothing more of this item's partition; the partition stays assigned."""
         partition = item.topic_partition
-        self._paused_by_failure[partition] = item.ledger_id
+        self._paused_by_failure[partition] = item.tracker_id
         self._source.pause(unfinished_records(item)[0])
         self._stop_partition(partition, 0)
         self._abandon_each(self._lanes.drop_partition(partition))

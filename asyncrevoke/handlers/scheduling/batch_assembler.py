@@ -43,15 +43,15 @@ class _PartitionRecords:
     def is_full(self) -> bool:
         """Whether no later record can join the next batch."""
         records = self.records
-        seeked = records[0][1].ledger_id != records[-1][1].ledger_id
+        seeked = records[0][1].tracker_id != records[-1][1].tracker_id
         return len(records) >= self.max_records or seeked
 
     def take_batch(self) -> RecordBatch:
         """The next batch: at most ``max_records``, all read before or all read after a seek."""
         queue = self.records
-        ledger_id = queue[0][1].ledger_id
+        tracker_id = queue[0][1].tracker_id
         records: list[Record] = []
-        while queue and len(records) < self.max_records and queue[0][1].ledger_id == ledger_id:
+        while queue and len(records) < self.max_records and queue[0][1].tracker_id == tracker_id:
             records.append(queue.popleft()[1])
         batch = RecordBatch(records)
         self.batches[batch] = None

@@ -28,7 +28,7 @@ class LaneItem(Protocol):
         ...
 
     @property
-    def ledger_id(self) -> int:
+    def tracker_id(self) -> int:
         """Which offset tracker counts the item; each seek starts another one."""
         ...
 

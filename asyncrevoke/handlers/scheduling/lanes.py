@@ -122,14 +122,14 @@ class LaneQueue(Generic[T]):
         """
         if not items:
             return
-        ledger_id = items[0].ledger_id
+        tracker_id = items[0].tracker_id
         part = self._parts.get(partition)
-        if part is None or part.ledger_id != ledger_id:
+        if part is None or part.tracker_id != tracker_id:
             lanes = {} if part is None else part.lanes
             # A paused partition delivers nothing, so this is another assignment of it.
             self.resume(partition)
             default_keys = self._has_default_keys and lane_keys is None and limiter is None
-            part = PartitionLanes(partition, ledger_id, lanes, limiter, default_keys=default_keys)
+            part = PartitionLanes(partition, tracker_id, lanes, limiter, default_keys=default_keys)
             self._parts[partition] = part
             if limiter is not None:
                 self._limiters[limiter] = None

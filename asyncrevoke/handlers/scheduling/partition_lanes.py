@@ -31,16 +31,16 @@ class PartitionLanes(Generic[T]):
         "default_keys",
         "lanes",
         "last_started",
-        "ledger_id",
         "limiter",
         "partition",
         "runs_last",
+        "tracker_id",
     )
 
     def __init__(
         self,
         partition: TopicPartition,
-        ledger_id: int,
+        tracker_id: int,
         lanes: dict[Hashable, deque[Entry[T]] | None],
         limiter: HandlerLimiter[Entry[T]] | None,
         *,
@@ -49,7 +49,7 @@ class PartitionLanes(Generic[T]):
         self.default_keys = default_keys
         self.limiter = limiter
         self.partition = partition
-        self.ledger_id = ledger_id
+        self.tracker_id = tracker_id
         self.lanes = lanes
         self.last_started = -1
         self.check_on_take = limiter is not None

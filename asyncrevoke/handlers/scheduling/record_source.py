@@ -1,7 +1,7 @@
 """What handlers need of a consumer: records, and a place to say what became of them.
 
 Handlers never see the Consumer. All methods belong to the event loop's thread; those that are not
-``async`` return at once and never call back into the caller. A record's ``ledger_id`` names the
+``async`` return at once and never call back into the caller. A record's ``tracker_id`` names the
 offset tracker that counts it: each assignment and each seek of a partition starts another one.
 """
 
