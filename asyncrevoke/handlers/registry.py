@@ -114,7 +114,7 @@ class Router:
             with_decoder = _with_decoder(handler, self._decoder)
             self._add(with_decoder._replace(middleware=router.middleware_of(handler)))
 
-    def with_handlers_changed(self, change: Callable[[Handler], Handler]) -> Router:
+    def map_handlers(self, change: Callable[[Handler], Handler]) -> Router:
         """Return a router with the same middleware, and each handler as ``change`` returns it."""
         router = Router(decoder=self._decoder)
         router._middleware.extend(self._middleware)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import NullKeys, OrderBy
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.runtime.hooks.call_recorder import CallLog
     from asyncrevoke.runtime.hooks.journal_hooks import Witness
@@ -40,7 +40,7 @@ class RunnerContext:
     """
 
     concurrency: int
-    log: HandlerLog
+    log: HandlerLogger
     order_by: OrderBy | None = "key"
     null_keys: NullKeys = "ordered"
     max_in_flight: int = 2000

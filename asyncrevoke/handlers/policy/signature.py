@@ -10,7 +10,12 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.decoding import Decoder, custom_decoder, decoder_for, name_of
+from asyncrevoke.handlers.policy.decoding import (
+    Decoder,
+    annotation_name,
+    custom_decoder,
+    decoder_for,
+)
 from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
 
@@ -112,8 +117,9 @@ def compile_batch_call(
     unknown = decoder is not None and annotation in (None, typing.Any)
     if not unknown and (not is_list or (len(inside) != 1 and decoder is None)):
         raise ConfigError(
-            f"{name} handles batches, and its first parameter is annotated {name_of(annotation)}: "
-            f"it receives a list, so annotate it `{first.name}: list[bytes]`, list[Order], ..."
+            f"{name} handles batches, and its first parameter is annotated "
+            f"{annotation_name(annotation)}: it receives a list, so "
+            f"annotate it `{first.name}: list[bytes]`, list[Order], ..."
         )
     if decoder is None or inside == (Record,):
         decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
@@ -258,9 +264,9 @@ def _receives(
     if source is None and not has_default:
         record = "records (annotate it list[Record])" if batch else "record (annotate it Record)"
         raise ConfigError(
-            f"parameter {parameter.name} of {name} is annotated {name_of(annotation)}: beside the "
-            f"value, a handler receives only the {record} and the context (HandlerContext), so "
-            "give it a default"
+            f"parameter {parameter.name} of {name} is annotated {annotation_name(annotation)}: "
+            f"beside the value, a handler receives only the {record} and the context "
+            "(HandlerContext), so give it a default"
         )
     return source
 

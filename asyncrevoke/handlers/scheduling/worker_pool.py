@@ -14,7 +14,6 @@ from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
-    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.model import TopicPartition
@@ -141,14 +140,12 @@ class WorkerPool(Generic[T]):
         lanes: LaneQueue[T],
         dispatch: ItemDispatch[T],
         concurrency: int,
-        log: HandlerLog,
         membership: MembershipGuard,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._lanes = lanes
         self._dispatch = dispatch
         self._concurrency = concurrency
-        self._log = log
         self._membership = membership
         self._deadline = deadline
         self._workers: dict[_Worker[T], None] = {}
