@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """The :class:`ItemDispatch` of handlers: one method for each step of an item.
+    """Implements :class:`ItemDispatch`: one method for each step of an item.
 
-    ``start`` and ``completed`` are called for each record: they are functions without a look at
-    what this consumer does not use.
+    ``start`` and ``completed`` are called for each record, so they are chosen once, for what this
+    consumer uses: batches, a journal.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Dispatcher:
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        # Topics whose first calls need no context; single records of them may be traced.
+        # Topics whose first calls are direct, and whose records may be chosen for tracing.
         self._direct: set[str] = set()
         # Records whose handlers have returned, until flush_completed().
         self._completed: list[Record] = []

@@ -40,7 +40,7 @@ class StopReactions(Protocol):
 class FailurePolicy:
     """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
 
-    A :class:`BatchSink`, too.
+    Implements :class:`BatchSink`: batches complete, skip and send single records by themselves.
     """
 
     def __init__(

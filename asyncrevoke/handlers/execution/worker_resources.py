@@ -122,7 +122,7 @@ class WorkerResources:
 
     @property
     def has_free(self) -> bool:
-        """Whether :meth:`take` returns without waiting."""
+        """Whether :meth:`acquire` returns without waiting."""
         return bool(self._free) and self._free[-1].opened.done()
 
     async def acquire(self) -> WorkerResource:
