@@ -39,13 +39,13 @@ if TYPE_CHECKING:
         UnreadableRecordError,
         UnsupportedVersionError,
     )
-    from asyncrevoke.handlers.batch import BatchError
-    from asyncrevoke.handlers.context import HandlerContext
-    from asyncrevoke.handlers.middleware import CallNext
-    from asyncrevoke.handlers.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.batch import BatchError
+    from asyncrevoke.handlers.policy.context import HandlerContext
+    from asyncrevoke.handlers.policy.middleware import CallNext
+    from asyncrevoke.handlers.policy.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.retry import Retry
+    from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import Router
-    from asyncrevoke.handlers.retry import Retry
-    from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.model import (
         BlockingRecord,
         BrokerPattern,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         RunningHandler,
         TopicPartition,
     )
-    from asyncrevoke.runtime.probe import Probe
+    from asyncrevoke.runtime.session.probe import Probe
 
 __version__ = "0.1.0"
 
@@ -114,24 +114,24 @@ __all__ = [
 _ERRORS = "asyncrevoke.errors"
 _MODEL = "asyncrevoke.model"
 _MODULES = {
-    "BatchError": "asyncrevoke.handlers.batch",
+    "BatchError": "asyncrevoke.handlers.policy.batch",
     "BlockingRecord": _MODEL,
-    "CallNext": "asyncrevoke.handlers.middleware",
+    "CallNext": "asyncrevoke.handlers.policy.middleware",
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
     "GroupMetadata": _MODEL,
-    "HandlerContext": "asyncrevoke.handlers.context",
+    "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
-    "Probe": "asyncrevoke.runtime.probe",
-    "RateLimit": "asyncrevoke.handlers.rate_limit",
+    "Probe": "asyncrevoke.runtime.session.probe",
+    "RateLimit": "asyncrevoke.handlers.policy.rate_limit",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
-    "Retry": "asyncrevoke.handlers.retry",
-    "RetryTopic": "asyncrevoke.handlers.retry_topic",
+    "Retry": "asyncrevoke.handlers.policy.retry",
+    "RetryTopic": "asyncrevoke.handlers.policy.retry_topic",
     "Router": "asyncrevoke.handlers.registry",
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,

@@ -16,15 +16,15 @@ from asyncrevoke.errors import (
     IllegalStateError,
     PartitionLostError,
 )
-from asyncrevoke.handlers.hosting import Hosting
+from asyncrevoke.handlers.host import Hosting
 from asyncrevoke.model import Record
-from asyncrevoke.runtime.event_loop import check_event_loop
-from asyncrevoke.runtime.positions import PartitionCalls, to_offsets, to_partitions
-from asyncrevoke.runtime.probe import probe
-from asyncrevoke.runtime.rebalance_listener import RebalanceListener
-from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-from asyncrevoke.runtime.signals import drain_on_signals
-from asyncrevoke.runtime.subscribing import SubscriptionCalls, read_from
+from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
+from asyncrevoke.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.runtime.loop.signals import drain_on_signals
+from asyncrevoke.runtime.session.partition_calls import PartitionCalls, to_offsets, to_partitions
+from asyncrevoke.runtime.session.probe import probe
+from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+from asyncrevoke.runtime.session.subscription_calls import SubscriptionCalls, read_from
 
 if TYPE_CHECKING:
     import re
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
-    from asyncrevoke.handlers.decoding import Decoder
-    from asyncrevoke.handlers.middleware import M
-    from asyncrevoke.handlers.rate_limit import RateLimit
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorker
+    from asyncrevoke.handlers.policy.decoding import Decoder
+    from asyncrevoke.handlers.policy.middleware import M
+    from asyncrevoke.handlers.policy.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.retry import Retry
+    from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
-    from asyncrevoke.handlers.retry import Retry
-    from asyncrevoke.handlers.retry_topic import RetryTopic
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
-    from asyncrevoke.handlers.worker_resources import OpenWorker
     from asyncrevoke.model import (
         BrokerPattern,
         GroupMetadata,
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
         PollResult,
         TopicPartition,
     )
-    from asyncrevoke.runtime.observer import Observer
-    from asyncrevoke.runtime.probe import Probe
-    from asyncrevoke.runtime.record_iterator import RecordIterator
-    from asyncrevoke.runtime.session import Session
-    from asyncrevoke.runtime.witness import Journal
+    from asyncrevoke.runtime.hooks.journal_hooks import Journal
+    from asyncrevoke.runtime.hooks.observer import Observer
+    from asyncrevoke.runtime.session.probe import Probe
+    from asyncrevoke.runtime.session.record_iterator import RecordIterator
+    from asyncrevoke.runtime.session.session import Session
 
 __all__ = ["Consumer", "RebalanceListener"]
 
@@ -130,7 +130,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """
         if self._session is not None:
             raise IllegalStateError("observe() is called before the consumer is entered")
-        from asyncrevoke.runtime.observers import check_observer  # noqa: PLC0415 - if used
+        from asyncrevoke.runtime.hooks.observers import check_observer  # noqa: PLC0415 - if used
 
         self._observers.append(check_observer(observer))
 
@@ -174,7 +174,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
-        from asyncrevoke.runtime.opening import open_session  # noqa: PLC0415 - loads everything
+        from asyncrevoke.runtime.session.open_session import open_session  # noqa: PLC0415 - loads everything
 
         return open_session(self._config, self._listener, self._observers, self._journal)
 
@@ -484,7 +484,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 'a task group counts records by itself: it needs commit_mode="processed", this '
                 f'consumer has "{config.commit_mode}"'
             )
-        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
         from asyncrevoke.handlers.registry import check_policy  # noqa: PLC0415

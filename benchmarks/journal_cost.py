@@ -29,17 +29,17 @@ from asyncrevoke.journal import Journal
 from asyncrevoke.model import GroupMetadata
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.protocol.records import decode_batches
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from benchmarks.observer_cost import KEYS, PARTITIONS, POLL, InMemory
 from benchmarks.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.journal.schema import Content
     from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
 
 SIZE = 100
 _FACTS = {"group": "benchmark", "commit_mode": "processed"}

@@ -27,15 +27,15 @@ from asyncrevoke.dashboard.history import History
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.observers import Observers
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.observers import Observers
 from benchmarks.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from asyncrevoke.handlers.source import RecordSource
-    from asyncrevoke.runtime.observer import Facts, Observer
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
+    from asyncrevoke.runtime.hooks.observer import Facts, Observer
 
 PARTITIONS = 8
 KEYS = 10_000

@@ -57,7 +57,7 @@ async def _asyncrevoke(
     from asyncrevoke import Consumer, Record  # noqa: PLC0415
 
     # With the others, importing a client loads it.
-    importlib.import_module("asyncrevoke.runtime.opening")
+    importlib.import_module("asyncrevoke.runtime.session.open_session")
 
     def acknowledge(record: Record) -> Callable[[], object]:
         return lambda: consumer.ack(record)

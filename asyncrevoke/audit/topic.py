@@ -20,7 +20,7 @@ from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.arrow import Array, RecordBatch, Table, pa
 from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_hashes
-from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence

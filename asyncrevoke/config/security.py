@@ -25,7 +25,7 @@ def security_options(config: ConsumerConfig) -> dict[str, Any]:
 
 
 def client_options(config: ConsumerConfig) -> dict[str, Any]:
-    """How this consumer connects, for the clients of ``asyncrevoke.runtime.kafka_clients``."""
+    """How this consumer connects, for the clients of ``asyncrevoke.runtime.net.kafka_clients``."""
     return {
         "bootstrap_servers": ",".join(config.bootstrap_servers),
         "client_id": config.client_id,

@@ -9,33 +9,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.assignors.registry import find_assignors
-from asyncrevoke.core.cluster import Cluster
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.completion_maps import CompletionMaps
-from asyncrevoke.core.coordinator import Coordinator
-from asyncrevoke.core.effects import Complete, Effect, Event, Node
-from asyncrevoke.core.fetching import Fetching
-from asyncrevoke.core.leaving import Leaving
-from asyncrevoke.core.link import patience_of
-from asyncrevoke.core.lookups import Lookups
-from asyncrevoke.core.membership.classic import ClassicMembership
-from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.completion_tracker import Tracking
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.core.fetch.fetcher import Fetching
+from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
+from asyncrevoke.core.io.link_silence import patience_of
+from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
+from asyncrevoke.core.membership.classic.member import ClassicMembership
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
-from asyncrevoke.core.outbox import LARGE_FROM, Outbox
-from asyncrevoke.core.partition import State
-from asyncrevoke.core.poller import Poller
-from asyncrevoke.core.positions import Positions
-from asyncrevoke.core.requested_offsets import RequestedOffsets
-from asyncrevoke.core.revocation import Revocation
-from asyncrevoke.core.seeking import Seeking
-from asyncrevoke.core.silent_brokers import SilentBrokers
-from asyncrevoke.core.standing import Standing, standings
-from asyncrevoke.core.subscribing import Subscribing
-from asyncrevoke.core.suspicion import Suspicion
-from asyncrevoke.core.topic_ids import TopicIds
-from asyncrevoke.core.tracking import Tracking
+from asyncrevoke.core.membership.session_guard import Suspicion
+from asyncrevoke.core.membership.subscription_state import Subscribing
+from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.coordinator import Coordinator
+from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
+from asyncrevoke.core.metadata.topic_ids import TopicIds
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.partition.status import Standing, standings
+from asyncrevoke.core.poll.leave import Leaving
+from asyncrevoke.core.poll.poll import Poller
+from asyncrevoke.core.position.resolver import Positions
+from asyncrevoke.core.position.seek import Seeking
+from asyncrevoke.core.queries.offset_queries import Lookups
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (
     BlockingRecord,
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.deadline import Deadline
-    from asyncrevoke.core.delay import Delay
-    from asyncrevoke.core.hand_out import RecordReader
-    from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.subscribing import Membership
+    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.io.deadline import Deadline
+    from asyncrevoke.core.membership.subscription_state import Membership
+    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.errors import PartitionsError
     from asyncrevoke.model import BrokerPattern
     from asyncrevoke.protocol.records import RecordDecoder

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.dashboard.history import Pending, Place, Sample, State
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.observer import Observer
+from asyncrevoke.runtime.hooks.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.model import BlockingRecord, PollResult, Record
-    from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.observer import Facts, Observed
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.observer import Facts, Observed
 
 _TOLD = {
     "assigned": "the group has assigned {count}",

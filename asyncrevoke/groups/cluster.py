@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from asyncrevoke.config.security import client_options
 from asyncrevoke.groups.errors import GroupsError, UnsettledError
 from asyncrevoke.groups.kio_request import LargeAnswer
-from asyncrevoke.runtime.decode_threads import DecodeThreads
-from asyncrevoke.runtime.kafka_clients import kafka_client
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+from asyncrevoke.runtime.net.kafka_clients import kafka_client
 
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload

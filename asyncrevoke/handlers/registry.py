@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar, cast,
 from asyncrevoke.config import OrderBy, checks
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.decoding import Decoder, check_decoder
-from asyncrevoke.handlers.handler_function import HandlerFunction
-from asyncrevoke.handlers.limits import Limits, check_limits
-from asyncrevoke.handlers.middleware import M, Middleware, check_middleware
-from asyncrevoke.handlers.retry import Retry
-from asyncrevoke.handlers.retry_topic import RetryTopic
-from asyncrevoke.handlers.signature import (
+from asyncrevoke.handlers.policy.decoding import Decoder, check_decoder
+from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+from asyncrevoke.handlers.policy.limits import Limits, check_limits
+from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
+from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.retry_topic import RetryTopic
+from asyncrevoke.handlers.policy.signature import (
     BatchCall,
     Call,
     compile_batch_call,
@@ -27,7 +27,7 @@ from asyncrevoke.handlers.signature import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.rate_limit import RateLimit
 
 OnError: TypeAlias = Literal["stop", "skip", "pause"]
 AsConfigured: TypeAlias = Literal["as configured"]

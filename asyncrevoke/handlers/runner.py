@@ -8,33 +8,33 @@ from random import random as any_fraction
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError, UnreadableRecordError
-from asyncrevoke.handlers.backlog import Backlog
-from asyncrevoke.handlers.batch import Item, first_offset, records_of
-from asyncrevoke.handlers.ending import end
-from asyncrevoke.handlers.flow import flow_of
-from asyncrevoke.handlers.gate import Gate
-from asyncrevoke.handlers.handler_work import HandlerWork
-from asyncrevoke.handlers.lanes import Entry, LaneQueue
-from asyncrevoke.handlers.shares import in_flight_limits
-from asyncrevoke.handlers.workers import Workers
+from asyncrevoke.handlers.execution.dispatch import HandlerWork
+from asyncrevoke.handlers.execution.ending import end
+from asyncrevoke.handlers.policy.batch import Item, first_offset, records_of
+from asyncrevoke.handlers.scheduling.backlog import Backlog
+from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.scheduling.ordering import flow_of
+from asyncrevoke.handlers.scheduling.shares import in_flight_limits
+from asyncrevoke.handlers.scheduling.worker_pool import Workers
 from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.runtime.running_calls import RunningCall
+from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.clock import Clock
-    from asyncrevoke.handlers.dead_letter import DeadLetters
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.source import RecordSource
-    from asyncrevoke.handlers.worker_resources import WorkerResources
+    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, TopicPartition
-    from asyncrevoke.runtime.call_log import CallLog
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.call_recorder import CallLog
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
 class HandlerRunner:

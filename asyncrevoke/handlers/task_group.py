@@ -10,15 +10,15 @@ from random import random as any_fraction
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 from asyncrevoke.errors import HandlerExitError, IllegalStateError
-from asyncrevoke.handlers.backlog import Backlog
-from asyncrevoke.handlers.ending import end
-from asyncrevoke.handlers.flow import Flow, lane_key
-from asyncrevoke.handlers.handler_work import HandlerWork
-from asyncrevoke.handlers.lanes import LaneQueue
-from asyncrevoke.handlers.limits import Limits
+from asyncrevoke.handlers.execution.dispatch import HandlerWork
+from asyncrevoke.handlers.execution.ending import end
+from asyncrevoke.handlers.policy.limits import Limits
 from asyncrevoke.handlers.registry import Handler
-from asyncrevoke.handlers.task_records import TaskRecords
-from asyncrevoke.handlers.workers import Workers
+from asyncrevoke.handlers.scheduling.backlog import Backlog
+from asyncrevoke.handlers.scheduling.lanes import LaneQueue
+from asyncrevoke.handlers.scheduling.ordering import Flow, lane_key
+from asyncrevoke.handlers.scheduling.task_records import TaskRecords
+from asyncrevoke.handlers.scheduling.worker_pool import Workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.batch import Item
-    from asyncrevoke.handlers.clock import Clock
-    from asyncrevoke.handlers.dead_letter import LetterSender
-    from asyncrevoke.handlers.log import Log
-    from asyncrevoke.handlers.middleware import Middleware
+    from asyncrevoke.handlers.dead_letters.dead_letter import LetterSender
+    from asyncrevoke.handlers.policy.batch import Item
+    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.middleware import Middleware
+    from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.registry import OnError
-    from asyncrevoke.handlers.retry import Retry
-    from asyncrevoke.handlers.source import RecordSource
+    from asyncrevoke.handlers.scheduling.clock import Clock
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")

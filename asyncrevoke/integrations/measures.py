@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.histogram import Distribution, Histogram
-from asyncrevoke.runtime.observer import Observer
+from asyncrevoke.runtime.hooks.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.observer import Called, Observed
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.observer import Called, Observed
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution

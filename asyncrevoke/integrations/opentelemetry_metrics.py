@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions
 
     from asyncrevoke.integrations.measures import Attributes
-    from asyncrevoke.runtime.observer import Observed
+    from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["OpenTelemetryMetrics"]
 

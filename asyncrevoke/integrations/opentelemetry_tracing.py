@@ -21,10 +21,10 @@ from opentelemetry.trace import (
 )
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.batch import BatchError
+from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.share import Share
-from asyncrevoke.runtime.observer import Tracer
+from asyncrevoke.runtime.hooks.observer import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.observer import Headers, Observed
+    from asyncrevoke.runtime.hooks.observer import Headers, Observed
 
 __all__ = ["OpenTelemetryTracing"]
 

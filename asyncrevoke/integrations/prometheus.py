@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
     from asyncrevoke.integrations.measures import Attributes, Value
-    from asyncrevoke.runtime.observer import Observed
+    from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]
 

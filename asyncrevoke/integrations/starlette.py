@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from asyncrevoke.consumer import Consumer
-    from asyncrevoke.runtime.probe import Probe
+    from asyncrevoke.runtime.session.probe import Probe
 
 
 def health_routes(*consumers: Consumer, max_handler_age: float | None = None) -> list[Route]:

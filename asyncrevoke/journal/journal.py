@@ -107,7 +107,7 @@ class Journal:
     def begin(
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
-        """A consumer is entered; see :class:`~asyncrevoke.runtime.witness.Journal`."""
+        """A consumer is entered; see :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
         from asyncrevoke.journal.recorder import Recorder  # noqa: PLC0415 - loads everything
         from asyncrevoke.journal.segments import Session  # noqa: PLC0415
 

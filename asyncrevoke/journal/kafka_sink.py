@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.collecting import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
-from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator

@@ -1,4 +1,7 @@
-"""What happens in one session, as entries: the :class:`~asyncrevoke.runtime.witness.Witness`."""
+"""What happens in one session, as entries.
+
+The :class:`~asyncrevoke.runtime.hooks.journal_hooks.Witness`.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Replied
+from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, Starts, Turn
 from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
-from asyncrevoke.runtime.requests import ForwardedRequests
+from asyncrevoke.runtime.net.requests import ForwardedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from asyncrevoke.core.effects import Emit, Notify, Send
+    from asyncrevoke.core.io.effects import Emit, Notify, Send
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.entries import Entry, Queue
     from asyncrevoke.journal.schema import Content
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.runtime.call_log import Decision
-    from asyncrevoke.runtime.requests import Requests
-    from asyncrevoke.runtime.witness import Group
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.journal_hooks import Group
+    from asyncrevoke.runtime.net.requests import Requests
 
 _NOTICES = {
     NotifyKind.ASSIGNED: Kind.ASSIGN,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError, JournalError
 from asyncrevoke.journal.segments import Session, seal, seal_session
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

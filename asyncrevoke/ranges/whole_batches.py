@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.runtime.opening import open_session
+from asyncrevoke.runtime.session.open_session import open_session
 
 if TYPE_CHECKING:
-    from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.session.session import Session
 
 
 class WholeBatches(Consumer):

@@ -9,7 +9,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.kafka_clients import kafka_admin
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin
 from asyncrevoke.spark.offsets import configured, run_blocking
 from asyncrevoke.spark.range_reader import RangeReader
 

@@ -14,7 +14,7 @@ from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from asyncrevoke.spark.errors import ReplayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.handlers.log import Log
+    from asyncrevoke.handlers.policy.log import Log
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.model import PollResult
-from asyncrevoke.runtime.membership_guard import NoMembership
+from asyncrevoke.runtime.session.membership_guard import NoMembership
 from asyncrevoke.spark.errors import ReplayError
 
 if TYPE_CHECKING:

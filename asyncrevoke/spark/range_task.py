@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.outcomes import Outcomes

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.engines import Job
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.offsets import OffsetRange

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.model import Record
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.outcomes import Outcomes

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.target import find_consumer
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
     from asyncrevoke.consumer import Consumer
-    from asyncrevoke.handlers.dead_letter_producer import DeadLetterProducer
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.registry import Handler, Router
-    from asyncrevoke.handlers.worker_resources import WorkerResources
 
     T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Worker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> Opened:
-        from asyncrevoke.handlers.dead_letter_producer import (  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
 

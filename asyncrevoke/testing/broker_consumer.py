@@ -13,8 +13,8 @@ from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
-from asyncrevoke.runtime.opening import adapted
+from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
+from asyncrevoke.runtime.session.open_session import adapted
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
 from asyncrevoke.testing.harness import forget
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from asyncrevoke.handlers.batch import BatchError
+from asyncrevoke.handlers.policy.batch import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
 
 Outcome: TypeAlias = Literal[
     "running",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import msgspec
 from aiokafka.partitioner import DefaultPartitioner
 
-from asyncrevoke.core.effects import Failed, FailureKind, Probed, Replied
+from asyncrevoke.core.io.effects import Failed, FailureKind, Probed, Replied
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.config import GroupProtocol
-    from asyncrevoke.core.effects import Channel, DropSilent, Node, Probe, Send, Silent
+    from asyncrevoke.core.io.effects import Channel, DropSilent, Node, Probe, Send, Silent
     from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
-    from asyncrevoke.runtime.letters import Letter
+    from asyncrevoke.runtime.hooks.dead_letter_writer import Letter
     from asyncrevoke.testing.simulation.clock import Clock
 
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -9,8 +9,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
-from asyncrevoke.runtime.event_loop import check_event_loop
-from asyncrevoke.runtime.opening import World, opened_in
+from asyncrevoke.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.runtime.session.open_session import World, opened_in
 from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
     Cluster,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
-    from asyncrevoke.runtime.session import Session
+    from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.testing.calls import Call
     from asyncrevoke.testing.virtual_time import VirtualTime
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
-from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
+from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,

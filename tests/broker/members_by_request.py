@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Node, Replied, Send
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
 from asyncrevoke.protocol.subscription import Subscription, decode_assignment, encode_subscription
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

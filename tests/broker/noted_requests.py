@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Replied
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.core.io.effects import Replied
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from asyncrevoke.core.effects import Failed, Send
+    from asyncrevoke.core.io.effects import Failed, Send
     from asyncrevoke.protocol.messages import Response
 
 

@@ -261,9 +261,9 @@ async def test_a_member_that_was_removed_loses_everything_and_joins_again(kafka:
 async def _remove(kafka: Kafka, member_id: str) -> None:
     """An epoch of -1 in the member's name, as an administrator might send it."""
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Channel, Node, Send
+    from asyncrevoke.core.io.effects import Channel, Node, Send
     from asyncrevoke.protocol.messages import LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
-    from asyncrevoke.runtime.channels import Channels
+    from asyncrevoke.runtime.net.channels import Channels
 
     config = ConsumerConfig(bootstrap_servers=kafka.broker.bootstrap_servers)
     ((host, port),) = config.addresses

@@ -10,8 +10,8 @@ import pytest
 from broker.members_by_request import Classic, connected
 from broker.numbered_records import Member, Numbers, until
 
-from asyncrevoke.core.effects import Channel, Replied, Send
-from asyncrevoke.core.outbox import LARGE_FROM
+from asyncrevoke.core.io.effects import Channel, Replied, Send
+from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.messages import ErrorCode

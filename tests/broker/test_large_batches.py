@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer
-from asyncrevoke.core.effects import Decode, Decoded
+from asyncrevoke.core.io.effects import Decode, Decoded
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

@@ -10,9 +10,9 @@ from broker.noted_requests import note_requests
 
 from asyncrevoke import Consumer
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

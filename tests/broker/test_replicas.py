@@ -14,7 +14,7 @@ from broker.noted_requests import change_answers, note_requests
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
 from asyncrevoke.broker.admin import Admin
-from asyncrevoke.core.effects import Replied
+from asyncrevoke.core.io.effects import Replied
 from asyncrevoke.protocol.messages import (
     FetchRequest,
     FetchResponse,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.broker import KafkaBroker, KafkaCluster
-    from asyncrevoke.core.effects import Failed, Send
+    from asyncrevoke.core.io.effects import Failed, Send
     from asyncrevoke.protocol.messages import Response
     from benchmarks.aiokafka_types import Sender
 

@@ -218,7 +218,9 @@ def test_the_request_that_carries_the_secret_is_not_logged_by_aiokafka(
 ) -> None:
     from aiokafka.protocol.admin import ApiVersionRequest_v0, SaslAuthenticateRequest_v1
 
-    from asyncrevoke.runtime.credentials_filter import keep_credentials_out_of_logs
+    from asyncrevoke.runtime.net.authentication.credentials_filter import (
+        keep_credentials_out_of_logs,
+    )
 
     keep_credentials_out_of_logs()
     keep_credentials_out_of_logs()

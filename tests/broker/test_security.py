@@ -36,14 +36,14 @@ from asyncrevoke.broker.tokens import unsigned_token
 from asyncrevoke.cli.app import app
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.errors import GroupAuthorizationError, TopicAuthorizationError
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.kafka_clients import kafka_producer
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,8 +9,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
-from asyncrevoke.core.fetch_session import FetchSession
+from asyncrevoke.core.fetch.session import FetchSession
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
@@ -22,9 +22,9 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.connection import Connection
-from asyncrevoke.runtime.decode_threads import DecodeThreads
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.connection import Connection
+from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -9,9 +9,9 @@ import pytest
 
 from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from asyncrevoke.dashboard.app import Dashboard
 from asyncrevoke.dashboard.history import History, Pending, Place, Sample
 from asyncrevoke.dashboard.server import served
 from asyncrevoke.integrations.starlette import dashboard_routes
-from asyncrevoke.runtime.observer import Observer
+from asyncrevoke.runtime.hooks.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

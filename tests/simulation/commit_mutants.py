@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from simulation.mutants import Mutant
 
-from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
-from asyncrevoke.core.commit_waiters import CommitWaiters
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.refused_commits import RefusedCommits
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.refused_commits import RefusedCommits
+from asyncrevoke.core.commit.waiters import CommitWaiters
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
@@ -25,7 +25,7 @@ from asyncrevoke.testing.simulation.schedule import (
 if TYPE_CHECKING:
     import pytest
 
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
 
 
 def refusals_amid_joins(schedule: Schedule) -> Schedule:

@@ -9,7 +9,7 @@ from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.effects import Emit, Failed, Notify, Replied, Send
+from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa
 from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.effects import Effect, Event
+    from asyncrevoke.core.io.effects import Effect, Event
     from asyncrevoke.journal.recorder import Recorder
     from asyncrevoke.journal.schema import Content
     from asyncrevoke.model import PollResult, Record

@@ -12,28 +12,29 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
-from asyncrevoke.core import assignment as assignment_module
-from asyncrevoke.core import completion_map, completion_maps
-from asyncrevoke.core import ledger as ledger_module
-from asyncrevoke.core.assignment import Assignment
 from asyncrevoke.core.assignors import cooperative_sticky
-from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.completion_maps import CompletionMaps
-from asyncrevoke.core.effects import NotifyKind
-from asyncrevoke.core.fetch_source import FetchSource
-from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.membership import leader, led_generation
-from asyncrevoke.core.membership.classic import ClassicMembership
-from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
-from asyncrevoke.core.membership.epoch_heartbeat import EpochHeartbeat
-from asyncrevoke.core.membership.epoch_phase import EpochPhase
-from asyncrevoke.core.membership.phase import Phase
-from asyncrevoke.core.membership.staged_release import StagedRelease
-from asyncrevoke.core.membership.target_assignment import TargetAssignment
-from asyncrevoke.core.partition import CAN, Can, PartitionInstance, State, Step
-from asyncrevoke.core.revocation import Revocation
-from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.commit import completion_maps
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.fetch.cursor import FetchSource
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.membership.classic import leader, led_generation
+from asyncrevoke.core.membership.classic.member import ClassicMembership
+from asyncrevoke.core.membership.classic.staged_rejoin import StagedRelease
+from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.kip848.heartbeat import EpochHeartbeat
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.core.membership.kip848.state_table import EpochPhase
+from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
+from asyncrevoke.core.partition import assignment as assignment_module
+from asyncrevoke.core.partition import completion_map
+from asyncrevoke.core.partition import offset_tracker as ledger_module
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import CAN, Can, PartitionInstance, State, Step
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from asyncrevoke.core.completion_map import CompletionMap
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.model import GroupMetadata, TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, TopicIdPartitions
 

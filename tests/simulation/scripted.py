@@ -3,7 +3,7 @@
 from random import Random
 from typing import TypeVar
 
-from asyncrevoke.core.effects import Channel, Event, Failed, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Event, Failed, Node, Replied, Send
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     CommitEntry,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from asyncrevoke.core.poller import Poller
+from asyncrevoke.core.poll.poll import Poller
 from asyncrevoke.testing.simulation.member import Member
 from asyncrevoke.testing.simulation.runner import run
 from asyncrevoke.testing.simulation.schedule import Kind, Schedule

@@ -7,7 +7,7 @@ from simulation.scripted import Cluster
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.effects import Event, SetTimer
+from asyncrevoke.core.io.effects import Event, SetTimer
 from asyncrevoke.testing.simulation.clock import Clock, StandstillError
 from asyncrevoke.testing.simulation.log import decode_simulated
 from asyncrevoke.testing.simulation.member import Member, Observer

@@ -3,7 +3,7 @@
 import pytest
 from simulation.scripted import ORDERS, Client, Cluster
 
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Replied
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,

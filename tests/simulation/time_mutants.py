@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from simulation.mutants import Mutant, slow_tasks_and_a_crowd
 
-from asyncrevoke.core.delivery import Delivery
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.poller import Poller
-from asyncrevoke.core.suspicion import Suspicion
+from asyncrevoke.core.fetch.drain import Delivery
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.membership.session_guard import Suspicion
+from asyncrevoke.core.poll.poll import Poller
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.cursor import FetchSource
 
 
 def waiting_poll_wakes_itself(patch: pytest.MonkeyPatch) -> None:

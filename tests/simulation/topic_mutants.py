@@ -9,13 +9,13 @@ import pytest
 from msgspec import structs
 from simulation.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
 
-from asyncrevoke.core.cluster import Cluster
-from asyncrevoke.core.known_topic import KnownTopic
-from asyncrevoke.core.membership.classic import ClassicMembership
-from asyncrevoke.core.membership.consumer_group import ConsumerGroupMembership
-from asyncrevoke.core.membership.heartbeat import Heartbeat
-from asyncrevoke.core.revocation import Revocation
-from asyncrevoke.core.seeking import Seeking
+from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.member import ClassicMembership
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.topic import KnownTopic
+from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.testing.simulation.application import Pace, Shape
 from asyncrevoke.testing.simulation.schedule import (
     Disturbance,
@@ -30,7 +30,7 @@ from asyncrevoke.testing.simulation.schedule import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.outcomes import Outcomes, Row, encode_result
 from asyncrevoke.spark.range_source import RangeSource

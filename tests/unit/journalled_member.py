@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from unit.written_journal import RECORDS, TOPIC, facts, record
 
-from asyncrevoke.core.effects import Notify, NotifyKind, Replied
+from asyncrevoke.core.io.effects import Notify, NotifyKind, Replied
 from asyncrevoke.journal import Journal
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (

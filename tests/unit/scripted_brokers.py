@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Compute,
@@ -34,7 +34,7 @@ from asyncrevoke.core.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.core.outbox import LARGE_FROM
+from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
-from asyncrevoke.core.membership.epoch_phase import EpochPhase
+from asyncrevoke.core.membership.kip848.state_table import EpochPhase
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.effects import Send
+    from asyncrevoke.core.io.effects import Send
     from asyncrevoke.model import BrokerPattern, TopicPartition
 
 Beat = ConsumerGroupHeartbeatRequest

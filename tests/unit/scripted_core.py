@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from typing_extensions import override
 
 from asyncrevoke.consumer import Consumer, RebalanceListener
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Complete,
     DropSilent,
@@ -29,10 +29,10 @@ from asyncrevoke.core.effects import (
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
-from asyncrevoke.runtime.driver import Driver
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
-from asyncrevoke.runtime.session import Session
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.runtime.loop.driver import Driver
+from asyncrevoke.runtime.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerOptions
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.deadline import Deadline
-    from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.io.deadline import Deadline
+    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
 
 ORDERS = TopicPartition("orders", 0)

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Emit,
     NotifyKind,
     Send,
 )
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, checksum, encode_note
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentNote,
+    checksum,
+    encode_note,
+)
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,

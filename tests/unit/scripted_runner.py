@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letter import DeadLetters
-    from asyncrevoke.handlers.handler_function import HandlerFunction
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
     from asyncrevoke.handlers.registry import AsConfigured
-    from asyncrevoke.runtime.observers import Observers
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.observers import Observers
 
 
 class ScriptedClock:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.config import ConsumerConfig, ConsumerOptions
-from asyncrevoke.core.cluster import Cluster
-from asyncrevoke.core.coordinator import Coordinator
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Channel,
     Complete,
@@ -25,7 +23,9 @@ from asyncrevoke.core.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.core.outbox import Outbox
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.coordinator import Coordinator
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

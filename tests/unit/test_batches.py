@@ -12,16 +12,16 @@ from unit.scripted_runner import Running, running
 from unit.scripted_source import ORDERS, OTHERS, Fate, record, turns, until
 
 from asyncrevoke.errors import ConfigError, DecodeError
-from asyncrevoke.handlers.batch import BatchError
-from asyncrevoke.handlers.context import HandlerContext  # noqa: TC001 - read at run time
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.batch import BatchError
+from asyncrevoke.handlers.policy.context import HandlerContext  # noqa: TC001 - read at run time
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record  # noqa: TC001
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.model import TopicPartition
 
 BOOM = ValueError("boom")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.completion_map import CompletionMap
+from asyncrevoke.core.partition.completion_map import CompletionMap
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.records import CorruptBatch

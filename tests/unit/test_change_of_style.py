@@ -15,12 +15,12 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
-from asyncrevoke.runtime.membership_guard import NoMembership
-from asyncrevoke.runtime.record_iterator import RecordIterator
+from asyncrevoke.runtime.session.membership_guard import NoMembership
+from asyncrevoke.runtime.session.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
     from asyncrevoke.config import CommitMode
-    from asyncrevoke.core.hand_out import RecordReader
+    from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import PollResult, Record
 
 PARTITIONS: Final[tuple[int, ...]] = (0, 1, 2)

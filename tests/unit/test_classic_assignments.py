@@ -16,8 +16,8 @@ from unit.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.effects import NotifyKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,

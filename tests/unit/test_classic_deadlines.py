@@ -14,7 +14,7 @@ from unit.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
@@ -24,7 +24,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.effects import Emit
+    from asyncrevoke.core.io.effects import Emit
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 

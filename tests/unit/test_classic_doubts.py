@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from unit.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
 

@@ -16,8 +16,8 @@ from unit.scripted_group import (
     with_work,
 )
 
-from asyncrevoke.core.effects import FailureKind, NotifyKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import FailureKind, NotifyKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import (
     ConsumerClosedError,
     GroupAuthorizationError,

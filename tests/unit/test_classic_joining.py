@@ -14,8 +14,8 @@ from unit.scripted_group import (
     wait_until,
 )
 
-from asyncrevoke.core.effects import Channel, FailureKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,

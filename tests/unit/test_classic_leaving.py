@@ -16,9 +16,9 @@ from unit.scripted_group import (
     with_work,
 )
 
-from asyncrevoke.core.deadline import Deadline
-from asyncrevoke.core.effects import NotifyKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,

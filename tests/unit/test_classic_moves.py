@@ -8,7 +8,7 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import MEMBER, ScriptedGroup, orders, with_work
 
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import FencedInstanceError
 from asyncrevoke.protocol.messages import (
     ErrorCode,

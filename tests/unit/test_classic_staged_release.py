@@ -8,8 +8,8 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,

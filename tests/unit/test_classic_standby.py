@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_group import ScriptedGroup, orders, owned
 
-from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,

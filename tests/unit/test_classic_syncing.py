@@ -15,8 +15,8 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.core.effects import NotifyKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import (
     FatalError,
     FencedInstanceError,

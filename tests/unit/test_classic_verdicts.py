@@ -16,8 +16,8 @@ from unit.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.effects import FailureKind, NotifyKind, Send
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import FailureKind, NotifyKind, Send
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import FencedInstanceError, GroupAuthorizationError
 from asyncrevoke.protocol.messages import (
     ErrorCode,

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 from unit.scripted_world import BOOTSTRAP, BROKERS, NODES, World, metadata, topic, tp
 
-from asyncrevoke.core.effects import FailureKind, Node
+from asyncrevoke.core.io.effects import FailureKind, Node
 from asyncrevoke.errors import AuthenticationError, TopicAuthorizationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.assignment import Assignment
-from asyncrevoke.core.commit_verdict import VERDICTS, Verdict
-from asyncrevoke.core.commits import Commits
-from asyncrevoke.core.completion_maps import CompletionMaps
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.core.io.effects import (
     Complete,
     Event,
     Failed,
@@ -21,9 +21,9 @@ from asyncrevoke.core.effects import (
     Send,
     TimerFired,
 )
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.partition import State, Step
-from asyncrevoke.core.requested_offsets import RequestedOffsets
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import State, Step
 from asyncrevoke.errors import GroupAuthorizationError, PartitionLostError
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -38,8 +38,8 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.coordinator import Coordinator
-    from asyncrevoke.core.partition import PartitionInstance
+    from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.core.partition.instance import PartitionInstance
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.completion_map import CompletionMap, carried_from, decode, encode
+from asyncrevoke.core.partition.completion_map import CompletionMap, carried_from, decode, encode
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.completion_map import Run
+    from asyncrevoke.core.partition.completion_map import Run
 
 
 def runs_of(offset: int, lengths: list[int]) -> list[Run]:

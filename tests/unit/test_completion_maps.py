@@ -8,8 +8,8 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core import completion_maps
-from asyncrevoke.core.completion_map import decode, encode
+from asyncrevoke.core.commit import completion_maps
+from asyncrevoke.core.partition.completion_map import decode, encode
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, ErrorCode, OffsetCommitRequest
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.completion_map import Run
+    from asyncrevoke.core.partition.completion_map import Run
     from asyncrevoke.model import Record
     from asyncrevoke.protocol.messages import CommitEntry
 

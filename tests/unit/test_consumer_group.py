@@ -8,8 +8,8 @@ from unit.scripted_consumer_group import Beat
 from unit.scripted_consumer_group import ScriptedConsumerGroup as Group
 from unit.scripted_group import orders
 
-from asyncrevoke.core.effects import Channel, FailureKind, NotifyKind
-from asyncrevoke.core.membership.epoch_phase import EPOCH_MOVES, EpochMove, EpochPhase
+from asyncrevoke.core.io.effects import Channel, FailureKind, NotifyKind
+from asyncrevoke.core.membership.kip848.state_table import EPOCH_MOVES, EpochMove, EpochPhase
 from asyncrevoke.errors import (
     FatalError,
     FencedInstanceError,

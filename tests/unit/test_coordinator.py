@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from unit.scripted_world import NODES, World, topic
 
-from asyncrevoke.core.effects import Failed, FailureKind, Send
+from asyncrevoke.core.io.effects import Failed, FailureKind, Send
 from asyncrevoke.errors import AuthenticationError, GroupAuthorizationError
 from asyncrevoke.protocol.messages import (
     ErrorCode,

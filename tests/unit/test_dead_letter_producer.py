@@ -17,8 +17,8 @@ from aiokafka.errors import (
 from unit.scripted_source import LogLines, record, turns, until
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.handlers.dead_letter import DeadLetter
-from asyncrevoke.handlers.dead_letter_producer import DeadLetterProducer
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -178,7 +178,7 @@ async def test_a_letter_may_take_request_timeout(fakes: Fakes) -> None:
 async def test_a_producer_that_does_not_stop_is_taken_apart(
     fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.dead_letter_producer._STOP", 0.02)
+    monkeypatch.setattr("asyncrevoke.handlers.dead_letters.producer._STOP", 0.02)
     letters = producer()
     await letters.send("dlq", letter())
     fakes[0].hangs = True

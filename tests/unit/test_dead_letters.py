@@ -12,8 +12,8 @@ from unit.scripted_runner import Running, running
 from unit.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.dead_letter import DeadLetter
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:

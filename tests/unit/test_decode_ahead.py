@@ -16,9 +16,9 @@ from unit.scripted_world import tp
 from unit.test_fetching import Batch, FetchWorld, asked, data
 from wire.spoiled_records import fetched
 
-from asyncrevoke.core.buffer import LARGE_BATCH
-from asyncrevoke.core.effects import Decode, Decoded
-from asyncrevoke.core.partition import Step
+from asyncrevoke.core.io.effects import Decode, Decoded
+from asyncrevoke.core.partition.instance import Step
+from asyncrevoke.core.partition.record_buffer import LARGE_BATCH
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 from asyncrevoke.protocol.records import RecordBatch, decode_batches

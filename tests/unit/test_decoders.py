@@ -13,15 +13,15 @@ from unit.scripted_source import Fate, record, until
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.dead_letter import DeadLetter
-    from asyncrevoke.handlers.handler_function import HandlerFunction
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 
 class Foreign:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import BlockingRecord, Consumer, RebalanceListener, Record
-from asyncrevoke.runtime.delayed_revokes import DelayedRevokes
+from asyncrevoke.runtime.hooks.revoke_warnings import DelayedRevokes
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.test_buffer import TP, dense, offsets
 
-from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.delay import Delay, DelayedHead
+from asyncrevoke.core.fetch.delayed_topic import Delay, DelayedHead
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from fast_depends import dependency_provider
 
 from asyncrevoke import ConfigError, Consumer, Depends, HandlerContext, Record, Router
-from asyncrevoke.handlers.depends import Injected
+from asyncrevoke.handlers.policy.dependencies import Injected
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from unit.scripted_core import (
 )
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Event,
@@ -32,9 +32,9 @@ from asyncrevoke.core.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
-from asyncrevoke.runtime.driver import Driver
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.listener import ListenerCalls
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.runtime.loop.driver import Driver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,10 +8,10 @@ import pytest
 from unit.scripted_world import NODES, topic, tp
 from unit.test_fetching import Batch, FetchWorld, asked, data
 
-from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.effects import Channel, FailureKind
-from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.partition import PartitionInstance, Step
+from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.partition.instance import PartitionInstance, Step
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import (
     EpochEnd,

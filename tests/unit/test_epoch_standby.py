@@ -10,8 +10,8 @@ from unit.scripted_brokers import tp
 from unit.scripted_consumer_group import Beat, ScriptedConsumerGroup
 from unit.scripted_group import orders
 
-from asyncrevoke.core.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
-from asyncrevoke.core.membership.epoch_phase import EpochPhase
+from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
+from asyncrevoke.core.membership.kip848.state_table import EpochPhase
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatResponse,
     ErrorCode,

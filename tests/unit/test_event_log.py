@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from asyncrevoke.core.effects import Emit
+from asyncrevoke.core.io.effects import Emit
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ import pytest
 from unit.scripted_world import topic, tp
 from unit.test_fetching import FetchWorld, data, refused
 
-from asyncrevoke.core.effects import Channel
-from asyncrevoke.core.fetch_session import FetchSession
-from asyncrevoke.core.partition import PartitionInstance, Step
+from asyncrevoke.core.fetch.session import FetchSession
+from asyncrevoke.core.io.effects import Channel
+from asyncrevoke.core.partition.instance import PartitionInstance, Step
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,

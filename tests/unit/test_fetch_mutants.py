@@ -9,15 +9,15 @@ import pytest
 from unit import test_fetch_promises as promises
 from unit import test_fetching as fetching
 
-from asyncrevoke.core.cluster import Cluster
-from asyncrevoke.core.fetch_answers import FetchAnswers
-from asyncrevoke.core.replica_choice import ReplicaChoice
+from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
+from asyncrevoke.core.fetch.responses import FetchAnswers
+from asyncrevoke.core.metadata.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.fetch_lane import Flight
-    from asyncrevoke.core.fetch_source import FetchSource
+    from asyncrevoke.core.fetch.broker_fetches import Flight
+    from asyncrevoke.core.fetch.cursor import FetchSource
     from asyncrevoke.protocol.messages import FetchResponse
 
 
@@ -61,7 +61,7 @@ def metadata_is_not_refreshed(patch: pytest.MonkeyPatch) -> None:
 
 
 def unlisted_replica_is_tried_without_backoff(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("asyncrevoke.core.replica_choice._LONGEST_BACKOFF", 0.1)
+    patch.setattr("asyncrevoke.core.fetch.replica_choice._LONGEST_BACKOFF", 0.1)
 
 
 def listed_replica_is_not_used(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def leader_that_sends_us_away_again_is_asked_at_once(patch: pytest.MonkeyPatch) 
 
 
 def silent_replica_is_tried_as_often_as_one_that_refuses(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("asyncrevoke.core.replica_choice._SHARE_OF_ATTEMPTS", 1e9)
+    patch.setattr("asyncrevoke.core.fetch.replica_choice._SHARE_OF_ATTEMPTS", 1e9)
 
 
 def sent_away_again() -> None:

@@ -10,7 +10,7 @@ from unit.scripted_world import BROKERS, NODES, metadata, topic, tp
 from unit.test_fetching import FetchWorld, asked, data
 from wire.spoiled_records import batch
 
-from asyncrevoke.core.effects import FailureKind, Send
+from asyncrevoke.core.io.effects import FailureKind, Send
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

@@ -6,8 +6,8 @@ import pytest
 from unit.scripted_world import NODES, topic, tp
 from unit.test_fetching import FetchWorld, asked, data
 
-from asyncrevoke.core.effects import Channel, FailureKind, Send
-from asyncrevoke.core.leaving import Leaving
+from asyncrevoke.core.io.effects import Channel, FailureKind, Send
+from asyncrevoke.core.poll.leave import Leaving
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import BROKERS, NODES, World, topic, tp
 
-from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.effects import Channel, FailureKind
-from asyncrevoke.core.fetching import Fetching
-from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.partition import PartitionInstance, Step
+from asyncrevoke.core.fetch.fetcher import Fetching
+from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.partition.instance import PartitionInstance, Step
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.effects import Send
+    from asyncrevoke.core.io.effects import Send
 
 
 @dataclasses.dataclass

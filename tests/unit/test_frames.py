@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.runtime.frames import Frames, FrameTooLargeError
+from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 
 LIMIT = 1000
 

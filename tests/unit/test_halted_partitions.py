@@ -5,7 +5,7 @@ from __future__ import annotations
 from unit.scripted_runner import running
 from unit.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
 
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.retry import Retry
 
 BOOM = ValueError("boom")
 

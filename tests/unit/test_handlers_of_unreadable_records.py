@@ -10,8 +10,8 @@ from unit.scripted_source import ORDERS, Fate, HeldWork, record, until
 from unit.test_dead_letters import HeldLetters
 
 from asyncrevoke.errors import UnreadableRecordError
-from asyncrevoke.handlers.retry import Retry
-from asyncrevoke.handlers.retry_topic import RetryTopic
+from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.model import UnreadableRecord
 
 if TYPE_CHECKING:

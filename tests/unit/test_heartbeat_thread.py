@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from unit.scripted_core import NODE, until
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Failed,
     FailureKind,
@@ -23,9 +23,9 @@ from asyncrevoke.core.effects import (
     StoodIn,
 )
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.heartbeat_thread import HeartbeatThread
-from asyncrevoke.runtime.loop_lag import LoopLag
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
+from asyncrevoke.runtime.loop.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

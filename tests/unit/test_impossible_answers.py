@@ -6,9 +6,9 @@ import pytest
 from unit.scripted_brokers import NODE_IDS, tp
 from unit.scripted_group import MEMBER, ScriptedGroup
 
-from asyncrevoke.core.answer_checks import find_contradiction
-from asyncrevoke.core.effects import Channel, Replied, Reset
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.answer_checks import find_contradiction
+from asyncrevoke.core.io.effects import Channel, Replied, Reset
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

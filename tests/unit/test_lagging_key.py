@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.core.completion_map import decode
+from asyncrevoke.core.partition.completion_map import decode
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.scripted_source import ORDERS, OTHERS, record
 
-from asyncrevoke.handlers.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
 from asyncrevoke.model import Record, TopicPartition
 
 Lanes: TypeAlias = LaneQueue[Record]

@@ -11,9 +11,9 @@ from unit.scripted_core import ScriptedCore, ScriptedRequests, make_driver, unti
 from unit.scripted_group import MEMBER, ScriptedGroup, foreign, orders, owned
 
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.core.effects import Compute, Computed
-from asyncrevoke.core.membership.phase import Phase
-from asyncrevoke.core.outbox import LARGE_FROM
+from asyncrevoke.core.io.effects import Compute, Computed
+from asyncrevoke.core.io.outbox import LARGE_FROM
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import FatalError
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, SyncGroupRequest
 

@@ -56,7 +56,7 @@ def test_all_imports_go_downward_and_the_core_is_pure() -> None:
         ("core/upward.py", "from asyncrevoke.runtime import new_thing", "Imports go downward"),
         ("handlers/up.py", "def f():\n    import asyncrevoke.cli", "Imports go downward"),
         ("model.py", "from asyncrevoke.errors import ConfigError", "Imports go downward"),
-        ("broker/use.py", "import asyncrevoke.core.effects", "The broker knows nothing"),
+        ("broker/use.py", "import asyncrevoke.core.io.effects", "The broker knows nothing"),
     ],
 )
 def test_a_forbidden_import_is_found_also_inside_a_function(

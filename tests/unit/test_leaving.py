@@ -11,7 +11,7 @@ import pytest
 from unit.scripted_core import ScriptedConsumer, result, scripted_consumer, until
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.effects import Complete, Notify, NotifyKind
+from asyncrevoke.core.io.effects import Complete, Notify, NotifyKind
 from asyncrevoke.errors import BrokerError, FatalError
 from asyncrevoke.model import TopicPartition
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.completion_map import CompletionMap
-from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.offset_flags import OffsetFlags
+from asyncrevoke.core.partition.completion_map import CompletionMap
+from asyncrevoke.core.partition.offset_flags import OffsetFlags
+from asyncrevoke.core.partition.offset_tracker import Ledger
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ calls = st.one_of(
 @given(st.integers(0, 20), st.lists(calls, max_size=60), st.sampled_from([0, 3, 4096]))
 def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("asyncrevoke.core.ledger._COMPACT_BEYOND", compact)
+        patch.setattr("asyncrevoke.core.partition.offset_tracker._COMPACT_BEYOND", compact)
         ledger, model = Ledger(7, start), NaiveLedger(start)
         for step in steps:
             delivered = sorted(model.state)

@@ -6,9 +6,9 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
-from asyncrevoke.core.assignment import Assignment
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.partition import Step
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import Step
 from asyncrevoke.protocol.messages import ErrorCode
 
 

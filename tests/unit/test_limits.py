@@ -25,18 +25,18 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer, RateLimit
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.gate import Gate
-from asyncrevoke.handlers.lanes import LaneQueue
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.handlers.runner import HandlerRunner
+from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.handlers.lanes import Entry
+    from asyncrevoke.handlers.scheduling.lanes import Entry
 
 CLICKS = TopicPartition("clicks", 0)
 PER_SECOND = RateLimit(2)

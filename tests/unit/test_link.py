@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.link import Link, Openings, may_hold, patience_of
+from asyncrevoke.core.io.link_silence import Link, Openings, may_hold, patience_of
 from asyncrevoke.protocol.messages import (
     FetchRequest,
     HeartbeatRequest,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import NODES, World, metadata, topic, tp
 
-from asyncrevoke.core.effects import FailureKind
-from asyncrevoke.core.lookups import Lookups
+from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.core.queries.offset_queries import Lookups
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,

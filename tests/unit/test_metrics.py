@@ -29,7 +29,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.runtime.observer import Observer
+    from asyncrevoke.runtime.hooks.observer import Observer
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,13 +18,13 @@ from asyncrevoke import (
     Retry,
     Router,
 )
-from asyncrevoke.handlers.calls import HandlerCalls
+from asyncrevoke.handlers.execution.invocation import HandlerCalls
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.handlers.middleware import Middleware
+    from asyncrevoke.handlers.policy.middleware import Middleware
 
 
 class Trace:
@@ -261,7 +261,8 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
 
 
 async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    from asyncrevoke.handlers import calls, middleware
+    from asyncrevoke.handlers.execution import invocation as calls
+    from asyncrevoke.handlers.policy import middleware
 
     built: list[int] = []
     chain = middleware.chain

@@ -25,8 +25,8 @@ from unit.scripted_group import (
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.core.assignors import Assignment, Member, RebalanceProtocol
 from asyncrevoke.core.assignors.ownership import encode_generation
-from asyncrevoke.core.effects import NotifyKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import ConfigError, InconsistentGroupError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (

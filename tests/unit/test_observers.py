@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import ConfigError, Consumer, IllegalStateError, Record, Retry, TopicPartition
-from asyncrevoke.runtime.observer import Called, Observed, Observer
+from asyncrevoke.runtime.hooks.observer import Called, Observed, Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke import PollResult
-    from asyncrevoke.runtime.call_log import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import Decision
 
 
 class Everything(Observer):

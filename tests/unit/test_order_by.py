@@ -11,14 +11,14 @@ from unit.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, 
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.handlers.retry import Retry
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 
 
 class Letters:

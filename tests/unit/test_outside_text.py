@@ -27,7 +27,7 @@ from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.terminal import add_row, print_error, print_line
-from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.dashboard.history import History, Pending, Place, Sample
 from asyncrevoke.dashboard.page import parts
 from asyncrevoke.errors import (
@@ -46,8 +46,8 @@ from asyncrevoke.groups.facts import (
 )
 from asyncrevoke.printable import printable, printable_html, printable_json, printable_lines
 from asyncrevoke.protocol.dialects import consumer_group
-from asyncrevoke.runtime.event_log import EventLog
-from asyncrevoke.runtime.refusal import RequestFailed
+from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.net.fatal_errors import RequestFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.core.partition import CAN, TRANSITIONS, PartitionInstance, State, Step
+from asyncrevoke.core.partition.instance import CAN, TRANSITIONS, PartitionInstance, State, Step
 from asyncrevoke.model import TopicPartition
 
 PARTITION = TopicPartition("orders", 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from unit.scripted_brokers import tp
 
-from asyncrevoke.core.assignment import Assignment
-from asyncrevoke.core.effects import SetTimer, TimerFired
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.partition_backoff import PartitionBackoff
+from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.core.io.effects import SetTimer, TimerFired
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.partition.assignment import Assignment
 
 TIMER = "commit-unknown-topic"
 

@@ -9,7 +9,7 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.effects import Send, TimerFired
+from asyncrevoke.core.io.effects import Send, TimerFired
 from asyncrevoke.errors import IllegalStateError, PartitionsError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, OffsetCommitRequest
 

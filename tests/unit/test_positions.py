@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import NODES, World, topic, tp
 
-from asyncrevoke.core.effects import Channel, FailureKind
-from asyncrevoke.core.ledger import Ledger
-from asyncrevoke.core.partition import PartitionInstance, State, Step
-from asyncrevoke.core.positions import Positions
-from asyncrevoke.core.requested_offsets import RequestedOffsets
+from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.core.io.effects import Channel, FailureKind
+from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.position.resolver import Positions
 from asyncrevoke.errors import (
     AuthenticationError,
     GroupAuthorizationError,

@@ -11,7 +11,7 @@ import pytest
 from asyncrevoke import Consumer, Record, TopicPartition
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.runtime.observer import Observer
+from asyncrevoke.runtime.hooks.observer import Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.effects import Complete, Send
+    from asyncrevoke.core.io.effects import Complete, Send
 
 REFUSED = ErrorCode.topic_authorization_failed
 RETRIED = "commit refused, trying again; records may be processed again"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from decimal import Decimal
 
-    from asyncrevoke.handlers.handler_function import HandlerFunction
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
     from asyncrevoke.model import TopicPartition
 
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from aiokafka.abc import AbstractTokenProvider
 
-from asyncrevoke.runtime.remembered_token import RememberedToken
+from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
 
 
 class Tokens:

@@ -12,13 +12,13 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import MEMBER, ScriptedGroup, orders
 
 from asyncrevoke.core.assignors.ownership import generation_of
-from asyncrevoke.core.membership.phase import Phase
-from asyncrevoke.core.membership.reported_subscription import (
+from asyncrevoke.core.membership.classic.reported_subscription import (
     MAX_BYTES,
     MAX_OWNED,
     MAX_TOPICS,
     read_subscription,
 )
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,

@@ -21,8 +21,8 @@ from unit.scripted_source import (
 )
 
 from asyncrevoke.errors import ConfigError, HandlerCancelledError
-from asyncrevoke.handlers.context import HandlerContext  # noqa: TC001 - read at run time
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.context import HandlerContext  # noqa: TC001 - read at run time
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record, TopicPartition  # noqa: TC001
 
 if TYPE_CHECKING:

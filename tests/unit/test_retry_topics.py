@@ -21,7 +21,7 @@ from asyncrevoke import (
     Router,
     TopicPartition,
 )
-from asyncrevoke.handlers.postponed import Past, Postponed, due_of, past_of
+from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, due_of, past_of
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.testing import TestConsumer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.assignment import Assignment
-from asyncrevoke.core.effects import Notify, NotifyKind, SetTimer
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.partition import PartitionInstance, State
-from asyncrevoke.core.revocation import Revocation
+from asyncrevoke.core.io.effects import Notify, NotifyKind, SetTimer
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.core.partition.instance import PartitionInstance, State
+from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.model import Record, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -11,9 +11,9 @@ from unit.scripted_brokers import tp
 from unit.scripted_consumer_group import ScriptedConsumerGroup
 from unit.scripted_group import ScriptedGroup, foreign, orders
 
-from asyncrevoke.core.completion_map import decode
-from asyncrevoke.core.membership.assignment_note import decode_note
-from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.core.membership.classic.assignment_user_data import decode_note
+from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
+from asyncrevoke.core.partition.completion_map import decode
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupMember,

@@ -60,7 +60,9 @@ async def test_records_are_completed_as_their_handlers_end_in_any_order() -> Non
 async def test_what_ends_in_one_turn_of_the_loop_is_counted_by_one_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.workers._BREATH", 60.0)  # on a busy machine too
+    monkeypatch.setattr(
+        "asyncrevoke.handlers.scheduling.worker_pool._BREATH", 60.0
+    )  # on a busy machine too
     seen: list[Record] = []
 
     async def at_once(each: Record) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asyncrevoke.runtime.scram import ScramError, ScramExchange, salted_password
+from asyncrevoke.runtime.net.authentication.scram import ScramError, ScramExchange, salted_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ import pytest
 from unit.scripted_core import ORDERS, ScriptedConsumer, result, until
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.deadline import Deadline
-from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.runtime.abandoned_tasks import abandon
+from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.testing.virtual_time import VirtualTime, virtual_time
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
 
 CLOSE_TIMEOUT = 8.0
 # What is after the deadline: a listener that hears of losses, callbacks that were cancelled.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import NODES, World, topic
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     DropSilent,
     Failed,
@@ -19,8 +19,8 @@ from asyncrevoke.core.effects import (
     Send,
     Silent,
 )
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.silent_brokers import SilentBrokers
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
@@ -31,7 +31,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.outbox import Reply
+    from asyncrevoke.core.io.outbox import Reply
 
 PATIENCE = 3.0
 BEAT = HeartbeatRequest(group_id="g", generation=1, member_id="m", group_instance_id=None)

@@ -9,7 +9,7 @@ import pytest
 from unit.scripted_core import ORDERS, ScriptedConsumer, result, scripted_consumer, until
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.errors import (
     ConsumerClosedError,
     FatalError,

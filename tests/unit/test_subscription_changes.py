@@ -6,8 +6,8 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
-from asyncrevoke.core.effects import NotifyKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (

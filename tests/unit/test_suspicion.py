@@ -8,8 +8,8 @@ from unit.scripted_consumer_group import ScriptedConsumerGroup
 from unit.scripted_group import ScriptedGroup, orders
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import FailureKind
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.protocol.messages import ErrorCode
 

@@ -21,7 +21,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer
 from asyncrevoke.errors import ConfigError, HandlerCancelledError, IllegalStateError
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.handlers.registry import OnError
     from asyncrevoke.model import Record
 
@@ -388,7 +388,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure(setting: Settin
 async def test_a_task_that_does_not_end_when_cancelled_is_left_behind_and_named(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.workers._GRACE", 0.01)
+    monkeypatch.setattr("asyncrevoke.handlers.scheduling.worker_pool._GRACE", 0.01)
     (one,) = setting.delivered(record(0))
     release = asyncio.Event()
 

@@ -10,7 +10,7 @@ from unit.scripted_runner import running
 from unit.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
 
 from asyncrevoke.errors import HandlerTimeoutError
-from asyncrevoke.handlers.retry import Retry
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record  # noqa: TC001 - read at run time
 
 

@@ -19,8 +19,8 @@ from unit.scripted_source import (
 
 from asyncrevoke import Record, Retry, TopicPartition
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
-from asyncrevoke.runtime.observer import Tracer
-from asyncrevoke.runtime.observers import Observers
+from asyncrevoke.runtime.hooks.observer import Tracer
+from asyncrevoke.runtime.hooks.observers import Observers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

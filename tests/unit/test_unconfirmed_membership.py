@@ -23,7 +23,7 @@ from unit.scripted_source import (
 )
 
 from asyncrevoke import Consumer, HandlerContext, Record, TopicPartition
-from asyncrevoke.core.effects import FailureKind
+from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.virtual_time import virtual_time
@@ -31,7 +31,7 @@ from asyncrevoke.testing.virtual_time import virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from asyncrevoke.runtime.witness import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import Witness
 
 PAUSED = "no records until the coordinator confirms the membership"
 SESSION = 6.0
@@ -342,7 +342,7 @@ async def test_a_frozen_loop_is_handed_no_record_of_before_unless_its_membership
     async with TestConsumer(consumer, partitions=1) as t:
         loop = asyncio.get_running_loop()
         # Its own clock is cheaper than the loop's, and does not know of virtual time.
-        monkeypatch.setattr("asyncrevoke.runtime.record_iterator.monotonic", loop.time)
+        monkeypatch.setattr("asyncrevoke.runtime.session.record_iterator.monotonic", loop.time)
         for n in range(3):
             await t.publish("orders", b"%d" % n)
         await t.advance(1)

@@ -13,7 +13,7 @@ import pytest
 from wire.raw_batches import Header, raw_batch, record, sized, varint
 from wire.spoiled_records import fetched
 
-from asyncrevoke.core.buffer import LARGE_BATCH, RecordBuffer
+from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
 from asyncrevoke.protocol import records as records_module

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from asyncrevoke.core.effects import Emit
-from asyncrevoke.core.outbox import Outbox
-from asyncrevoke.core.waiting import REPEAT_AFTER, WaitLog
+from asyncrevoke.core.io.effects import Emit
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.io.wait_log import REPEAT_AFTER, WaitLog
 
 
 def lines(outbox: Outbox) -> list[tuple[str, object]]:

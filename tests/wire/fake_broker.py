@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.core.effects import Node
+from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol import codec
 
 if TYPE_CHECKING:

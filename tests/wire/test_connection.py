@@ -13,11 +13,11 @@ from aiokafka.abc import AbstractTokenProvider
 from wire.fake_broker import Answer, FakeBroker, framed, heartbeat_response
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.raw_connection import raw_connection
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.raw_connection import raw_connection
 
 HEARTBEAT = messages.HeartbeatRequest(
     group_id="g", generation=1, member_id="m", group_instance_id=None
@@ -499,7 +499,7 @@ async def test_an_answer_to_nothing_drops_the_connection(start: Start) -> None:
 async def test_a_connection_that_nobody_uses_is_closed(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.runtime.connection._IDLE_SECONDS", SHORT)
+    monkeypatch.setattr("asyncrevoke.runtime.net.connection._IDLE_SECONDS", SHORT)
     setup = await start(well)
     assert isinstance(await setup.send(), Replied)
     await setup.broker.until(lambda: setup.broker.open == 0)

@@ -15,7 +15,7 @@ from wire.test_opening import SASL, SASL_AUTHENTICATE, HostileBroker, scram_chal
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
-from asyncrevoke.runtime.kafka_clients import (
+from asyncrevoke.runtime.net.kafka_clients import (
     kafka_admin,
     kafka_client,
     kafka_consumer,
@@ -39,7 +39,7 @@ def test_no_other_module_makes_a_client_of_aiokafka() -> None:
         if (isinstance(node, ast.ImportFrom) and CLASSES & {name.name for name in node.names})
         or (isinstance(node, ast.Attribute) and node.attr in CLASSES)
     }
-    assert naming == {"runtime/kafka_clients.py"} | ELSEWHERE
+    assert naming == {"runtime/net/kafka_clients.py"} | ELSEWHERE
 
 
 async def opened(make: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -14,11 +14,11 @@ from wire import response_frames as frames
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

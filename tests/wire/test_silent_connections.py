@@ -18,7 +18,7 @@ from wire.fake_broker import FakeBroker, heartbeat_response
 
 from asyncrevoke.broker.ports import free_ports
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     DropSilent,
     Failed,
@@ -29,8 +29,8 @@ from asyncrevoke.core.effects import (
     Send,
 )
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
-from asyncrevoke.runtime.keepalive import keep_alive
+from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.runtime.net.keepalive import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

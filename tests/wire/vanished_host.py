@@ -9,9 +9,9 @@ import subprocess
 from wire.fake_broker import FakeBroker
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.effects import Channel, Failed, Send
+from asyncrevoke.core.io.effects import Channel, Failed, Send
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.channels import Channels
+from asyncrevoke.runtime.net.channels import Channels
 
 PATIENCE = 1.0
 

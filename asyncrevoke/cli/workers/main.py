@@ -18,7 +18,7 @@ from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.serving import ServingError, load, log, serve
 from asyncrevoke.cli.workers.report import Orders, Report
 from asyncrevoke.errors import FencedInstanceError
-from asyncrevoke.runtime.opening import adapted
+from asyncrevoke.runtime.session.open_session import adapted
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig

@@ -12,7 +12,7 @@ from asyncrevoke.cli.health_server import HealthAnswer, HealthPortError, HealthS
 from asyncrevoke.cli.serving import FAILED, USAGE, tell_mistake
 from asyncrevoke.cli.workers.settings import Settings
 from asyncrevoke.cli.workers.worker import Worker
-from asyncrevoke.runtime.event_log import EventLog
+from asyncrevoke.runtime.hooks.event_log import EventLog
 
 FIRST_BACKOFF = 0.5
 LONGEST_BACKOFF = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.phase import Phase
+from asyncrevoke.core.membership.classic.state_table import Phase
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata, TopicPartition
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.assignment import Assignment
-    from asyncrevoke.core.cluster import Cluster
-    from asyncrevoke.core.partition import PartitionInstance
-    from asyncrevoke.core.revocation import Revocation
+    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.revocation import Revocation
     from asyncrevoke.protocol.messages import ErrorCode
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Failed, Replied, StoodIn
+from asyncrevoke.core.io.effects import Failed, Replied, StoodIn
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,

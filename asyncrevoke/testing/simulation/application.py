@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
-    from asyncrevoke.core.effects import Complete
+    from asyncrevoke.core.io.effects import Complete
     from asyncrevoke.model import OffsetAndMetadata, Record
     from asyncrevoke.testing.simulation.clock import Alarm
     from asyncrevoke.testing.simulation.member import Member

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from asyncrevoke.core.effects import Node
+from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,

@@ -10,7 +10,7 @@ from asyncrevoke.testing.simulation.oracles import Books, View, Violation, name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.core.effects import Complete
+    from asyncrevoke.core.io.effects import Complete
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.testing.simulation.oracles import Holding
 

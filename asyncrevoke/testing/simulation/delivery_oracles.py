@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.core.completion_map import decode
+from asyncrevoke.core.partition.completion_map import decode
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     Event,
     Failed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Complete,
     Effect,
     Emit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.deadline import Deadline
+from asyncrevoke.core.io.deadline import Deadline
 from asyncrevoke.testing.simulation.group import GroupState
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Compute,

@@ -13,7 +13,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     Channel,
     DropSilent,
     Event,
@@ -26,7 +26,7 @@ from asyncrevoke.core.effects import (
     Send,
     Silent,
 )
-from asyncrevoke.core.link import Link, may_hold
+from asyncrevoke.core.io.link_silence import Link, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.effects import Notify, NotifyKind
+from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.testing.simulation.loss_oracle import LossOracle
 from asyncrevoke.testing.simulation.oracles import Books, Holding, View, Violation, name
 

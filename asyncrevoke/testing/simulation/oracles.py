@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.effects import Compute, Decode, Effect, Notify, Standby
+from asyncrevoke.core.io.effects import Compute, Decode, Effect, Notify, Standby
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 

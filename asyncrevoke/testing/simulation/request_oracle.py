@@ -21,7 +21,7 @@ from asyncrevoke.protocol.subscription import decode_subscription
 from asyncrevoke.testing.simulation.oracles import Books, View, Violation, name
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.effects import Send
+    from asyncrevoke.core.io.effects import Send
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.testing.simulation.follow_up_oracle import FollowUpOracle
     from asyncrevoke.testing.simulation.ticket_oracle import TicketOracle

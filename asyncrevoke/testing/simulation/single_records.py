@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SingleRecords:
-    """The reader of one application; see :mod:`asyncrevoke.core.hand_out`."""
+    """The reader of one application; see :mod:`asyncrevoke.core.partition.hand_out`."""
 
     def __init__(self) -> None:
         self._records: Sequence[Record] = ()

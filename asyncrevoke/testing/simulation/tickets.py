@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncrevoke.core.effects import Complete
+    from asyncrevoke.core.io.effects import Complete
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
     from asyncrevoke.testing.simulation.member import Member
     from asyncrevoke.testing.simulation.witness import Witness

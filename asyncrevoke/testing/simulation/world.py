@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.outbox import LARGE_FROM
+from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.testing.simulation.application import OPTIONS, Application, Pace, Shape
 from asyncrevoke.testing.simulation.brokers import Brokers
 from asyncrevoke.testing.simulation.clock import Clock

@@ -20,7 +20,7 @@ from crc32c import crc32c
 from wire.raw_batches import Header, header_bomb, raw_batch, record, sealed, varint
 from wire.response_frames import spoil
 
-from asyncrevoke.core.buffer import RecordBuffer
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
 from asyncrevoke.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition

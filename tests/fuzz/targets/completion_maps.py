@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING, ClassVar
 from unit.test_buffer import dense
 from wire.response_frames import spoil
 
-from asyncrevoke.core.buffer import RecordBuffer
-from asyncrevoke.core.completion_map import CompletionMap, _checksum, _varint, decode, encode
-from asyncrevoke.core.ledger import Ledger
+from asyncrevoke.core.partition.completion_map import (
+    CompletionMap,
+    _checksum,
+    _varint,
+    decode,
+    encode,
+)
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     import random
 
-    from asyncrevoke.core.completion_map import Run
+    from asyncrevoke.core.partition.completion_map import Run
 
 import binascii
 

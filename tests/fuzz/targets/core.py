@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 import msgspec
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.completion_map import decode as decode_map
 from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.effects import (
+from asyncrevoke.core.io.effects import (
     CancelTimer,
     Complete,
     Compute,
@@ -38,8 +37,9 @@ from asyncrevoke.core.effects import (
     StoodIn,
     TimerFired,
 )
-from asyncrevoke.core.membership.assignment_note import AssignmentNote, encode_note
-from asyncrevoke.core.outbox import LARGE_FROM
+from asyncrevoke.core.io.outbox import LARGE_FROM
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
+from asyncrevoke.core.partition.completion_map import decode as decode_map
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (

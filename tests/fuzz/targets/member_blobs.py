@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from wire.response_frames import spoil
 
-from asyncrevoke.core.membership.assignment_note import (
+from asyncrevoke.core.membership.classic.assignment_user_data import (
     AssignmentNote,
     checksum,
     decode_note,
     encode_note,
 )
-from asyncrevoke.core.membership.subscription_note import reads_maps
+from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,

@@ -16,8 +16,8 @@ from wire.raw_batches import Header, raw_batch, record
 from wire.response_frames import spoil
 from wire.spoiled_records import fetched
 
-from asyncrevoke.handlers.dead_letter import DeadLetter
-from asyncrevoke.handlers.postponed import _ADDED, Past, Postponed, due_of, past_of
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.handlers.dead_letters.retry_message import _ADDED, Past, Postponed, due_of, past_of
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.records import CorruptBatch, decode_batches
 

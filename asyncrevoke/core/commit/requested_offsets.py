@@ -1,0 +1,81 @@
+"""The offsets that the user asks to commit (``commit_mode="manual"``), one for each partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.protocol.messages import CommitEntry
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.model import OffsetAndMetadata
+
+
+class RequestedOffsets:
+    """The newest request of each partition, until it is acknowledged or refused."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._requested: dict[PartitionInstance, OffsetAndMetadata] = {}
+        self._acknowledged: dict[PartitionInstance, OffsetAndMetadata] = {}
+
+    def __contains__(self, instance: PartitionInstance) -> bool:
+        return instance in self._requested
+
+    def request(self, instance: PartitionInstance, offset: OffsetAndMetadata) -> None:
+        """Commit this offset, and not what was asked for before."""
+        self._requested[instance] = offset
+
+    def entry(self, instance: PartitionInstance) -> CommitEntry | None:
+        """What is to be committed; None if nothing was asked for."""
+        requested = self._requested.get(instance)
+        if requested is None:
+            return None
+        return CommitEntry(
+            partition=instance.partition,
+            offset=requested.offset,
+            leader_epoch=requested.leader_epoch,
+            metadata=requested.metadata,
+        )
+
+    def acknowledged(self, instance: PartitionInstance, entry: CommitEntry) -> None:
+        """The broker has stored ``entry``, which a newer request may have replaced."""
+        if self.entry(instance) == entry:
+            self._acknowledged[instance] = self._requested.pop(instance)
+
+    def refused(self, instance: PartitionInstance, entry: CommitEntry, error: str) -> bool:
+        """The broker refuses to store ``entry``: it is not sent again, since the user, who is told
+        so, may go on from an earlier offset. False if there is no newer request either."""
+        self._outbox.emit(
+            "warning",
+            "commit refused; it is not tried again",
+            partition=str(instance),
+            offset=entry.offset,
+            error=error,
+        )
+        if self.entry(instance) == entry:
+            del self._requested[instance]
+        return instance in self._requested
+
+    def rewound(self, instance: PartitionInstance) -> None:
+        """An earlier request was stored after the last one: ask for that one again."""
+        if instance in self._acknowledged:
+            self._requested.setdefault(instance, self._acknowledged[instance])
+
+    def leave_out_metadata(self, instance: PartitionInstance) -> None:
+        """The broker does not take metadata of this size."""
+        requested = self._requested.get(instance)
+        if requested is not None:
+            self._outbox.emit(
+                "error",
+                "commit metadata too large",
+                size=len(requested.metadata),
+                partition=str(instance),
+            )
+            self._requested[instance] = requested._replace(metadata="")
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """The instance has ended."""
+        self._requested.pop(instance, None)
+        self._acknowledged.pop(instance, None)

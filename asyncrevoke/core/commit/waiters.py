@@ -1,0 +1,88 @@
+"""Who waits for a commit to be acknowledged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.core.io.effects import Complete
+from asyncrevoke.core.partition.instance import PartitionInstance
+from asyncrevoke.errors import PartitionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.core.io.outbox import Outbox
+
+
+class Waiter(NamedTuple):
+    """``needs``: for each instance, the number of the first OffsetCommit whose acknowledgement is
+    one of what was asked for. What is acknowledged leaves it; when it is empty, ``ticket`` is
+    answered."""
+
+    ticket: int
+    needs: dict[PartitionInstance, int]
+
+
+class CommitWaiters:
+    """Answers each waiting ticket once: when all that it needs is acknowledged, or cannot be."""
+
+    def __init__(
+        self, outbox: Outbox, is_satisfied: Callable[[PartitionInstance, int], bool]
+    ) -> None:
+        self._outbox = outbox
+        self._is_satisfied = is_satisfied
+        self._waiters: list[Waiter] = []
+
+    def add(self, waiter: Waiter) -> bool:
+        """Let it wait; False if it needs nothing and was answered at once."""
+        if not waiter.needs:
+            self._outbox.put(Complete(waiter.ticket))
+            return False
+        self._waiters.append(waiter)
+        return True
+
+    def needs(self, instance: PartitionInstance) -> bool:
+        """Whether somebody waits for a commit of this instance."""
+        return any(instance in waiter.needs for waiter in self._waiters)
+
+    def check(self) -> None:
+        """Answer those whose needs are acknowledged."""
+        for waiter in self._waiters:
+            for instance in [
+                i for i, number in waiter.needs.items() if self._is_satisfied(i, number)
+            ]:
+                del waiter.needs[instance]
+        self._answer()
+
+    def ended(self, instance: PartitionInstance, *, acknowledged: bool) -> None:
+        """The instance has ended, with all that counted ``acknowledged`` or not."""
+        if acknowledged:
+            for waiter in self._waiters:
+                waiter.needs.pop(instance, None)
+            self._answer()
+        else:
+            self._fail(
+                lambda waiter: instance in waiter.needs, PartitionLostError([instance.partition])
+            )
+
+    def refuse(self, instance: PartitionInstance, number: int, error: Exception) -> None:
+        """The commit of this instance in the OffsetCommit ``number`` was refused: whoever needs
+        that one gets ``error``, but not who has asked for a later one."""
+        self._fail(lambda waiter: waiter.needs.get(instance, number + 1) <= number, error)
+
+    def fail(self, error: Exception) -> None:
+        """Everybody gets ``error``: nothing more will be committed."""
+        self._fail(lambda _waiter: True, error)
+
+    def _answer(self) -> None:
+        done = [waiter.ticket for waiter in self._waiters if not waiter.needs]
+        if done:
+            self._waiters = [waiter for waiter in self._waiters if waiter.needs]
+            for ticket in done:
+                self._outbox.put(Complete(ticket))
+
+    def _fail(self, concerns: Callable[[Waiter], bool], error: Exception) -> None:
+        failed = [waiter for waiter in self._waiters if concerns(waiter)]
+        self._waiters = [waiter for waiter in self._waiters if not concerns(waiter)]
+        for waiter in failed:
+            self._outbox.put(Complete(waiter.ticket, error=error))

@@ -1,0 +1,229 @@
+"""One partition instance as something to fetch for and to drain from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.fetch.delayed_topic import DelayedHead
+from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
+from asyncrevoke.core.partition.instance import State
+from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.protocol.messages import FetchPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
+    from asyncrevoke.model import Record
+
+FIRST_BACKOFF = 0.1
+# A broker that restarts refuses its partitions one after another until it leads them again.
+LONGEST_BACKOFF = 2.0
+# A corrupt batch, or brokers that name each other as the replica to read from, stay so until
+# somebody corrects them.
+LONGEST_FAULT_BACKOFF = 10.0
+
+
+class Gate(Protocol):
+    """What sources ask before they give anything."""
+
+    blocked: Callable[[PartitionInstance], bool]
+    room: Callable[[PartitionInstance], int]
+    # Grows with every drain: what was asked before it is asked anew.
+    round: int
+    # Sources whose next batch cannot be decoded.
+    spoiled: list[FetchSource]
+    # The wall clock in the drain that is under way, in seconds since the epoch.
+    wall_time: float
+    # Sources whose next record is not due.
+    early: list[FetchSource]
+    # Sources that were drained of batches without anything to deliver.
+    barren: list[FetchSource]
+    # Whether what cannot be read is delivered as UnreadableRecord, or ends the drain as an error.
+    unreadable: bool
+
+
+class FetchSource:
+    """Where an instance stands between its broker and the user."""
+
+    __slots__ = (
+        "_asked_in",
+        "_due_to",
+        "_gate",
+        "_head",
+        "_left",
+        "_request",
+        "backoff",
+        "busy",
+        "complained",
+        "corrupt",
+        "counted",
+        "filling",
+        "home",
+        "in_flight",
+        "instance",
+        "leader",
+        "metadata_tries",
+        "not_before",
+        "out_of_range",
+        "removed",
+        "replica",
+        "too_early",
+        "topic_id",
+    )
+
+    def __init__(self, gate: Gate, instance: PartitionInstance, delay: Delay | None = None) -> None:
+        self._gate = gate
+        self.instance = instance
+        self._asked_in = -1
+        self._left = 0
+        self._request: FetchPartition | None = None
+        # Of the topic that its positions are of (KIP-516), None if brokers have told none.
+        self.topic_id: bytes | None = None
+        # The one collection that holds it now, None while it is in flight or out of range.
+        self.home: dict[FetchSource, None] | None = None
+        self.in_flight = False
+        # Whether the last answer brought anything.
+        self.busy = False
+        self.removed = False
+        # Bytes of its buffer that the memory budget has counted.
+        self.counted = 0
+        # From the low water mark up to the high one it is fetched for.
+        self.filling = True
+        self.leader: tuple[Node, int] | None = None
+        # How often the metadata was found older than what was read.
+        self.metadata_tries = 0
+        self.replica = ReplicaChoice()
+        self.backoff = FIRST_BACKOFF
+        self.not_before = 0.0
+        self.complained = False
+        self.corrupt: CorruptRecordError | None = None
+        # The buffer whose end is out of range; fetched no further until it is drained.
+        self.out_of_range: RecordBuffer | None = None
+        # Its topic's records are delivered when they are due; whether the next one is not.
+        self._head = None if delay is None else DelayedHead(delay)
+        self._due_to = None if delay is None else self._find_due
+        self.too_early = False
+
+    @property
+    def name(self) -> str:
+        """The partition, for log lines."""
+        return f"{self.instance.partition.topic}-{self.instance.partition.partition}"
+
+    @property
+    def may_flow(self) -> bool:
+        """Whether it may be fetched for and delivered from now."""
+        instance = self.instance
+        return (
+            instance.state is State.ACTIVE
+            and not instance.paused
+            and not self.too_early
+            and not self._gate.blocked(instance)
+        )
+
+    def reset(self) -> None:
+        """Its position, or whether it may flow, has changed: forget what went wrong before."""
+        self.backoff = FIRST_BACKOFF
+        self.not_before = 0.0
+        self.complained = False
+        self.corrupt = None
+        self.out_of_range = None
+        self.metadata_tries = 0
+        self.filling = True
+        self.too_early = False
+
+    def is_led_by(self, node: Node) -> bool:
+        """Whether this broker is its leader, as far as is known."""
+        return self.leader is not None and self.leader[0].node_id == node.node_id
+
+    def delay(self, now: float, longest: float = LONGEST_BACKOFF) -> None:
+        """Nothing is fetched for it for a while, longer each time, up to ``longest`` seconds."""
+        self.backoff = min(self.backoff, longest)
+        self.not_before = now + self.backoff
+        self.backoff = min(self.backoff * 2, longest)
+
+    def move_to(self, home: dict[FetchSource, None] | None) -> None:
+        """Leave one collection for another."""
+        if self.home is not None:
+            del self.home[self]
+        self.home = home
+        if home is not None:
+            home[self] = None
+
+    def request(self, buffer: RecordBuffer, max_bytes: int) -> FetchPartition:
+        """What to ask for; the same object as long as nothing has changed."""
+        asked = self._request
+        leader_epoch = -1 if self.leader is None else self.leader[1]
+        if (
+            asked is None
+            or asked.offset != buffer.fetch_position
+            or asked.max_bytes != max_bytes
+            or asked.leader_epoch != leader_epoch
+        ):
+            asked = self._request = FetchPartition(
+                partition=self.instance.partition,
+                offset=buffer.fetch_position,
+                max_bytes=max_bytes,
+                leader_epoch=leader_epoch,
+            )
+        return asked
+
+    # --- what a fair drain asks --------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int:
+        """Records that it may give in this round (an estimate)."""
+        buffer = self.instance.buffer
+        if buffer is None or buffer.waits:
+            return 0
+        if self._asked_in != self._gate.round:
+            self._asked_in = self._gate.round
+            self._left = max(self._gate.room(self.instance), 0) if self.may_flow else 0
+        return min(buffer.buffered, self._left)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to give, now or when it is let through."""
+        buffer = self.instance.buffer
+        return buffer is None or not buffer.buffered
+
+    def take(self, limit: int) -> list[Record]:
+        """Take records from the buffer, no more than it may give in this round; none if the next
+        batch cannot be decoded."""
+        buffer = self.instance.buffer
+        if buffer is None:
+            return []
+        try:
+            unreadable = self._gate.unreadable
+            records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
+        except CorruptRecordError as error:
+            self.corrupt = error
+            self._gate.spoiled.append(self)
+            self._left = 0
+            return []
+        if not records:
+            self._gate.barren.append(self)
+        elif unreadable and isinstance(records[-1], UnreadableRecord):
+            # It is the last one of its drain: who looks for it has one place to look.
+            self._left = 0
+            return records
+        self._left -= len(records)
+        return records
+
+    def _find_due(self, records: Sequence[Record], first: int, end: int) -> int:
+        assert self._head is not None
+        due_to = self._head.due_to(records, first, end, self._gate.wall_time)
+        if due_to < end:
+            self.too_early = True
+            self._left = 0
+            self._gate.early.append(self)
+        return due_to
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until its next record is due, as of the last drain; None if it was."""
+        return None if self._head is None else self._head.wait

@@ -1,0 +1,108 @@
+"""How much is fetched ahead: water marks per partition, and bytes over all of them (KIP-81)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
+
+# Polls whose records are to be there before they are asked for (KIP-41, heuristic 2).
+_PREFETCH = 2
+# Less than this is not worth a request, unless it is all there is.
+_SMALLEST_FETCH = 64 * 1024
+
+
+class FetchBudget:
+    """Counts ``used`` bytes in buffers and bytes that answers under way may bring."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self._config = config
+        self._smallest = max(1, min(_SMALLEST_FETCH, config.buffer_memory // 16))
+        self._reserved = 0
+        self.used = 0
+        # Sources that hold anything.
+        self._holders = 0
+        self.share(1, 1)
+
+    def share(self, partitions: int, nodes: int) -> None:
+        """Set the water marks of each partition, by how many there are."""
+        self._partitions = partitions
+        # Two fetches may be under way at each node.
+        self._node_share = max(self._config.buffer_memory // (2 * max(nodes, 1)), self._smallest)
+        self._set_marks()
+
+    def _set_marks(self) -> None:
+        # What is quiet needs no share; there is always one for another that gets something.
+        sharers = max(min(self._partitions, self._holders + 1), 1)
+        config = self._config
+        memory = config.buffer_memory // sharers
+        self._low = max(1, -(-_PREFETCH * config.max_poll_records // sharers))
+        # While half of an answer is worked on the next one is fetched, or small records would
+        # leave us waiting for the broker at each round.
+        self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
+        self._most_bytes = max(memory, 1)
+
+    def is_hungry(self, source: FetchSource, buffer: RecordBuffer) -> bool:
+        """Whether to fetch for it: from below the low mark until above the high one, twice that."""
+        size, records = buffer.size, buffer.buffered
+        if not records:
+            source.filling = True
+        elif (
+            source.out_of_range is buffer
+            or size >= self._most_bytes
+            or (records >= 2 * self._low and size >= 2 * self._low_bytes)
+        ):
+            source.filling = False
+        elif size * 2 < self._most_bytes and (records < self._low or size < self._low_bytes):
+            source.filling = True
+        return source.filling
+
+    def recount(self, source: FetchSource) -> None:
+        """The buffer of this source has changed."""
+        buffer = source.instance.buffer
+        self._count(source, 0 if buffer is None else buffer.size)
+
+    def forget(self, source: FetchSource) -> None:
+        """The buffer of this source is gone."""
+        self._count(source, 0)
+
+    def _count(self, source: FetchSource, size: int) -> None:
+        before, source.counted = source.counted, size
+        self.used += size - before
+        if (before == 0) is not (size == 0):
+            self._holders += 1 if size else -1
+            self._set_marks()
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether no fetch is worth sending until something is delivered."""
+        return self._room < self._smallest
+
+    @property
+    def _room(self) -> int:
+        return self._config.buffer_memory - self.used - self._reserved
+
+    def reserve(self, partitions: int, widest: int | None = None) -> int:
+        """Bytes that one fetch for so many partitions may bring, ``widest`` at most, taken from
+        the budget.
+
+        With the memory used up it is what one partition may bring, because those that have nothing
+        must go on.
+        """
+        config = self._config
+        wanted = min(config.fetch_max_bytes, partitions * config.max_partition_fetch_bytes)
+        if widest is not None:
+            wanted = min(wanted, widest)
+        if self.is_scarce:
+            allowed = min(wanted, config.max_partition_fetch_bytes)
+        else:
+            allowed = min(wanted, self._room, self._node_share)
+        self._reserved += allowed
+        return allowed
+
+    def give_back(self, reserved: int) -> None:
+        """That fetch is over."""
+        self._reserved -= reserved

@@ -1,0 +1,74 @@
+"""Which broker a partition is fetched from: its leader, or a replica that the leader prefers for
+us (KIP-392)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.metadata.cluster import Cluster
+
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 10.0
+# An attempt to read from a replica may take at most this share of the time.
+_SHARE_OF_ATTEMPTS = 0.1
+_NONE = -1
+
+
+class ReplicaChoice:
+    """The choice for one partition.
+
+    A leader sends those away for whose rack it prefers another replica, and gives them no records.
+    When that replica cannot be used, the leader is asked without a rack for a while, which it
+    answers with records, and then with one again.
+    """
+
+    __slots__ = ("_backoff", "_leader_until", "_lease_until", "_preferred")
+
+    def __init__(self) -> None:
+        self._preferred = _NONE
+        # When the leader is to be asked again which replica it prefers.
+        self._lease_until = 0.0
+        # Until when the leader is asked without a rack.
+        self._leader_until = 0.0
+        self._backoff = _FIRST_BACKOFF
+
+    def prefer(self, replica: int, until: float) -> None:
+        """Fetch from this replica ``until`` then, whenever the metadata lists it."""
+        self._preferred = replica
+        self._lease_until = until
+
+    def fall_back(self, now: float, *, attempt: float = 0.0, awaited: int = _NONE) -> bool:
+        """Fetch from the leader for a while, longer each time, because the attempt to fetch from a
+        replica failed, after ``attempt`` seconds; from the ``awaited`` replica as soon as the
+        metadata lists it. False if a former while is not over: the leader sends us away though it
+        was asked without a rack."""
+        is_new = now >= self._leader_until
+        if is_new or attempt:
+            seconds = max(self._backoff, attempt / _SHARE_OF_ATTEMPTS)
+            self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+            self._leader_until = now + seconds
+        self._preferred = awaited
+        self._lease_until = self._leader_until
+        return is_new
+
+    def served(self, node_id: int) -> bool:
+        """This broker has answered; whether it is the preferred replica."""
+        if self._preferred != node_id:
+            return False
+        self._backoff = _FIRST_BACKOFF
+        return True
+
+    def needs_leader(self, now: float) -> bool:
+        """Whether the leader is to be asked without a rack."""
+        return now < self._leader_until
+
+    def node(self, now: float, leader: Node, cluster: Cluster) -> Node:
+        """The broker to fetch from."""
+        if self._preferred == _NONE:
+            return leader
+        if now >= self._lease_until:
+            self._preferred = _NONE
+            return leader
+        return cluster.node(self._preferred) or leader

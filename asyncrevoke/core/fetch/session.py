@@ -1,0 +1,141 @@
+"""Fetch sessions (KIP-227): a broker remembers what is asked of it, and is told only of changes.
+
+With a thousand quiet partitions each long poll would name all of them, and so would its answer; in
+a session neither does. A few make a difference, too: for a single record that comes, requests and
+answers about eight partitions take twice the time to write and to read.
+
+The fetches of a session are numbered, so that each goes over the same connection as the one before
+it; after any doubt the session is begun anew, with everything.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.core.io.effects import Channel, Node
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import FetchPartition, FetchRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+
+_FIRST_EPOCH = 0
+_LAST_EPOCH = 2**31 - 1
+_FINAL_EPOCH = -1
+# A broker forgets sessions by itself, too: closing need not wait long for it.
+_LONGEST_END = 1.0
+
+
+class Named(NamedTuple):
+    """What a fetch in a session says. With epoch 0 it names everything, and so does its answer."""
+
+    session_id: int
+    epoch: int
+    partitions: tuple[FetchPartition, ...]
+    forgotten: tuple[TopicPartition, ...]
+    topic_ids: dict[str, bytes] | None = None
+
+
+class FetchSession:
+    """The session of one connection. A broker that has no room for it answers without an id, and
+    is asked again with the next fetch."""
+
+    __slots__ = ("_epoch", "_id", "_known", "_topic_ids")
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = _FIRST_EPOCH
+        # What the broker was told last.
+        self._known: dict[TopicPartition, FetchPartition] = {}
+        self._topic_ids: dict[str, bytes] | None = None
+
+    def name(
+        self, wanted: Mapping[TopicPartition, FetchPartition], topic_ids: dict[str, bytes] | None
+    ) -> Named:
+        """How to ask for this; what is the same object as before has not changed. ``topic_ids``
+        are those of all topics, None if it is asked by names."""
+        known, self._known = self._known, dict(wanted)
+        known_ids, self._topic_ids = self._topic_ids, topic_ids
+        if topic_ids != known_ids and _contradict(topic_ids, known_ids):
+            # A session goes by ids or by names, and a name is not moved from one id to another.
+            self.doubted()
+        if self._epoch == _FIRST_EPOCH:
+            return Named(self._id, self._epoch, tuple(wanted.values()), (), topic_ids)
+        forgotten = tuple(tp for tp in known if tp not in wanted)
+        if forgotten and topic_ids is not None and known_ids is not None:
+            topic_ids = known_ids | topic_ids
+        return Named(
+            self._id,
+            self._epoch,
+            tuple(asked for tp, asked in wanted.items() if known.get(tp) is not asked),
+            forgotten,
+            topic_ids,
+        )
+
+    def answered(self, session_id: int) -> None:
+        """A fetch of it was answered."""
+        self._id = session_id
+        if not session_id:
+            self._epoch = _FIRST_EPOCH
+        else:
+            # After the last one comes the first that is not a beginning.
+            self._epoch = self._epoch + 1 if self._epoch < _LAST_EPOCH else 1
+
+    def doubted(self) -> None:
+        """A fetch failed: the broker may have seen it or not. The next one ends this session."""
+        self._epoch = _FIRST_EPOCH
+
+    def refused(self) -> None:
+        """The broker knows no such session, or another epoch of it."""
+        self._id = 0
+        self._epoch = _FIRST_EPOCH
+
+    def end(self) -> Named | None:
+        """What tells the broker to forget it; None if it has nothing to forget."""
+        if not self._id:
+            return None
+        named = Named(self._id, _FINAL_EPOCH, (), ())
+        self.refused()
+        return named
+
+
+def _contradict(ids: dict[str, bytes] | None, others: dict[str, bytes] | None) -> bool:
+    if ids is None or others is None:
+        return True
+    return any(others.get(topic, topic_id) != topic_id for topic, topic_id in ids.items())
+
+
+def end_sessions(
+    outbox: Outbox, sessions: Iterable[tuple[Node, FetchSession]], then: Callable[[], None]
+) -> bool:
+    """Tell brokers to forget these sessions; whether there are any. ``then()`` is called when all
+    have answered, or had the time to.
+
+    A broker has room for 1,000 sessions, and keeps those that nobody uses any more for minutes. It
+    is told over the other connection: a long poll may be parked on the session's own.
+    """
+    waiting: set[Node] = set()
+
+    def ended(node: Node, _now: float, _reply: Reply) -> None:
+        waiting.discard(node)
+        if not waiting:
+            then()
+
+    for node, session in sessions:
+        named = session.end()
+        if named is not None:
+            waiting.add(node)
+            message = FetchRequest(
+                partitions=(),
+                max_wait=0.0,
+                min_bytes=0,
+                max_bytes=0,
+                read_committed=False,
+                session_id=named.session_id,
+                session_epoch=named.epoch,
+            )
+            outbox.send(message, node, Channel.FETCH_BUSY, _LONGEST_END, partial(ended, node))
+    return bool(waiting)

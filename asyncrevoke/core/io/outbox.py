@@ -1,0 +1,261 @@
+"""Where the parts of the core put their effects, and how answers find the part that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar, cast
+
+from asyncrevoke.core.io.answer_checks import find_contradiction
+from asyncrevoke.core.io.effects import (
+    CancelTimer,
+    Channel,
+    Compute,
+    Computed,
+    Decode,
+    Decoded,
+    Effect,
+    Emit,
+    Event,
+    Failed,
+    FailureKind,
+    Node,
+    Probed,
+    Replied,
+    Reset,
+    Send,
+    SetTimer,
+    Silent,
+    Standby,
+    StoodIn,
+    TimerFired,
+    WakePoller,
+)
+from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.protocol.messages import Request, Response
+from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
+
+Reply: TypeAlias = Response | Failed
+OnReply: TypeAlias = Callable[[float, Reply], None]
+OnStoodIn: TypeAlias = Callable[[float, float, Reply], None]
+OnDecoded: TypeAlias = Callable[[float, list[Record] | CorruptBatch], None]
+OnTimer: TypeAlias = Callable[[float], None]
+OnComputed: TypeAlias = Callable[[float, object], None]
+
+_T = TypeVar("_T")
+
+LARGE_FROM = 5_000
+"""What has to do with so many things takes tens of milliseconds."""
+
+
+class Outbox:
+    """Collects effects in order, and routes each answer to the callable given with its request.
+
+    A request whose answer no longer matters is forgotten with :meth:`forget`; its late answer is
+    then dropped here. Deterministic: the same calls give the same effects.
+
+    ``patience``: seconds that a connection may be silent while something is asked on it. What is
+    larger than ``large_from`` is computed elsewhere.
+    """
+
+    def __init__(self, patience: float = float("inf"), large_from: int = LARGE_FROM) -> None:
+        self._patience = patience
+        self._large_from = large_from
+        self._effects: list[Effect] = []
+        self._replies: dict[int, OnReply] = {}
+        # The requests that are not answered.
+        self._asked: dict[int, Send] = {}
+        self._decodes: dict[int, OnDecoded] = {}
+        self._computations: dict[int, OnComputed] = {}
+        self._timers: dict[str, OnTimer] = {}
+        self._on_stood_in: OnStoodIn | None = None
+        self._standby_id = 0
+        self._standby_from = 0
+        self._next_request = 0
+        self._woken = False
+
+    def send(
+        self, message: Request, node: Node, channel: Channel, timeout: float, then: OnReply
+    ) -> int:
+        """Ask for ``message`` to be sent; ``then(now, reply)`` gets the response or the failure."""
+        self._next_request += 1
+        self._replies[self._next_request] = then
+        send = Send(self._next_request, message, node, channel, timeout, self._patience)
+        self._asked[self._next_request] = send
+        self._effects.append(send)
+        return self._next_request
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a connection may be silent while something is asked on it."""
+        return self._patience
+
+    def set_patience(self, seconds: float) -> None:
+        """What is sent from now on has this patience: the group has told its session."""
+        self._patience = seconds
+
+    def awaits(self, node: Node) -> bool:
+        """Whether a request to this broker is not answered."""
+        return any(send.node == node for send in self._asked.values())
+
+    def asked_by(self, event: Event) -> Node | None:
+        """The broker that was asked what this event, not routed yet, answers."""
+        if isinstance(event, (Replied, Failed)):
+            send = self._asked.get(event.request_id)
+            return None if send is None else send.node
+        return None
+
+    def forget(self, request_id: int) -> None:
+        """Ignore the answer to this request, if it is still outstanding."""
+        self._replies.pop(request_id, None)
+
+    def decode(
+        self,
+        batch: RecordBatch,
+        partition: TopicPartition,
+        ledger_id: int,
+        from_offset: int,
+        then: OnDecoded,
+    ) -> None:
+        """Have this batch decoded elsewhere; ``then(now, records)`` gets what came of it."""
+        self._next_request += 1
+        self._decodes[self._next_request] = then
+        self._effects.append(Decode(self._next_request, batch, partition, ledger_id, from_offset))
+
+    def compute(
+        self,
+        now: float,
+        size: int,
+        work: Callable[[], _T],
+        then: Callable[[float, _T | Exception], None],
+    ) -> int | None:
+        """Call ``then(now, result)`` with what ``work`` returns, or with the exception that it
+        raises: at once, and None is returned, or later if there is much of it to be done.
+
+        ``size`` is the number of things that it has to do with, of which each takes microseconds.
+        """
+        self._next_request += 1
+        effect = Compute(self._next_request, work)
+        self._computations[effect.computation_id] = cast("OnComputed", then)
+        if size >= self._large_from:
+            self._effects.append(effect)
+            return effect.computation_id
+        self.route(now, effect.run())
+        return None
+
+    def forget_computation(self, computation_id: int) -> None:
+        """Ignore the result of this computation, if it is still to come."""
+        self._computations.pop(computation_id, None)
+
+    def stand_by(
+        self,
+        message: Request,
+        node: Node,
+        interval: float,
+        timeout: float,
+        after: Callable[[Response], Request | None],
+        then: OnStoodIn,
+        *,
+        goes_on: bool = False,
+    ) -> None:
+        """While the event loop is blocked, ``message`` may be sent for us: see :class:`Standby`.
+
+        ``then(now, sent_at, reply)`` gets each answer, unless there is a newer one by then: what
+        was sent for a membership that is over is no news of the present one. If the newer one
+        ``goes_on``, it is of the same membership, and answers to the ones before count as well.
+        """
+        self._standby_id += 1
+        if not goes_on:
+            self._standby_from = self._standby_id
+        self._on_stood_in = then
+        self._effects.append(Standby(self._standby_id, message, node, interval, timeout, after))
+
+    def stand_down(self) -> None:
+        """Nothing may be sent for us any more, and late answers are dropped."""
+        if self._on_stood_in is not None:
+            self._standby_id += 1
+            self._standby_from = self._standby_id
+            self._on_stood_in = None
+            self._effects.append(Standby(self._standby_id, None, None, 0, 0, _nothing))
+
+    def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
+        """Call ``then(now)`` at ``at``, or up to ``spread`` later; replaces the key's timer."""
+        self._timers[key] = then
+        self._effects.append(SetTimer(key, at, spread))
+
+    def cancel_timer(self, key: str) -> None:
+        """Forget a timer, if it is set."""
+        if self._timers.pop(key, None) is not None:
+            self._effects.append(CancelTimer(key))
+
+    def has_timer(self, key: str) -> bool:
+        """Whether this timer is set and has not fired."""
+        return key in self._timers
+
+    def wake(self) -> None:
+        """Something may be there for a waiting poll; said once between two takes."""
+        if not self._woken:
+            self._woken = True
+            self._effects.append(WakePoller())
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._effects)
+
+    def put(self, effect: Effect) -> None:
+        """Append any other effect."""
+        self._effects.append(effect)
+
+    def emit(self, level: str, event: str, **fields: object) -> None:
+        """Append an event for logs, journal and dashboard."""
+        self._effects.append(Emit(level, event, fields))
+
+    def route(self, now: float, event: Event) -> None:
+        """Give an event to whoever asked for it; an answer that nobody awaits is dropped."""
+        match event:
+            case Replied(request_id, message):
+                send = self._asked.pop(request_id, None)
+                if (on_reply := self._replies.pop(request_id, None)) is not None:
+                    on_reply(now, message if send is None else self._checked(send, message))
+            case Failed(request_id):
+                self._asked.pop(request_id, None)
+                if (on_reply := self._replies.pop(request_id, None)) is not None:
+                    on_reply(now, event)
+            case StoodIn(standby_id, sent_at, reply):
+                if standby_id >= self._standby_from and self._on_stood_in is not None:
+                    self._on_stood_in(now, sent_at, reply)
+            case Decoded(request_id, records):
+                if (on_decoded := self._decodes.pop(request_id, None)) is not None:
+                    on_decoded(now, records)
+            case Computed(computation_id, result):
+                if (on_computed := self._computations.pop(computation_id, None)) is not None:
+                    on_computed(now, result)
+            case Silent() | Probed():
+                pass  # nobody has asked for it: SilentBrokers sees it
+            case TimerFired(key):
+                if (on_timer := self._timers.pop(key, None)) is not None:
+                    on_timer(now)
+
+    def _checked(self, send: Send, message: Response) -> Reply:
+        wrong = find_contradiction(send.message, message)
+        if wrong is None:
+            return message
+        self.emit(
+            "warning",
+            "the answer of a broker cannot be true; asking again on a new connection",
+            request=type(send.message).__name__,
+            node=f"{send.node.host}:{send.node.port}",
+            problem=wrong,
+        )
+        self._effects.append(Reset(send.node, send.channel))
+        return Failed(send.request_id, FailureKind.MALFORMED, f"an impossible answer: {wrong}")
+
+    def take(self) -> list[Effect]:
+        """The effects since the last call."""
+        effects, self._effects = self._effects, []
+        self._woken = False
+        return effects
+
+
+def _nothing(_response: Response) -> None:
+    return None

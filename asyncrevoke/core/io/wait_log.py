@@ -1,0 +1,75 @@
+"""Log lines that say what is waited for, at most one in ten seconds for each thing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from asyncrevoke.core.io.outbox import Outbox
+
+REPEAT_AFTER = 10.0
+
+
+class WaitLog:
+    """Remembers since when each thing is waited for. Things are named by a key."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._since: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        # What there was a line about since it began.
+        self._told: dict[str, None] = {}
+
+    def watch(
+        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object]]
+    ) -> None:
+        """From now on ``event`` is waited for, which is no news before it has lasted: say so by a
+        timer, and again, until it is :meth:`over`. ``fields`` are asked for each line."""
+        self._since[key] = now
+        self._outbox.set_timer(
+            _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
+        )
+
+    def _still(
+        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object]]
+    ) -> None:
+        seconds = round(now - self._since[key], 1)
+        self._outbox.emit("warning", event, **fields(), seconds=seconds)
+        self._outbox.set_timer(
+            _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
+        )
+
+    def waiting(self, now: float, key: str, event: str, **fields: object) -> None:
+        """Say that ``event`` is waited for: at once, then when it is time to say so again."""
+        since = self._since.setdefault(key, now)
+        last = self._last.get(key)
+        if last is None or now - last >= REPEAT_AFTER:
+            self._last[key] = now
+            self._told[key] = None
+            self._outbox.emit("warning", event, **fields, seconds=round(now - since, 1))
+
+    def over(self, now: float, key: str, event: str = "", **fields: object) -> None:
+        """It is not waited for any more; says so if there was a line about it.
+
+        What comes and goes is not told of each time: when it was last told of is remembered.
+        """
+        since = self._since.get(key)
+        told = key in self._told
+        if since is None and not told:
+            return
+        self.forget(key)
+        if told and event:
+            waited = now - since if since is not None else 0.0
+            self._outbox.emit("info", event, **fields, seconds=round(waited, 1))
+
+    def forget(self, key: str) -> None:
+        """It is not waited for any more, and nobody needs to hear of it."""
+        self._outbox.cancel_timer(_timer(key))
+        self._since.pop(key, None)
+        self._told.pop(key, None)
+
+
+def _timer(key: str) -> str:
+    return f"waiting-{key}"

@@ -1,0 +1,252 @@
+"""Heartbeats of a classic member: when the next is due, when the last one was confirmed, and what
+the answers say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.model import GroupMetadata
+    from asyncrevoke.protocol.messages import Response
+
+_TIMER = "heartbeat"
+# Members learn of a rebalance only by their heartbeats: joins are as slow as these.
+_EAGER_INTERVAL = 0.3
+_EAGER_SECONDS = 5.0
+_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
+_VERDICTS = frozenset(
+    (
+        ErrorCode.unknown_member_id,
+        ErrorCode.illegal_generation,
+        ErrorCode.fenced_instance_id,
+    )
+)
+_FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
+_MEMBERSHIP = "membership"
+
+
+class Heartbeat:
+    """One heartbeat in flight at a time, on a channel of its own.
+
+    ``confirmed_at`` is the send time of the last request that the coordinator confirmed: the
+    group cannot have begun a rebalance that we do not know of before that time.
+
+    Answers are told with the identity that was sent, because ours may be another one by then:
+    ``on_confirmed``, ``on_rebalance``, ``on_verdict`` (the membership is refused) and
+    ``on_refused`` (for good, whatever the membership). A coordinator that does not answer is
+    looked for again here.
+
+    The same request may be sent for us while the event loop is blocked; its answers are told in
+    the same way, without looking for another coordinator: our own next heartbeat does that.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        stamp: Callable[[], GroupMetadata],
+    ) -> None:
+        self._outbox = outbox
+        self._log = WaitLog(outbox)
+        self._config = config
+        self._coordinator = coordinator
+        self._stamp = stamp
+        self.on_confirmed: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
+        self.on_rebalance: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
+        self.on_verdict: Callable[[float, GroupMetadata, float, ErrorCode], None] = (
+            lambda _now, _sent, _sent_at, _error: None
+        )
+        self.on_refused: Callable[[float, ErrorCode | Failed], None] = lambda _now, _why: None
+        self._running = False
+        self._in_flight = False
+        # What may be sent for us while the event loop is blocked.
+        self._standing_by: tuple[Node, HeartbeatRequest] | None = None
+        self._often_until = float("-inf")
+        self.often = False
+        self.confirmed_at: float | None = None
+        # Like it, of any answer to a member: it is one while its group rebalances, too.
+        self._member_at: float | None = None
+
+    def start(self, now: float) -> None:
+        """Beat from now on."""
+        self._running = True
+        self._stand_by()
+        self._schedule(now)
+
+    def stop(self) -> None:
+        """No more heartbeats."""
+        self._running = False
+        self._outbox.cancel_timer(_TIMER)
+        self._standing_by = None
+        self._outbox.stand_down()
+
+    def confirm(self, sent_at: float) -> None:
+        """A request sent at this time was answered without an error."""
+        if self.confirmed_at is None or sent_at > self.confirmed_at:
+            self.confirmed_at = sent_at
+        self._heard(sent_at)
+
+    def _heard(self, sent_at: float) -> None:
+        if self._member_at is None or sent_at > self._member_at:
+            self._member_at = sent_at
+
+    @property
+    def member_at(self) -> float | None:
+        """Send time of the last request that was answered as a member's."""
+        return self._member_at
+
+    def may_be_put_out(self, now: float) -> bool:
+        """Whether nothing was answered as a member is for longer than the session lasts, or than a
+        rebalance waits for a member that was told of it."""
+        heard, config = self._member_at, self._config
+        patience = min(config.session_timeout, config.rebalance_timeout)
+        return heard is not None and now - heard > patience
+
+    def rebalanced(self, now: float) -> None:
+        """A rebalance ended: another is likely to follow soon."""
+        self._often_until = now + _EAGER_SECONDS
+        if self._running:
+            self._schedule(now)
+
+    def soon(self, now: float) -> None:
+        """Beat again at once, for example because the coordinator was found again."""
+        if self._running:
+            self._outbox.set_timer(_TIMER, now, self._beat)
+
+    def _interval(self, now: float) -> float:
+        if self.often or now < self._often_until:
+            return min(_EAGER_INTERVAL, self._config.heartbeat_interval)
+        return self._config.heartbeat_interval
+
+    def _schedule(self, now: float) -> None:
+        self._outbox.set_timer(_TIMER, now + self._interval(now), self._beat)
+
+    def _beat(self, now: float) -> None:
+        if not self._running or self._in_flight:
+            return
+        node = self._coordinator.node
+        if node is None:
+            self._coordinator.call_when_known("heartbeat", self._beat, now)
+            return
+        self._stand_by()
+        stamp = self._stamp()
+        self._in_flight = True
+        self._outbox.send(
+            _request(stamp),
+            node,
+            Channel.HEARTBEAT,
+            self._timeout,
+            lambda later, reply: self._answered(later, node, stamp, now, reply),
+        )
+
+    @property
+    def _timeout(self) -> float:
+        # A connection that is silent for so long is dead, whatever was asked on it.
+        return min(self._config.request_timeout, self._config.session_timeout * 2 / 3)
+
+    def _stand_by(self) -> None:
+        node = self._coordinator.node
+        if node is None:
+            return
+        stamp = self._stamp()
+        standing_by = node, _request(stamp)
+        if standing_by != self._standing_by:
+            self._standing_by = standing_by
+            self._outbox.stand_by(
+                standing_by[1],
+                node,
+                self._config.heartbeat_interval,
+                self._timeout,
+                lambda reply: standing_by[1] if _still_ours(reply) else None,
+                lambda now, sent_at, reply: self._stood_in(now, stamp, sent_at, reply),
+            )
+
+    def _stood_in(self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply) -> None:
+        if isinstance(reply, HeartbeatResponse) and reply.error not in _MOVED:
+            self._told(now, sent, sent_at, reply.error)
+        else:
+            answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
+            self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
+            self.soon(now)
+
+    def _answered(
+        self, now: float, asked: Node, sent: GroupMetadata, sent_at: float, reply: Reply
+    ) -> None:
+        self._in_flight = False
+        if self._running:
+            self._schedule(now)
+        if isinstance(reply, HeartbeatResponse):
+            if reply.error in _MOVED:
+                self._unanswered(now, asked, reply.error.name)
+            else:
+                self._told(now, sent, sent_at, reply.error)
+        elif isinstance(reply, Failed) and reply.kind in _FINAL:
+            self.on_refused(now, reply)
+        else:
+            detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
+            self._unanswered(now, asked, detail)
+
+    def _told(self, now: float, sent: GroupMetadata, sent_at: float, answer: ErrorCode) -> None:
+        match answer:
+            case ErrorCode.none:
+                self.confirm(sent_at)
+                self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
+                self.on_confirmed(now, sent)
+            case ErrorCode.rebalance_in_progress:
+                self._heard(sent_at)
+                self.on_rebalance(now, sent)
+            case ErrorCode.group_authorization_failed as error:
+                self.on_refused(now, error)
+            case error if error in _VERDICTS:
+                self.on_verdict(now, sent, sent_at, error)
+            case error:
+                if error is ErrorCode.coordinator_load_in_progress:
+                    self._coordinator.loads()
+                self._outbox.emit("debug", "heartbeat answered", answer=error.name)
+
+    def _unanswered(self, now: float, asked: Node, why: str) -> None:
+        self._suspect(now)
+        self._coordinator.unknown(now, f"Heartbeat: {why}", asked)
+        self._coordinator.call_when_known("beat", self.soon, now)
+
+    def _suspect(self, now: float) -> None:
+        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
+        has moved grants a new session, but worth a line."""
+        confirmed = self.confirmed_at
+        if confirmed is not None and now - confirmed > self._config.session_timeout:
+            self._log.waiting(
+                now,
+                _MEMBERSHIP,
+                "membership is suspect: no heartbeat was confirmed for longer than the session",
+                group=self._config.group_id,
+                last_confirmed=round(now - confirmed, 1),
+            )
+
+
+def _request(stamp: GroupMetadata) -> HeartbeatRequest:
+    return HeartbeatRequest(
+        group_id=stamp.group_id,
+        generation=stamp.generation,
+        member_id=stamp.member_id,
+        group_instance_id=stamp.group_instance_id,
+    )
+
+
+def _still_ours(reply: Response) -> bool:
+    """Whether the same heartbeat keeps the membership: also while the group rebalances, until its
+    rebalance timeout."""
+    return isinstance(reply, HeartbeatResponse) and reply.error in (
+        ErrorCode.none,
+        ErrorCode.rebalance_in_progress,
+    )

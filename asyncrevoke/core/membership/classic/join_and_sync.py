@@ -1,0 +1,237 @@
+"""JoinGroup and SyncGroup on the join channel: sent when the coordinator is known, and retried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Reset
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.protocol.messages import SyncGroupRequest
+
+_RETRY_TIMER = "join-retry"
+_FIRST_BACKOFF = 0.05
+_LONGEST_BACKOFF = 1.0
+# A JoinGroup may be parked for the rebalance timeout, and is answered after it; but one that takes
+# so long is sent again all the same, because the coordinator may have forgotten it, or answered it
+# on a dead connection: then whoever has not joined by the rebalance timeout is put out.
+_SHARE_OF_REBALANCE = 0.75
+_DOUBT_TIMER = "join-doubt"
+_DOUBT_FOR = 1.0
+
+
+class JoinExchange:
+    """At most one JoinGroup or SyncGroup outstanding.
+
+    A JoinGroup whose answer is lost is sent again with the same member id and the same metadata:
+    the coordinator then answers with the running generation instead of starting another rebalance.
+    """
+
+    def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._coordinator = coordinator
+        self._request: JoinGroupRequest | None = None
+        # The one that the running generation was joined with.
+        self._joined_by: JoinGroupRequest | None = None
+        self._outstanding: int | None = None
+        self._sent_to: Node | None = None
+        # That of the coordinator which was asked last.
+        self._term = 0
+        self._retried = False
+        # Requests in a row that had no answer in time.
+        self._unanswered = 0
+        # Whether the coordinator knows us by a generation.
+        self._known = False
+        self._backoff = _FIRST_BACKOFF
+        # The broker at which a request that was given up may still be parked.
+        self._forgotten: Node | None = None
+        self.on_joined: Callable[[float, JoinGroupResponse], None] = lambda _now, _reply: None
+        self.on_synced: Callable[[float, float, SyncGroupResponse | None], None] = (
+            lambda _now, _sent_at, _reply: None
+        )
+        # A JoinGroup got no answer: whether it is still wanted.
+        self.on_unanswered: Callable[[float], bool] = lambda _now: True
+        self.on_refused: Callable[[float, Failed], None] = lambda _now, _failed: None
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a request is on its way or parked at the coordinator."""
+        return self._outstanding is not None
+
+    @property
+    def asked(self) -> Node | None:
+        """The broker that was asked last."""
+        return self._sent_to
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the coordinator was found anew since it was asked last."""
+        return self._coordinator.term != self._term
+
+    @property
+    def offered(self) -> tuple[tuple[str, bytes], ...]:
+        """Names and metadata of the assignors that the JoinGroup under way offers."""
+        return () if self._request is None else self._request.protocols
+
+    def join(self, now: float, request: JoinGroupRequest, *, known: bool) -> None:
+        """Send this JoinGroup as soon as the coordinator is known. ``known``: by a generation."""
+        self._known = known
+        self._request = request
+        self._retried = False
+        self._coordinator.call_when_known("join", self._send_join, now)
+
+    def join_with_id(self, now: float, member_id: str) -> None:
+        """Send the same JoinGroup again, now with the id that the coordinator gave us (KIP-394)."""
+        if self._request is not None:
+            self.join(now, structs.replace(self._request, member_id=member_id), known=False)
+
+    def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
+        """The assignment did not reach us: ask for the running generation by the same JoinGroup."""
+        if self._joined_by is None:
+            raise AssertionError("no JoinGroup has led to this SyncGroup")
+        request = structs.replace(self._joined_by, member_id=member_id)
+        if at_once:
+            self.join(now, request, known=True)
+        else:
+            self._known = True
+            self._request = request
+            self.join_later(now, why)
+
+    def join_elsewhere(self, now: float, why: str) -> None:
+        """The coordinator has moved: the same JoinGroup as soon as it is found."""
+        self._coordinator.unknown(now, f"JoinGroup: {why}", self._sent_to)
+        self._coordinator.call_when_known("join", self._send_join, now)
+
+    def join_later(self, now: float, why: str) -> None:
+        """The same JoinGroup after a backoff."""
+        self._outbox.emit("info", "joining again", last_answer=why)
+        self._outbox.set_timer(
+            _RETRY_TIMER,
+            now + self._backoff,
+            lambda later: self._coordinator.call_when_known("join", self._send_join, later),
+            spread=self._backoff,
+        )
+        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+
+    def sync(self, now: float, request: SyncGroupRequest) -> None:
+        """Send this SyncGroup to the coordinator that has answered the JoinGroup.
+
+        The next one knows the generations that were assigned, and no other: if there is one,
+        ``on_synced`` is told at once that nobody answers.
+        """
+        self._joined_by, self._request = self._request, None
+        if self._coordinator.node is None or self.has_moved:
+            self.on_synced(now, now, None)
+        else:
+            self._send_sync(now, request, self._coordinator.node)
+
+    def doubt(self, now: float, patience: float = _DOUBT_FOR) -> None:
+        """The coordinator has moved on although our request was not answered: the answer is on
+        its way, or an older copy of the request, processed late, has taken its place and the
+        answer went to a dead connection. If it does not come in time, ask on a fresh one."""
+        if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
+            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._despair)
+
+    def _despair(self, _now: float) -> None:
+        if self._outstanding is not None and self._sent_to is not None:
+            self._outbox.emit("info", "the coordinator does not answer; asking it again")
+            self._outbox.put(Reset(self._sent_to, Channel.JOIN))
+
+    def cancel(self) -> None:
+        """Forget whatever is outstanding or planned."""
+        self._outbox.cancel_timer(_DOUBT_TIMER)
+        self._request = self._joined_by = None
+        if self._outstanding is not None:
+            self._outbox.forget(self._outstanding)
+            self._forgotten = self._sent_to
+            self._outstanding = None
+        self._outbox.cancel_timer(_RETRY_TIMER)
+
+    @property
+    def _timeout(self) -> float:
+        session = self._config.session_timeout
+        longest = self._config.rebalance_timeout * _SHARE_OF_REBALANCE
+        if not self._known:
+            # No heartbeat would tell that a first JoinGroup has been forgotten. Twice as long after
+            # each that had no answer: that may have been on its way for longer.
+            return min(session / 2 * 2.0 ** min(self._unanswered, 16), max(longest, session / 2))
+        return min(longest, session)
+
+    def _send_join(self, _now: float) -> None:
+        node = self._coordinator.node
+        if self._request is None or node is None or self._outstanding is not None:
+            return
+        if self._forgotten is not None:
+            # Brokers answer in order: it would wait there behind one that is parked.
+            self._outbox.put(Reset(self._forgotten, Channel.JOIN))
+            self._forgotten = None
+        self._sent_to, self._term = node, self._coordinator.term
+        self._outstanding = self._outbox.send(
+            self._request, node, Channel.JOIN, self._timeout, self._join_answered
+        )
+
+    def _join_answered(self, now: float, reply: Reply) -> None:
+        self._outstanding = None
+        self._outbox.cancel_timer(_DOUBT_TIMER)
+        if isinstance(reply, JoinGroupResponse):
+            self._unanswered = 0
+            self.on_joined(now, reply)
+            return
+        self._unanswered += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
+        detail = self._failure(now, reply)
+        if detail is None or not self.on_unanswered(now):
+            return
+        if not self._retried:
+            # A quiet channel is often found closed by the broker: try a fresh one at once.
+            self._retried = True
+            self._coordinator.call_when_known("join", self._send_join, now)
+        else:
+            self._coordinator.unknown(now, f"JoinGroup: {detail}", self._sent_to)
+            self.join_later(now, detail)
+
+    def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
+        self._sent_to = node
+        self._outstanding = self._outbox.send(
+            request,
+            node,
+            Channel.JOIN,
+            self._timeout,
+            lambda later, reply: self._sync_answered(later, now, reply),
+        )
+
+    def _sync_answered(self, now: float, sent_at: float, reply: Reply) -> None:
+        self._outstanding = None
+        self._outbox.cancel_timer(_DOUBT_TIMER)
+        if isinstance(reply, SyncGroupResponse):
+            if reply.error is ErrorCode.none:
+                self._backoff = _FIRST_BACKOFF
+            self.on_synced(now, sent_at, reply)
+            return
+        detail = self._failure(now, reply)
+        if detail is not None:
+            self._coordinator.unknown(now, f"SyncGroup: {detail}", self._sent_to)
+            self.on_synced(now, sent_at, None)
+
+    def _failure(self, now: float, reply: Reply) -> str | None:
+        """Why there is no answer; None if that is final, and has been reported."""
+        if not isinstance(reply, Failed):
+            return f"answered with {type(reply).__name__}"
+        if reply.kind in (FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED):
+            self.on_refused(now, reply)
+            return None
+        return reply.detail or reply.kind.value

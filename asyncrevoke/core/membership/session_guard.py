@@ -1,0 +1,78 @@
+"""Whether records are handed out while nobody knows if the group still takes us for a member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.effects import Complete
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.subscription_state import Membership
+
+
+class Suspicion:
+    """With ``on_suspect="pause"`` no record is returned, and no queued one begins, while the last
+    request that the coordinator answered as a member's is older than the session. That is no
+    verdict, so nothing is given up.
+
+    ``membership()`` is what we take part in now; its ``member_at`` is None where there is no group.
+    """
+
+    def __init__(
+        self, outbox: Outbox, config: ConsumerConfig, membership: Callable[[], Membership]
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._membership = membership
+        self._holding = False
+        # The tickets of those that wait for a confirmation.
+        self._waiting: list[int] = []
+
+    @property
+    def pauses(self) -> bool:
+        """Whether this consumer wants to wait."""
+        return self._config.on_suspect == "pause"
+
+    def holds(self, now: float) -> bool:
+        """Whether records have to wait now."""
+        membership = self._membership()
+        heard = membership.member_at
+        suspect = heard is not None and now - heard > membership.session
+        if suspect and not self._holding:
+            self._outbox.emit(
+                "warning",
+                "no records until the coordinator confirms the membership",
+                group=self._config.group_id,
+            )
+        self._holding = suspect
+        return suspect
+
+    def may_begin_until(self, now: float) -> float:
+        """Until when queued records may begin without asking again; before ``now``: none may."""
+        if not self.pauses:
+            return float("inf")
+        if self.holds(now):
+            return float("-inf")
+        membership = self._membership()
+        heard = membership.member_at
+        # Where we are no member yet, we cannot have become one before ``now``.
+        return max(now, (now if heard is None else heard) + membership.session)
+
+    def wait(self, now: float, ticket: int) -> None:
+        """Complete this ticket as soon as records do not have to wait."""
+        self._waiting.append(ticket)
+        self.lift(now)
+
+    def lift(self, now: float) -> None:
+        """Let those that wait look again, if what they waited for has come."""
+        held = self._holding
+        if (held or self._waiting) and not self.holds(now):
+            waiting, self._waiting = self._waiting, []
+            for ticket in waiting:
+                self._outbox.put(Complete(ticket))
+            if held:
+                self._outbox.wake()

@@ -1,0 +1,166 @@
+"""What is to be read, and by which kind of membership: a group's, of either protocol, or none."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.model import BrokerPattern, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.membership.classic.member import ClassicMembership
+    from asyncrevoke.core.membership.manual import ManualMembership
+    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.partition.assignment import Assignment
+
+    Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
+
+
+class Subscribing:
+    """Topics, a pattern, or partitions of the user's choice; what is chosen while the consumer
+    unsubscribes is begun when that has come to its end (KIP-70).
+
+    The composer sets ``is_leaving``, which says whether it unsubscribes, and ``on_membership``,
+    which is told who stands for the consumer from now on.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        assignment: Assignment,
+        manual: ManualMembership,
+        classic: ClassicMembership | None,
+        modern: ConsumerGroupMembership | None,
+    ) -> None:
+        self._outbox = outbox
+        self._group_id = config.group_id
+        self._cluster = cluster
+        self._assignment = assignment
+        self._manual = manual
+        self._classic = classic
+        # The one that subscribing leads to; manual assignment may stand in its place.
+        self._by_group: Membership = modern or classic or manual
+        self.membership: Membership = self._by_group
+        self.is_leaving: Callable[[], bool] = lambda: False
+        self.on_membership: Callable[[Membership], None] = lambda _membership: None
+        self._pattern: re.Pattern[str] | None = None
+        self._broker_pattern: str | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
+        self._next: Callable[[float], None] | None = None
+        self.started = False
+
+    def start(self, now: float) -> None:
+        """From now on, what is chosen is begun."""
+        self.started = True
+        self._want_topics(now)
+        self._tell(now)
+
+    def subscribe(
+        self, now: float, topics: Iterable[str], pattern: str | BrokerPattern | None
+    ) -> None:
+        """Replace the subscription; the assignment changes with the next rebalance."""
+        self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
+        self._pattern = re.compile(pattern) if isinstance(pattern, str) else None
+        self._topics = frozenset(topics)
+        if self.started:
+            self._begin(now, self._subscribe)
+        else:
+            self._stand(self._by_group)
+
+    def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without the group's help."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        self._topics = frozenset(tp.topic for tp in wanted)
+        self._pattern = self._broker_pattern = None
+        self._begin(now, lambda later: self._assign(later, wanted))
+
+    def forget_next(self) -> None:
+        """What was chosen while the consumer unsubscribes does not count: it does so again."""
+        self._next = None
+
+    def left(self, now: float, *, closing: bool) -> None:
+        """The group was left; nothing is subscribed to, unless something was chosen meanwhile."""
+        if self._next is None:
+            self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
+        self._group_topics = frozenset()
+        if closing:
+            self._next = None
+        else:
+            self.membership.subscribe(now, frozenset())
+
+    def go_on(self, now: float) -> None:
+        """Begin what was chosen while the group was being left."""
+        choice, self._next = self._next, None
+        if choice is not None:
+            self._want_topics(now)
+            choice(now)
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; for a pattern those that match now, and for one that
+        the broker resolves those of which we have partitions."""
+        if self._broker_pattern is not None:
+            return frozenset(tp.topic for tp in self._assignment.partitions())
+        return self._effective_topics()
+
+    def fall_back(self, now: float, why: str) -> None:
+        """The brokers do not speak KIP-848 for this group."""
+        self._outbox.emit(
+            "info", "using the classic group protocol", group=self._group_id, reason=why
+        )
+        self._by_group = self._classic or self._manual
+        self._subscribe(now)
+
+    def group_topics_known(self, now: float, topics: frozenset[str]) -> None:
+        """We lead, and the group's members want these."""
+        self._group_topics = topics
+        self._want_topics(now)
+
+    def cluster_changed(self, now: float) -> None:
+        """Other topics may match the pattern."""
+        if self._pattern is not None:
+            self._tell(now)
+
+    def _begin(self, now: float, choice: Callable[[float], None]) -> None:
+        self._want_topics(now)
+        if self.is_leaving():
+            self._next = choice
+        else:
+            choice(now)
+
+    def _subscribe(self, now: float) -> None:
+        self._stand(self._by_group)
+        self._tell(now)
+
+    def _assign(self, now: float, wanted: list[TopicPartition]) -> None:
+        self._stand(self._manual)
+        self._manual.assign(now, wanted)
+
+    def _stand(self, membership: Membership) -> None:
+        self.membership = membership
+        self.on_membership(membership)
+
+    def _tell(self, now: float) -> None:
+        membership = self.membership
+        if self._broker_pattern is not None and isinstance(membership, ConsumerGroupMembership):
+            membership.subscribe(now, frozenset(), self._broker_pattern)
+        else:
+            membership.subscribe(now, self._effective_topics())
+
+    def _effective_topics(self) -> frozenset[str]:
+        if self._pattern is None:
+            return self._topics
+        match = self._pattern.fullmatch
+        return frozenset(topic for topic in self._cluster.topics() if match(topic))
+
+    def _want_topics(self, now: float) -> None:
+        by_pattern = self._pattern is not None or self._broker_pattern is not None
+        of_others = self._group_topics - self._topics
+        self._cluster.want(now, None if by_pattern else self._topics | of_others, of_others)

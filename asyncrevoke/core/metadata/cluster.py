@@ -1,0 +1,489 @@
+"""Brokers, topics, leaders and their epochs, as the cluster's metadata tells them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
+from asyncrevoke.errors import (
+    AuthenticationError,
+    BrokerError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.protocol.messages import BrokerMetadata, TopicMetadata
+
+_TIMER = "metadata"
+_FIRST_BACKOFF = 0.1
+# Nothing flows before an attempt finds the cluster again.
+_LONGEST_BACKOFF = 2.0
+# Somebody has to grant or correct something first.
+_SLOW = 10.0
+# A topic that is not there yet may be created at any moment, and somebody waits for it.
+_LONGEST_TOPIC_BACKOFF = 2.0
+# Several parts notice a moved leader at the same time, and again before the cluster has settled.
+_SPACING = 0.1
+# While a broker that leads a partition does not answer: its leader may move at any moment.
+_LOOK_AGAIN = 1.0
+_OF_OTHERS = "topics of other members"
+# How many of these a line names.
+_TOLD_TOPICS = 10
+
+
+class Cluster:
+    """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what.
+
+    The composer sets the callbacks: ``on_change(now)`` when the set of topics or partitions has
+    changed (a topic that was deleted and created again counts: its ``topic_id`` differs),
+    ``on_leaders(now)`` after every successful refresh, ``on_error(now, error)``.
+    """
+
+    def __init__(self, outbox: Outbox, config: ConsumerConfig, bootstrap: Sequence[Node]) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._bootstrap = tuple(bootstrap)
+        self._log = WaitLog(outbox)
+        self.on_change: Callable[[float], None] = lambda _now: None
+        self.on_leaders: Callable[[float], None] = lambda _now: None
+        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self.cluster_id: str | None = None
+        self._nodes: dict[int, Node] = {}
+        self._racks: dict[int, str] = {}
+        self._failed: dict[int, Node] = {}
+        self._turn = -1
+        self._wanted: frozenset[str] | None = frozenset()
+        # Of these, what only other members of the group have subscribed to.
+        self._of_others: frozenset[str] = frozenset()
+        self._topics: dict[str, KnownTopic] = {}
+        self._complained: dict[str, ErrorCode] = {}
+        self._in_flight = False
+        # Requests sent, and the last of them that was answered.
+        self._sent = 0
+        self._answered_request = 0
+        # Of which topics the last answer spoke; None: of all.
+        self._heard_of: frozenset[str] | None = frozenset()
+        self._again = False
+        self._stopped = False
+        self._failures = 0
+        self._unresolved = 0
+        self._earliest = float("-inf")
+        self._due = float("inf")
+
+    # --- what is known -----------------------------------------------------------------------
+
+    def leader(self, partition: TopicPartition) -> tuple[Node, int] | None:
+        """The leader of a partition and its epoch (-1 unknown), None while there is none."""
+        topic = self._topics.get(partition.topic)
+        if topic is None or (leader := topic.leaders.get(partition.partition)) is None:
+            return None
+        node = self._nodes.get(leader.node_id)
+        return None if node is None else (node, leader.epoch)
+
+    def node(self, node_id: int) -> Node | None:
+        """A broker by its id."""
+        return self._nodes.get(node_id)
+
+    def partitions(self, topic: str) -> tuple[int, ...] | None:
+        """The numbers of a topic's partitions, ascending; None if the topic is unknown."""
+        known = self._topics.get(topic)
+        return None if known is None else known.numbers
+
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Where the replicas of the partitions of these topics are, as far as is known (KIP-881);
+        empty in a cluster without racks."""
+        if not self._racks:
+            return {}
+        return {
+            TopicPartition(topic, number): frozenset(
+                self._racks[node_id] for node_id in replicas if node_id in self._racks
+            )
+            for topic in topics
+            if (known := self._topics.get(topic)) is not None
+            for number, replicas in known.replicas.items()
+        }
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """The topic's id (KIP-516); None if it is unknown or the broker has no ids."""
+        known = self._topics.get(topic)
+        return None if known is None or known.topic_id == NO_ID else known.topic_id
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes] | None:
+        """The ids of the topics of these partitions by their names; None if one is not known."""
+        ids: dict[str, bytes] = {}
+        for topic in dict.fromkeys(partition.topic for partition in partitions):
+            topic_id = self.topic_id(topic)
+            if topic_id is None:
+                return None
+            ids[topic] = topic_id
+        return ids
+
+    def names_by_id(self) -> dict[bytes, str]:
+        """The names of all known topics that have an id, by their ids."""
+        return {
+            topic.topic_id: name for name, topic in self._topics.items() if topic.topic_id != NO_ID
+        }
+
+    @property
+    def next_request(self) -> int:
+        """The number of the next request for metadata, for :meth:`is_sure_of`."""
+        return self._sent + 1
+
+    def is_sure_of(self, topic: str, request: int) -> bool:
+        """Whether this request, or a later one, was answered, and leaves no doubt of the topic."""
+        known = self._topics.get(topic)
+        return (
+            self._answered_request >= request and known is not None and known.doubted_since is None
+        )
+
+    def has_heard_of(self, topics: frozenset[str]) -> bool:
+        """Whether the last answer spoke of all of these topics, if only to say that there is no
+        such topic."""
+        return self._heard_of is None or topics <= self._heard_of
+
+    def topics(self) -> frozenset[str]:
+        """All known topics, Kafka's internal ones left out."""
+        return frozenset(name for name, topic in self._topics.items() if not topic.is_internal)
+
+    def any_node(self) -> Node:
+        """A broker that may answer what any broker can; another one each time.
+
+        When all known brokers have failed, the bootstrap addresses are tried again, because the
+        cluster may have moved (KIP-899).
+        """
+        for nodes in (list(self._nodes.values()), self._bootstrap):
+            if candidates := [node for node in nodes if self._failed.get(node.node_id) != node]:
+                self._turn += 1
+                return candidates[self._turn % len(candidates)]
+        self._failed.clear()
+        self._turn += 1
+        everyone = list(self._nodes.values()) or self._bootstrap
+        return everyone[self._turn % len(everyone)]
+
+    def note_failure(self, node: Node) -> None:
+        """This broker could not be reached: others are asked first."""
+        self._failed[node.node_id] = node
+
+    def note_success(self, node: Node) -> None:
+        """This broker answers."""
+        self._failed.pop(node.node_id, None)
+
+    # --- keeping it fresh --------------------------------------------------------------------
+
+    @property
+    def asking(self) -> bool:
+        """Whether an answer is under way."""
+        return self._in_flight
+
+    def start(self, now: float) -> None:
+        """Ask for the first time."""
+        self._earliest = now
+        self._send()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped = True
+        self._outbox.cancel_timer(_TIMER)
+
+    def want(
+        self, now: float, topics: frozenset[str] | None, of_others: frozenset[str] = frozenset()
+    ) -> None:
+        """Which topics are of interest; None for all of them. A change is asked for at once.
+
+        Topics in ``of_others`` are subscribed to by other members only: a refusal of these is
+        logged, and no error of this consumer.
+        """
+        self._of_others = of_others
+        if topics == self._wanted:
+            return
+        self._wanted = topics
+        if topics is not None:
+            for topic in [name for name in self._complained if name not in topics]:
+                del self._complained[topic]
+                self._log.over(now, f"topic {topic}")
+        self._unresolved = 0
+        if self._in_flight:
+            self._again = True
+        else:
+            self._send()
+
+    def refresh(self, now: float, reason: str) -> None:
+        """Ask again, soon; what is under way or due already is not asked twice."""
+        if self._in_flight or self._stopped:
+            return
+        if self._failures or now < self._earliest:
+            # After failures the next attempt is timed already.
+            if not self._failures:
+                self._schedule(now, self._earliest)
+            return
+        self._outbox.emit("debug", "metadata refresh", reason=reason)
+        self._send()
+
+    def _schedule(self, now: float, at: float, spread: float = 0.0) -> None:
+        if at < self._due or self._due <= now:
+            self._due = at
+            self._outbox.set_timer(_TIMER, at, self._timer_fired, spread=spread)
+
+    def _timer_fired(self, _now: float) -> None:
+        self._due = float("inf")
+        if not self._in_flight:
+            self._send()
+
+    def _send(self) -> None:
+        if self._stopped:
+            return
+        self._in_flight = True
+        self._sent += 1
+        self._again = False
+        self._due = float("inf")
+        self._outbox.cancel_timer(_TIMER)
+        wanted = self._wanted
+        node = self.any_node()
+        self._outbox.send(
+            MetadataRequest(topics=None if wanted is None else tuple(sorted(wanted))),
+            node,
+            Channel.METADATA,
+            self._config.request_timeout,
+            lambda later, reply: self._answered(later, node, wanted, reply),
+        )
+
+    def _answered(
+        self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
+    ) -> None:
+        self._in_flight = False
+        match reply:
+            case MetadataResponse() if reply.brokers:
+                self._succeeded(now, node, wanted, reply)
+            case MetadataResponse():
+                self._retry(now, node, "it knows no brokers yet")
+            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
+                self._give_up(now, AuthenticationError(detail or "authentication failed"))
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
+                self._give_up(
+                    now, UnsupportedVersionError(detail or "no common version of Metadata")
+                )
+            case Failed(kind=kind, detail=detail):
+                self._retry(now, node, detail or kind.value)
+            case _:
+                self._retry(now, node, f"unexpected answer {type(reply).__name__}")
+
+    def _give_up(self, now: float, error: Exception) -> None:
+        self.stop()
+        self.on_error(now, error)
+
+    def _retry(self, now: float, node: Node, why: str) -> None:
+        self.note_failure(node)
+        self._log.waiting(
+            now,
+            "cluster",
+            "waiting for a broker that answers",
+            tried=f"{node.host}:{node.port}",
+            reason=why,
+        )
+        if self._again:
+            self._send()
+            return
+        backoff = min(_FIRST_BACKOFF * 2**self._failures, _LONGEST_BACKOFF)
+        self._failures = min(self._failures + 1, 16)
+        self._schedule(now, now + backoff, spread=backoff / 2)
+
+    def _succeeded(
+        self, now: float, node: Node, wanted: frozenset[str] | None, answer: MetadataResponse
+    ) -> None:
+        self._failures = 0
+        self._answered_request = self._sent
+        self._heard_of = wanted
+        self.note_success(node)
+        self._log.over(now, "cluster", "a broker answers", node=f"{node.host}:{node.port}")
+        failed = list(self._failed.values())
+        led: frozenset[int] = self._leading() if failed else frozenset()
+        self._learn_brokers(answer.brokers)
+        self.cluster_id = answer.cluster_id
+        named = {topic.name: topic for topic in answer.topics}
+        expected = self._topics if wanted is None else wanted
+        changed = False
+        unresolved: list[str] = []
+        refused: list[str] = []
+        for name in sorted({*expected, *named}):
+            metadata = named.get(name)
+            error = ErrorCode.unknown_topic_or_partition if metadata is None else metadata.error
+            if metadata is not None and error is ErrorCode.none:
+                topic_changed, settled = self._learn_topic(now, metadata)
+                changed |= topic_changed
+                if not settled:
+                    unresolved.append(name)
+            elif error is ErrorCode.unknown_topic_or_partition:
+                changed |= self._denied(now, name)
+                if wanted is not None or name in self._topics:
+                    unresolved.append(name)
+            elif wanted is None and name not in self._topics:
+                continue  # a topic that is no concern of ours yet
+            elif error in (
+                ErrorCode.topic_authorization_failed,
+                ErrorCode.invalid_topic_exception,
+            ):
+                refused.append(name)
+                self._refused(now, name, error)
+            else:
+                unresolved.append(name)
+                if name not in self._of_others:
+                    self._log.waiting(
+                        now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
+                    )
+        self._tell_of_others(now, [n for n in (*unresolved, *refused) if n in self._of_others])
+        if failed:
+            self._drop_deposed(failed, led)
+        self._earliest = now + _SPACING
+        self._plan_next(now, unresolved, refused)
+        if changed:
+            self.on_change(now)
+        self.on_leaders(now)
+
+    def _plan_next(self, now: float, unresolved: list[str], refused: list[str]) -> None:
+        if self._again:
+            self._send()
+        elif unresolved or refused:
+            backoff = min(_FIRST_BACKOFF * 2**self._unresolved, _LONGEST_TOPIC_BACKOFF)
+            self._unresolved = min(self._unresolved + 1, 16)
+            if not unresolved:
+                backoff = _SLOW
+            self._schedule(now, now + backoff, spread=backoff / 2)
+        else:
+            self._unresolved = 0
+            age = self._config.metadata_max_age
+            if self._failed and not self._leading().isdisjoint(self._failed):
+                age = min(age, _LOOK_AGAIN)
+            self._schedule(now, now + age, spread=age / 20)
+
+    def _leading(self) -> frozenset[int]:
+        """The ids of the brokers that lead a partition."""
+        return frozenset(
+            leader.node_id for topic in self._topics.values() for leader in topic.leaders.values()
+        )
+
+    def _drop_deposed(self, failed: Iterable[Node], led: frozenset[int]) -> None:
+        """Whoever was asked about a partition by a broker that does not answer, and leads none any
+        more, is to ask its new leader: drop the connections that it waits for."""
+        leading = self._leading()
+        for node in failed:
+            if node.node_id in led and node.node_id not in leading:
+                for channel in Channel:
+                    self._outbox.put(Reset(node, channel))
+
+    def _learn_brokers(self, brokers: Sequence[BrokerMetadata]) -> None:
+        self._nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port)
+            for broker in sorted(brokers, key=lambda broker: broker.node_id)
+        }
+        self._racks = {broker.node_id: broker.rack for broker in brokers if broker.rack}
+        # A broker that is listed at another address than the one that failed has not failed.
+        for node_id, node in list(self._failed.items()):
+            if node_id >= 0 and self._nodes.get(node_id) != node:
+                del self._failed[node_id]
+
+    def _learn_topic(self, now: float, metadata: TopicMetadata) -> tuple[bool, bool]:
+        """Whether its set of partitions changed, and whether the answer settles the matter."""
+        name = metadata.name
+        self._complained.pop(name, None)
+        self._log.over(now, f"topic {name}", "the topic is there", topic=name)
+        partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
+        numbers = tuple(sorted({partition.partition for partition in partitions}))
+        topic = self._topics.get(name)
+        replicas = {p.partition: p.replicas for p in partitions} if self._racks else {}
+        if topic is None or topic.is_replaced_by(metadata):
+            new = KnownTopic(metadata)
+            new.replicas = replicas
+            if topic is not None:
+                new.former_ids = (*topic.former_ids, topic.topic_id)
+                self._outbox.emit("warning", "topic was deleted and created again", topic=name)
+            new.numbers = numbers
+            new.update_leaders(partitions)
+            self._topics[name] = new
+            return True, True
+        if metadata.topic_id in topic.former_ids:
+            return False, False  # a broker that has not heard of the new one yet
+        if topic.topic_id == NO_ID:
+            topic.topic_id = metadata.topic_id
+        topic.is_internal = metadata.is_internal
+        topic.replicas = replicas
+        topic.update_leaders(partitions)
+        if numbers == topic.numbers:
+            topic.doubted_since = None
+            return False, True
+        missing = [number for number in topic.numbers if number not in numbers]
+        if missing and not topic.is_denied_for_long(now):
+            merged = tuple(sorted({*topic.numbers, *numbers}))
+            grown, topic.numbers = merged != topic.numbers, merged
+            return grown, False
+        topic.doubted_since = None
+        topic.numbers = numbers
+        for number in missing:
+            del topic.leaders[number]
+        return True, True
+
+    def _denied(self, now: float, name: str) -> bool:
+        """An answer says that there is no such topic; whether it is believed."""
+        topic = self._topics.get(name)
+        if topic is None:
+            wanted = self._wanted is None or name in self._wanted
+            if wanted and name not in self._of_others:
+                self._log.waiting(
+                    now,
+                    f"topic {name}",
+                    "waiting for a topic that does not exist",
+                    topic=name,
+                    reason="create it, or correct its name",
+                )
+            return False
+        if not topic.is_denied_for_long(now):
+            return False
+        del self._topics[name]
+        self._outbox.emit("warning", "topic is gone", topic=name)
+        return True
+
+    def _tell_of_others(self, now: float, missing: Sequence[str]) -> None:
+        """One line for all of them: another member decides how many there are."""
+        if missing:
+            self._log.waiting(
+                now,
+                _OF_OTHERS,
+                "other members subscribe to topics that do not exist or that this member may not "
+                "see; nobody is assigned these",
+                topics=missing[:_TOLD_TOPICS],
+                count=len(missing),
+            )
+        else:
+            self._log.forget(_OF_OTHERS)
+
+    def _refused(self, now: float, name: str, error: ErrorCode) -> None:
+        if name in self._of_others:
+            return
+        self._log.waiting(
+            now, f"topic {name}", "waiting for access to a topic", topic=name, reason=error.name
+        )
+        if self._complained.get(name) is error:
+            return
+        self._complained[name] = error
+        if error is ErrorCode.topic_authorization_failed:
+            self.on_error(
+                now,
+                TopicAuthorizationError(
+                    [TopicPartition(name, number) for number in self.partitions(name) or ()],
+                    f"not authorized to read topic {name!r}: grant DESCRIBE and READ on it",
+                ),
+            )
+        else:
+            self.on_error(now, BrokerError(f"{name!r} is no valid name of a topic", int(error)))

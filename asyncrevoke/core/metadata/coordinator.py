@@ -1,0 +1,196 @@
+"""Which broker coordinates our group, and the search for it when it is not known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.errors import (
+    AuthenticationError,
+    FatalError,
+    GroupAuthorizationError,
+    UnsupportedVersionError,
+)
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.cluster import Cluster
+
+_FIRST_BACKOFF = 0.05
+_LONGEST_BACKOFF = 1.0
+_WARN_AFTER = 5.0
+# One that was found and has answered nothing for so long is looked for again meanwhile: the others
+# name a coordinator that does not answer until the cluster has noticed it.
+_LOOK_AGAIN = 1.0
+_CHECK_TIMER = "coordinator-check"
+_GROUP_CHANNELS = (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
+# The others name a coordinator that is gone until they have noticed it: what fails so soon after
+# it was found is no news, and is not looked for again at once.
+_SETTLED_AFTER = 0.25
+
+
+class Coordinator:
+    """Finds the group coordinator, again whenever somebody learns that it has moved.
+
+    ``node`` is None while it is not known. What must wait for it registers with
+    :meth:`call_when_known`; one waiter per key. ``term`` grows when it is found, or says that it is
+    loading: what was agreed on in one term and not written, the next one does not know.
+
+    One that is named and answers nothing stays the coordinator, and is looked for again meanwhile.
+    When another one is named, the connections to the former one that group requests go by are
+    dropped: what is in flight there fails, and goes to the new one.
+    """
+
+    def __init__(self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._cluster = cluster
+        self.node: Node | None = None
+        self.term = 0
+        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        self._waiting: dict[str, Callable[[float], None]] = {}
+        self._searching = False
+        self._backoff = _FIRST_BACKOFF
+        self._since: float | None = None
+        self._warned_at: float | None = None
+        self._found_at = float("-inf")
+        self._former: Node | None = None
+        # Whether it has answered nothing since it was found.
+        self._doubtful = False
+
+    def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
+        """Call ``then(now)`` at once if the coordinator is known, else when it is found."""
+        if self.node is not None:
+            then(now)
+            return
+        self._waiting[key] = then
+        self._search(now)
+
+    def unknown(self, now: float, why: str, asked: Node | None) -> None:
+        """Somebody learnt by ``asked`` that the coordinator is not where we thought; look for it
+        again. What a former one answers, or does not, says nothing of the present one."""
+        if self.node is not None:
+            if asked != self.node:
+                return
+            self._former, self.node = self.node, None
+            if now - self._found_at < _SETTLED_AFTER:
+                self._outbox.emit("debug", "coordinator still unknown", reason=why)
+                self._retry(now, why)
+                return
+            self._outbox.emit("info", "coordinator unknown", reason=why)
+            self._backoff = _FIRST_BACKOFF
+            self._since = self._warned_at = None
+        self._search(now)
+
+    def doubt(self, now: float, node: Node) -> None:
+        """A broker does not answer: if it is the coordinator, look whether others name another."""
+        if node == self.node:
+            self._doubtful = True
+            self._check(now)
+
+    def heard_from(self, node: Node) -> None:
+        """A broker has answered a request."""
+        if node == self.node:
+            self._doubtful = False
+
+    def loads(self) -> None:
+        """It answered that it is loading: it has become the coordinator, perhaps once more."""
+        self.term += 1
+
+    def _search(self, now: float) -> None:
+        if self._searching or self._outbox.has_timer("coordinator"):
+            return
+        if self._since is None:
+            self._since = now
+        self._searching = True
+        target = self._cluster.any_node()
+        group_id = self._config.group_id or ""
+        self._outbox.send(
+            FindCoordinatorRequest(group_id=group_id),
+            target,
+            Channel.METADATA,
+            self._config.request_timeout,
+            lambda later, reply: self._answered(later, target, reply),
+        )
+
+    def _check(self, now: float) -> None:
+        """Look for one that has answered nothing since it was found."""
+        if self.node is not None and self._doubtful and self._outbox.awaits(self.node):
+            self._search(now)
+
+    def _check_later(self, now: float) -> None:
+        self._outbox.set_timer(_CHECK_TIMER, now + _LOOK_AGAIN, self._check, spread=_LOOK_AGAIN / 4)
+
+    def _answered(self, now: float, asked: Node, reply: Reply) -> None:
+        self._searching = False
+        match reply:
+            case FindCoordinatorResponse(error=ErrorCode.none):
+                self._found(now, Node(reply.node_id, reply.host, reply.port))
+            case FindCoordinatorResponse(error=ErrorCode.group_authorization_failed):
+                self.on_error(
+                    now,
+                    GroupAuthorizationError(
+                        f"not authorized to use group {self._config.group_id!r}: "
+                        "grant READ on the group, or choose another group_id"
+                    ),
+                )
+            case FindCoordinatorResponse(error=error):
+                self._retry(now, error.name)
+            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
+                self.on_error(now, AuthenticationError(detail))
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
+                self.on_error(now, UnsupportedVersionError(detail))
+            case Failed(detail=detail):
+                self._cluster.note_failure(asked)
+                self._retry(now, detail)
+            case _:
+                self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
+
+    def _found(self, now: float, node: Node) -> None:
+        if node == self.node:
+            if self._doubtful:
+                self._check_later(now)
+            return
+        former, self._former = self.node or self._former, None
+        if former is not None and former != node:
+            for channel in _GROUP_CHANNELS:
+                self._outbox.put(Reset(former, channel))
+        self.node = node
+        self._doubtful = True
+        self._check_later(now)
+        self.term += 1
+        self._found_at = now
+        self._outbox.emit("debug", "coordinator found", node=node.node_id)
+        waiting, self._waiting = self._waiting, {}
+        for key, then in waiting.items():
+            # One of them may have found out that this is not the coordinator either.
+            self.call_when_known(key, then, now)
+
+    def _retry(self, now: float, why: str) -> None:
+        if self.node is not None:
+            self._check_later(now)
+            return
+        self._outbox.set_timer(
+            "coordinator", now + self._backoff, self._search, spread=self._backoff
+        )
+        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+        waited = now - (self._since if self._since is not None else now)
+        if waited >= _WARN_AFTER and (
+            self._warned_at is None or now - self._warned_at >= 2 * _WARN_AFTER
+        ):
+            self._warned_at = now
+            self._outbox.emit(
+                "warning",
+                "waiting for the group coordinator",
+                group=self._config.group_id,
+                seconds=round(waited, 1),
+                last_answer=why,
+            )

@@ -1,0 +1,272 @@
+"""The instances that are ours, their ledgers, and what the user is told of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.effects import Notify, NotifyKind
+from asyncrevoke.core.partition.completion_map import CompletionMap
+from asyncrevoke.core.partition.hand_out import HandOut
+from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
+from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.core.partition.truncated_tracker import TruncatedLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.model import TopicPartition
+
+# Each consumer of a process has a range of ledger ids of its own, so that a record handed to the
+# wrong one is recognised, however long ago its partition was given up.
+_CONSUMERS = itertools.count(1)
+_LEDGER_ID_BITS = 32
+
+_NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
+
+
+class Assignment:
+    """Every live instance by partition.
+
+    Records that are in flight are counted over all live instances in ``in_flight``; an instance
+    that ends takes its share with it.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._live: dict[TopicPartition, PartitionInstance] = {}
+        self._by_ledger: dict[int, PartitionInstance] = {}
+        self._before_first_ledger_id = next(_CONSUMERS) << _LEDGER_ID_BITS
+        self._last_ledger_id = self._before_first_ledger_id
+        self._instances = 0
+        self._notices: dict[NotifyKind, dict[TopicPartition, None]] = {
+            kind: {} for kind in _NOTICE_ORDER
+        }
+        self.in_flight = 0
+        self.hand_out = HandOut()
+        # Records that former owners had finished, in buffers that are gone.
+        self._skipped = 0
+        # Lost, and not yet told to the user by a poll result.
+        self.lost: dict[TopicPartition, PartitionInstance] = {}
+        self.on_positioned: Callable[[PartitionInstance], None] = lambda _instance: None
+        self.on_ended: Callable[[PartitionInstance], None] = lambda _instance: None
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._live
+
+    def get(self, partition: TopicPartition) -> PartitionInstance | None:
+        """The live instance of a partition."""
+        return self._live.get(partition)
+
+    def live(self) -> list[PartitionInstance]:
+        """All live instances, oldest first."""
+        return list(self._live.values())
+
+    def revoking(self) -> list[PartitionInstance]:
+        """Those whose revoke is under way, oldest first."""
+        return [instance for instance in self._live.values() if instance.revoking]
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours, those being given up included."""
+        return frozenset(self._live)
+
+    def owner_of(self, ledger_id: int) -> PartitionInstance | None:
+        """The live instance that has (or, before a seek, had) this ledger; None if it ended.
+
+        Raises ValueError for a ledger that was never ours.
+        """
+        instance = self._by_ledger.get(ledger_id)
+        if instance is None and not (
+            self._before_first_ledger_id < ledger_id <= self._last_ledger_id
+        ):
+            raise ValueError("this record was not returned by this consumer")
+        return instance
+
+    def add(self, partitions: Iterable[TopicPartition]) -> list[PartitionInstance]:
+        """Start a new instance for each partition; none of them may be live."""
+        added: list[PartitionInstance] = []
+        for partition in partitions:
+            self._instances += 1
+            instance = PartitionInstance(partition, self._instances)
+            self._live[partition] = instance
+            added.append(instance)
+        return added
+
+    def place(
+        self,
+        instance: PartitionInstance,
+        offset: int,
+        leader_epoch: int = -1,
+        finished: CompletionMap | None = None,
+    ) -> None:
+        """Give an instance a position: its first one, or one that was sought. Records that are
+        ``finished`` will not be delivered."""
+        self.take_back()
+        if instance.ledger is not None:
+            old = instance.ledger
+            if old.in_flight:
+                instance.old_ledgers[old.ledger_id] = old
+            else:
+                del self._by_ledger[old.ledger_id]
+        self._last_ledger_id += 1
+        ledger = Ledger(self._last_ledger_id, offset, leader_epoch, finished)
+        instance.ledger = ledger
+        instance.unchecked = False
+        self._read_from(instance, ledger, offset)
+        self._by_ledger[ledger.ledger_id] = instance
+        if instance.state is State.INIT:
+            instance.step(Step.POSITIONED)
+            self._notice(NotifyKind.ASSIGNED, instance.partition)
+        self.on_positioned(instance)
+
+    def rewind(self, instance: PartitionInstance, offset: int) -> None:
+        """Start reading again at ``offset``, for the same ledger (its tail was truncated)."""
+        ledger = instance.ledger
+        if ledger is not None:
+            self._read_from(instance, ledger, offset)
+            self.on_positioned(instance)
+
+    def _read_from(self, instance: PartitionInstance, ledger: Ledger, offset: int) -> None:
+        self._begin_buffer(instance, ledger, offset, ledger.finished, ledger.position_epoch)
+
+    def _begin_buffer(
+        self,
+        instance: PartitionInstance,
+        ledger: Ledger,
+        offset: int,
+        finished: CompletionMap | None,
+        leader_epoch: int,
+    ) -> None:
+        self.hand_out.forget(instance)
+        if instance.buffer is not None:
+            self._skipped += instance.buffer.skipped
+        instance.buffer = RecordBuffer(
+            instance.partition, ledger.ledger_id, offset, finished, leader_epoch
+        )
+
+    def fill_gaps(self, instance: PartitionInstance) -> None:
+        """A revoke is withdrawn: records that were dropped or abandoned meanwhile are read again,
+        for the same ledger. What is done or still in flight is not delivered a second time."""
+        ledger = instance.ledger
+        if ledger is not None and ledger.has_abandoned:
+            offset, passed_over = ledger.read_again()
+            epoch = ledger.epoch_before(offset)
+            self._begin_buffer(instance, ledger, offset, passed_over, epoch)
+
+    def read_from_truncation(
+        self, instance: PartitionInstance, offset: int, leader_epoch: int
+    ) -> None:
+        """The log was truncated at ``offset``, beyond the commit point: read what it has from there
+        on, under another ledger id. Records before it that are done or in flight stay so, and are
+        not delivered again; those after it are lost, and completing them counts for nothing."""
+        self.take_back()
+        ledger = instance.ledger
+        if ledger is None:
+            return
+        former_id = ledger.ledger_id
+        self._last_ledger_id += 1
+        lost = ledger.split_at(offset, leader_epoch, self._last_ledger_id)
+        self._by_ledger[ledger.ledger_id] = instance
+        truncated = TruncatedLedger(offset, ledger, lost)
+        for former in instance.old_ledgers.values():
+            if isinstance(former, TruncatedLedger):
+                former.replace(ledger, truncated)
+        instance.old_ledgers[former_id] = truncated
+        self.forget_ended_ledgers(instance)
+        instance.unchecked = instance.unchecked and ledger.finished is not None
+        if ledger.has_abandoned:
+            self.fill_gaps(instance)
+        else:
+            self._read_from(instance, ledger, ledger.position)
+        self.on_positioned(instance)
+
+    def read_abandoned_again(self, instance: PartitionInstance) -> None:
+        """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
+        not done, for another ledger."""
+        ledger = instance.ledger
+        if ledger is not None and ledger.has_abandoned:
+            runs = tuple(ledger.finished_runs())
+            finished = CompletionMap(runs, ledger.leader_epoch) if runs else None
+            self.place(instance, ledger.commit_point, ledger.commit_epoch, finished)
+
+    def settle(self, instance: PartitionInstance) -> None:
+        """Count every record of it as done that was returned and that no task holds."""
+        before = instance.in_flight
+        for ledger in (*instance.old_ledgers.values(), instance.ledger):
+            if ledger is not None:
+                ledger.settle()
+        self.forget_ended_ledgers(instance)
+        self.in_flight += instance.in_flight - before
+
+    def position(self, instance: PartitionInstance) -> int | None:
+        """The offset of the next record that the user gets; None while it is not known."""
+        if instance.ledger is None:
+            return None
+        left = self.hand_out.first_left(instance)
+        return instance.ledger.position if left is None else left
+
+    def returned(self) -> dict[PartitionInstance, int]:
+        """How many records of each live instance the user has, and has not done."""
+        self.count_handed_out()
+        left = self.hand_out.left()
+        return {each: each.in_flight - left.get(each, 0) for each in self._live.values()}
+
+    def count_handed_out(self) -> None:
+        """Count what the user has taken one by one and left behind; see :class:`HandOut`."""
+        self.in_flight -= self.hand_out.count()
+
+    def take_back(self) -> None:
+        """What may be delivered changes: the user gets the next record by a step."""
+        if self.hand_out.is_open:
+            self.in_flight -= self.hand_out.take_back()
+
+    def forget_ended_ledgers(self, instance: PartitionInstance) -> None:
+        """Drop the ledgers of former positions that have nothing in flight any more."""
+        for ledger_id, ledger in list(instance.old_ledgers.items()):
+            if ledger.ended:
+                del instance.old_ledgers[ledger_id]
+                del self._by_ledger[ledger_id]
+
+    def end(self, instance: PartitionInstance, step: Step) -> None:
+        """Release or lose an instance. It never commits or counts again."""
+        self.take_back()
+        shown = instance.ledger is not None
+        self.in_flight -= instance.in_flight
+        instance.step(step)
+        del self._live[instance.partition]
+        for ledger_id in (*instance.old_ledgers, *self._current_ledger(instance)):
+            del self._by_ledger[ledger_id]
+        self.on_ended(instance)
+        self.hand_out.forget(instance)
+        if instance.buffer is not None:
+            self._skipped += instance.buffer.skipped
+        instance.buffer = None
+        if instance.state is State.LOST:
+            self.lost[instance.partition] = instance
+            self._notice(NotifyKind.LOST, instance.partition)
+        elif shown:
+            self._notice(NotifyKind.REVOKED, instance.partition)
+
+    @staticmethod
+    def _current_ledger(instance: PartitionInstance) -> tuple[int, ...]:
+        return () if instance.ledger is None else (instance.ledger.ledger_id,)
+
+    def skipped_records(self) -> int:
+        """Records that were not delivered because former owners had finished them."""
+        buffers = (instance.buffer for instance in self._live.values())
+        return self._skipped + sum(buffer.skipped for buffer in buffers if buffer is not None)
+
+    def _notice(self, kind: NotifyKind, partition: TopicPartition) -> None:
+        self._notices[kind][partition] = None
+
+    def flush_notices(self) -> None:
+        """Tell the listener what has happened: lost, then revoked, then assigned."""
+        for kind, partitions in self._notices.items():
+            if partitions:
+                self._outbox.put(Notify(kind, frozenset(partitions)))
+                partitions.clear()

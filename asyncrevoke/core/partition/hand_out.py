@@ -1,0 +1,183 @@
+"""Records of a step that the user takes one by one: those not handed out are not delivered.
+
+A step that is made for a :class:`RecordReader` drains as many records as one for a batch. The core
+does not follow each of them; it asks the reader how many the user has when it needs to know: before
+a commit, and before anything that changes what may be delivered (a seek, a pause, a revoke, a loss,
+the end of the iterator, the next step). In the second case the reader hands out nothing more, and
+the rest is *kept*: it is no longer in flight, the position goes back before it, and later steps,
+of whatever style, return it first, unless its partition is sought or ends before that.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.model import Record
+
+
+class RecordReader(Protocol):
+    """Gives the user the records of one step, one by one."""
+
+    @property
+    def handed_out(self) -> int:
+        """How many of them the user has; the last one is in the user's hands."""
+        ...
+
+    def begin(self, records: Sequence[Record]) -> None:
+        """Hand these out from now on."""
+        ...
+
+    def end(self) -> None:
+        """Hand out no more of them: the next record is asked for by a step."""
+        ...
+
+
+class HandOut:
+    """At most one step's records that a reader hands out, and what earlier ones were left with."""
+
+    def __init__(self) -> None:
+        self._reader: RecordReader | None = None
+        self._slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
+        # Whether a record is done when the next is asked for, and how many were counted so.
+        self._counts = False
+        self._counted = 0
+        # How many were asked for when somebody last looked, and whether more were before this step.
+        self._asked = 0
+        self._asked_before = False
+        self._kept: dict[PartitionInstance, Sequence[Record]] = {}
+
+    # --- what is handed out ----------------------------------------------------------------------
+
+    def begin(
+        self,
+        reader: RecordReader,
+        slices: list[tuple[PartitionInstance, Sequence[Record]]],
+        *,
+        counts: bool,
+    ) -> None:
+        """A step returns these slices, delivered and tracked, for a reader."""
+        self._reader = reader
+        self._slices = slices
+        self._counts = counts
+        self._counted = 0
+        self._asked, self._asked_before = 1, False
+        parts = [records for _, records in slices]
+        reader.begin(parts[0] if len(parts) == 1 else list(chain.from_iterable(parts)))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a reader hands records out now."""
+        return self._reader is not None
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether records become done as the user goes on."""
+        return self._reader is not None and self._counts
+
+    def was_asked(self) -> bool:
+        """Whether a record was asked for since the last call, or since the last step."""
+        self._look()
+        asked, self._asked_before = self._asked_before, False
+        return asked
+
+    def _look(self) -> None:
+        if self._reader is not None and self._reader.handed_out > self._asked:
+            self._asked = self._reader.handed_out
+            self._asked_before = True
+
+    def first_left(self, instance: PartitionInstance) -> int | None:
+        """The offset of the first record of an instance that was not handed out, if one is left."""
+        return next((left[0].offset for each, left in self._left() if each is instance), None)
+
+    def left(self) -> dict[PartitionInstance, int]:
+        """How many records of each instance were not handed out."""
+        found: dict[PartitionInstance, int] = {}
+        for instance, records in self._left():
+            found[instance] = found.get(instance, 0) + len(records)
+        return found
+
+    def _left(self) -> Iterator[tuple[PartitionInstance, Sequence[Record]]]:
+        skip = 0 if self._reader is None else self._reader.handed_out
+        for instance, records in self._slices:
+            if skip < len(records):
+                yield instance, records[max(0, skip) :]
+            skip -= len(records)
+
+    def count(self) -> int:
+        """All that was handed out is done, but for the last record and those that tasks hold.
+
+        Returns how many records that were in flight are not any more.
+        """
+        if self._reader is None or not self._counts:
+            return 0
+        done = self._reader.handed_out - 1
+        first = ended = 0
+        for instance, records in self._slices:
+            if first >= done:
+                break
+            end = first + len(records)
+            if end > self._counted and instance.ledger is not None:
+                last = records[min(done, end) - first - 1]
+                ended += instance.ledger.settle_to(last.offset)
+            first = end
+        self._counted = max(self._counted, done)
+        return ended
+
+    def take_back(self) -> int:
+        """Nothing more is handed out: count, and keep the rest for later steps.
+
+        Returns how many records that were in flight are not any more.
+        """
+        reader = self._reader
+        if reader is None:
+            return 0
+        self._look()
+        ended = self.count()
+        reader.end()
+        # The last slice first: an instance may have two.
+        for instance, left in reversed(list(self._left())):
+            if instance.ledger is not None:
+                ended += instance.ledger.truncate(left[0].offset - 1)
+                self._kept[instance] = [*left, *self._kept.get(instance, ())]
+        self._reader = None
+        self._slices = []
+        return ended
+
+    # --- what is kept ----------------------------------------------------------------------------
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether records are kept."""
+        return bool(self._kept)
+
+    def first_kept(self, instance: PartitionInstance) -> int | None:
+        """The offset of the first record that is kept of an instance, if any is."""
+        kept = self._kept.get(instance)
+        return kept[0].offset if kept else None
+
+    def drain(
+        self, limit: int, may_flow: Callable[[PartitionInstance], bool]
+    ) -> list[tuple[PartitionInstance, list[Record]]]:
+        """Up to ``limit`` of the records that are kept, of those instances that may deliver."""
+        taken: list[tuple[PartitionInstance, list[Record]]] = []
+        for instance, records in list(self._kept.items()):
+            if limit <= 0:
+                break
+            if not may_flow(instance):
+                continue
+            taken.append((instance, list(records[:limit])))
+            if len(records) > limit:
+                self._kept[instance] = records[limit:]
+            else:
+                del self._kept[instance]
+            limit -= len(records)
+        return taken
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """This instance has ended, or is read somewhere else."""
+        self._kept.pop(instance, None)

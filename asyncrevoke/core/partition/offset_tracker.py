@@ -1,0 +1,499 @@
+"""Which delivered records of one partition instance are done, and how far it may be committed.
+
+One byte per offset, addressed by offset: a record in flight costs about one byte in a dense log.
+Small holes (control records, compaction) are filled with a byte each, so that most partitions
+are a single segment and finding a record is one subtraction; a wide hole begins a new segment,
+so that a compacted log never costs more than about twenty bytes per record.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from heapq import merge
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.partition.completion_map import CompletionMap, joined
+from asyncrevoke.core.partition.leader_epochs import LeaderEpochs
+from asyncrevoke.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncrevoke.core.partition.completion_map import Run
+    from asyncrevoke.model import Record
+
+_PENDING = 0  # delivered
+_HELD = 1  # delivered, and a task runs it
+_DONE = 2
+_HOLE = 3  # no record has this offset, or a former owner has finished it
+_ABANDONED = 4  # ended without being done, or was never started
+
+_FINISHED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
+_IN_FLIGHT = re.compile(rb"[\x00\x01]")
+_IS_FINISHED = b"\0\0\1\1" + bytes(252)
+_IS_NOT_ABANDONED = b"\1\1\1\1" + bytes(252)
+_WITHOUT_ABANDONED = bytes((_PENDING, _HELD, _DONE, _HOLE, _HOLE)) + bytes(range(5, 256))
+_SETTLE = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
+_COMPACT_BEYOND = 4096
+
+
+class Ledger(OffsetFlags):
+    """The completions of one partition instance since it was positioned.
+
+    ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
+    epoch that was committed with the starting position, -1 if unknown. ``finished`` is what a
+    former owner has finished beyond it: it will not be delivered.
+    """
+
+    __slots__ = (
+        "_abandoned",
+        "_epochs",
+        "_first",
+        "_head",
+        "_held",
+        "_open",
+        "_reread_to",
+        "_slices",
+        "_untracked",
+        "finished",
+        "ledger_id",
+        "position",
+    )
+
+    def __init__(
+        self,
+        ledger_id: int,
+        position: int,
+        leader_epoch: int = -1,
+        finished: CompletionMap | None = None,
+    ) -> None:
+        super().__init__()
+        self.ledger_id = ledger_id
+        self.position = position
+        self.finished = finished
+        self._first = position
+        self._head = 0  # index of the first record that is not done
+        self._open = 0  # tracked records that are not done
+        self._held = 0
+        self._abandoned = 0
+        # Up to where abandoned records have been read again; None if they are not being read.
+        self._reread_to: int | None = None
+        # Untracked slices (first offset, records), pending as a whole.
+        self._slices: list[tuple[int, int]] = []
+        self._untracked = 0
+        self._epochs = LeaderEpochs(position, leader_epoch)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ledger {self.ledger_id}: commit point {self.commit_point}, "
+            f"position {self.position}, {self.in_flight} in flight>"
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Records delivered and not done."""
+        return self._open + self._untracked
+
+    @property
+    def untracked(self) -> int:
+        """Records that are pending by batch, and not one by one."""
+        return self._untracked
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether a record has ended without being done: the commit point never moves past it."""
+        return self._abandoned > 0
+
+    @property
+    def held(self) -> int:
+        """Records that a task runs."""
+        return self._held
+
+    @property
+    def commit_point(self) -> int:
+        """The offset of the first record that is not done, else ``position``."""
+        if not (self._open or self._abandoned):
+            return self._slices[0][0] if self._slices else self.position
+        offset = self._offset_at(self._head)
+        return min(self._slices[0][0], offset) if self._slices else offset
+
+    @property
+    def commit_epoch(self) -> int:
+        """The leader epoch of the record before the commit point, -1 if unknown.
+
+        A slice that spans several epochs counts as of its last one.
+        """
+        return self.epoch_before(self.commit_point)
+
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch of the record before ``offset``, which is not below the commit point."""
+        return self._epochs.before(offset)
+
+    def diverges_at(self, epoch: int) -> int:
+        """The offset from which on what was read is of a later leader epoch than ``epoch``."""
+        first = self._epochs.first_after(epoch)
+        return self.position if first is None else first
+
+    @property
+    def position_epoch(self) -> int:
+        """The leader epoch of what stands before ``position``, -1 if unknown."""
+        return self._epochs.last
+
+    @property
+    def leader_epoch(self) -> int:
+        """The highest leader epoch that anything finished may have, -1 if unknown."""
+        delivered = self._epochs.last
+        return delivered if self.finished is None else max(delivered, self.finished.leader_epoch)
+
+    @property
+    def width(self) -> int:
+        """Offsets that are kept track of one by one: the memory used, in bytes."""
+        return len(self._flags)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self.in_flight
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a record before ``offset`` may be in flight."""
+        return self.in_flight > 0 and self.commit_point < offset
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether surely nothing is finished beyond the commit point."""
+        return not (self._open or self._abandoned) and self.finished is None
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Differs whenever what is finished differs, as long as the id is the same."""
+        return self.commit_point, self.position, self._open + self._abandoned
+
+    @property
+    def oldest(self) -> int | None:
+        """The offset of the first record that is not done, None if all are."""
+        return self.commit_point if self.in_flight else None
+
+    @property
+    def oldest_in_flight(self) -> int | None:
+        """Like ``oldest``, without what was abandoned."""
+        found = [slice_[0] for slice_ in self._slices[:1]]
+        if self._open:
+            first = (self._flags.find(flag, self._head) for flag in (_PENDING, _HELD))
+            found.append(self._offset_at(min(index for index in first if index >= 0)))
+        return min(found, default=None)
+
+    def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
+        """Register records as pending, each on its own; ``position`` is the offset after them."""
+        if self._reread_to is not None:
+            records = self._deliver_again(records, position)
+            if position <= self.position:
+                return
+        self._begin_slice(records[0].offset if records else None, position, leader_epoch)
+        if not records:
+            return
+        flags = self._flags
+        expected = self._end_of_segments(records[0].offset)
+        if records[-1].offset - expected + 1 == len(records):
+            flags.extend(bytes(len(records)))
+        else:
+            for record in records:
+                hole = record.offset - expected
+                if hole:
+                    if hole < 0:
+                        raise ValueError(f"offset {record.offset} after {expected - 1}")
+                    if hole > WIDEST_HOLE:
+                        self._segment_offsets.append(record.offset)
+                        self._segment_indices.append(len(flags))
+                    else:
+                        flags.extend(b"\x03" * hole)
+                expected = record.offset + 1
+                flags.append(_PENDING)
+        self._open += len(records)
+        self._use_segment(len(self._segment_offsets) - 1)
+
+    def read_again(self) -> tuple[int, CompletionMap]:
+        """Abandoned records are to be read again, up to ``position``: the first one's offset, and
+        what is to be passed over, as it is done or in flight. There must be one."""
+        index = self._flags.index(_ABANDONED)
+        offset = self._reread_to = self._offset_at(index)
+        runs = self._runs(index, offset, _IS_NOT_ABANDONED, self.position)
+        if self.finished is not None:
+            former = ((max(first, offset), end) for first, end in self.finished.runs)
+            runs = joined(merge((run for run in former if run[1] > offset), runs))
+        return offset, CompletionMap(tuple(runs), self.leader_epoch)
+
+    def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
+        """Those that were abandoned are pending again; returns the records that are new.
+
+        An abandoned record that reading has passed is in the log no longer: a hole.
+        """
+        flags, old = self._flags, 0
+        while old < len(records) and records[old].offset < self.position:
+            index = self._locate(records[old].offset)
+            if index < 0 or flags[index] < _DONE:
+                raise ValueError(f"offset {records[old].offset} is delivered a second time")
+            # Another state than abandoned: the log was cut, and this is another record.
+            self._abandoned -= flags[index] == _ABANDONED
+            flags[index] = _PENDING
+            old += 1
+        self._open += old
+        assert self._reread_to is not None
+        first, end = self._index_after(self._reread_to - 1), self._index_after(position - 1)
+        gone = flags.count(_ABANDONED, first, end)
+        if gone:
+            flags[first:end] = flags[first:end].translate(_WITHOUT_ABANDONED)
+            self._abandoned -= gone
+            self._advance(self._head)
+        self._reread_to = position if position < self.position else None
+        return records[old:]
+
+    @property
+    def rereads(self) -> bool:
+        """Whether abandoned records are being read again."""
+        return self._reread_to is not None
+
+    def deliver_untracked(self, count: int, position: int, leader_epoch: int) -> None:
+        """Register ``count`` records as pending together, until :meth:`settle`."""
+        if count:
+            self._slices.append((self.position, count))
+            self._untracked += count
+        self._begin_slice(self.position if count else None, position, leader_epoch)
+
+    def submit(self, offset: int) -> bool:
+        """A task runs this record now. False if it is unknown, done, or run already."""
+        if self._low <= offset < self._high:
+            index = offset - self._shift
+        else:
+            try:
+                index = self._locate(offset)
+            except KeyError:
+                return False
+        if index < 0 or self._flags[index] != _PENDING:
+            return False
+        self._flags[index] = _HELD
+        self._held += 1
+        return True
+
+    def complete(self, offset: int) -> bool:
+        """This record is done. False if it ended before; KeyError if it was never delivered.
+
+        Below the commit point every offset counts as ended.
+        """
+        if self._low <= offset < self._high:
+            index = offset - self._shift
+        else:
+            index = self._locate(offset)
+            if index < 0:
+                return False
+        flags = self._flags
+        flag = flags[index]
+        if flag > _HELD:
+            if flag != _HOLE or index < self._head:
+                return False
+            raise KeyError(offset)
+        flags[index] = _DONE
+        self._open -= 1
+        if flag:
+            self._held -= 1
+        if index == self._head:
+            self._advance(index + 1)
+        return True
+
+    def complete_all(self, offsets: Sequence[int]) -> int:
+        """These records are done; returns how many of them had not ended before.
+
+        One that was never delivered is passed over.
+        """
+        if not offsets:
+            return 0
+        if min(offsets) < self._low or max(offsets) >= self._high:
+            return sum(self._completes(offset) for offset in offsets)
+        flags, shift = self._flags, self._shift
+        ended = held = 0
+        for offset in offsets:
+            index = offset - shift
+            flag = flags[index]
+            if flag <= _HELD:
+                flags[index] = _DONE
+                ended += 1
+                held += flag
+        self._open -= ended
+        self._held -= held
+        if ended:
+            self._advance(self._head)
+        return ended
+
+    def _completes(self, offset: int) -> bool:
+        try:
+            return self.complete(offset)
+        except KeyError:
+            return False
+
+    def abandon(self, offset: int) -> bool:
+        """This record has ended and is not done: it is in flight no longer, and the commit point
+        never moves past it. False if it was done before; KeyError if it was never delivered."""
+        index = self._locate(offset)
+        if index < 0:
+            return False
+        flag = self._flags[index]
+        if flag > _HELD:
+            # Ended, or (as complete says) no record.
+            return self.complete(offset)
+        self._flags[index] = _ABANDONED
+        self._abandoned += 1
+        self._open -= 1
+        self._held -= flag
+        return True
+
+    def settle(self) -> None:
+        """All that is pending, tracked or not, is done; records held by tasks stay."""
+        self._slices.clear()
+        self._untracked = 0
+        if not (self._held or self._abandoned):
+            self._clear()
+        elif self._held < self._open:
+            self._open = self._held
+            self._flags = self._flags.translate(_SETTLE)
+            self._advance(self._head)
+
+    def settle_to(self, offset: int) -> int:
+        """Tracked records up to ``offset`` that are pending are done; returns how many."""
+        head, end = self._head, self._index_after(offset)
+        ended = self._flags.count(_PENDING, head, end)
+        if ended:
+            self._flags[head:end] = self._flags[head:end].translate(_SETTLE)
+            self._open -= ended
+            self._advance(head)
+        return ended
+
+    def truncate(self, offset: int) -> int:
+        """Forget the pending records after ``offset``, and return how many they were.
+
+        ``position`` goes back to the first one forgotten. A record that was started stays, and so
+        does everything before it.
+        """
+        dropped = 0
+        flags = self._flags
+        kept_to = offset
+        if self._open > self._held:
+            started = (flags.rfind(flag) for flag in (_HELD, _DONE, _ABANDONED))
+            keep = max(self._index_after(offset), *(index + 1 for index in started))
+            first = flags.find(_PENDING, keep)
+            if keep:
+                kept_to = max(kept_to, self._offset_at(keep - 1))
+            if first >= 0:
+                dropped = flags.count(_PENDING, first)
+                self.position = self._offset_at(first)
+                self._cut(first)
+                self._open -= dropped
+        elif flags:
+            kept_to = max(kept_to, self._offset_at(len(flags) - 1))
+        while self._slices and self._slices[-1][0] > kept_to:
+            start, count = self._slices.pop()
+            self._untracked -= count
+            self.position = min(self.position, start)
+            dropped += count
+        if not (self._open or self._abandoned):
+            self._clear()
+        self._epochs.truncate(self.position)
+        return dropped
+
+    def split_at(self, offset: int, leader_epoch: int, ledger_id: int) -> Ledger:
+        """The log was truncated at ``offset``, beyond the commit point: go on there under another
+        id, as later records may have the offsets of those that are lost.
+
+        Returns a ledger of the former id with the records that are lost. ``leader_epoch`` is the
+        last one that the log has in common with what was delivered. Nothing may be untracked.
+        """
+        lost = Ledger(self.ledger_id, offset, leader_epoch)
+        lost.position = max(self.position, offset)
+        index = self._index_after(offset - 1)
+        if index < len(self._flags):
+            self._move_tail(index, lost)
+            lost.count_flags()
+            self.count_flags()
+        self.ledger_id = ledger_id
+        self.position = min(self.position, offset)
+        self._reread_to = None
+        self._epochs.truncate(offset)
+        self._epochs.limit(leader_epoch)
+        if self.finished is not None and (kept := self.finished.before(offset)) is not None:
+            kept = kept._replace(leader_epoch=min(kept.leader_epoch, leader_epoch))
+            self.finished = kept
+        elif self.finished is not None:
+            self.finished = None
+        return lost
+
+    def count_flags(self) -> None:
+        """Make the counts those of the flags."""
+        self._held = self._flags.count(_HELD)
+        self._open = self._flags.count(_PENDING) + self._held
+        self._abandoned = self._flags.count(_ABANDONED)
+        self._advance(self._head)
+
+    # -- beyond the commit point --------------------------------------------------------------
+
+    def finished_runs(self) -> Iterator[Run]:
+        """What is finished beyond the commit point, in order; offsets without a record count."""
+        if self.finished is None:
+            return self._counted_runs()
+        point = self.commit_point
+        former = ((max(first, point), end) for first, end in self.finished.runs if end > point)
+        return joined(merge(former, self._counted_runs()))
+
+    def in_flight_offsets(self) -> list[int]:
+        """The offsets of the records that are counted one by one and not done, in order."""
+        return [self._offset_at(match.start()) for match in _IN_FLIGHT.finditer(self._flags)]
+
+    def count_done(self, offset: int) -> int:
+        """How many records at ``offset`` and beyond are done."""
+        return self._flags.count(_DONE, self._index_after(offset - 1))
+
+    def _counted_runs(self) -> Iterator[Run]:
+        """Between the records that are not done, up to ``position``."""
+        if self._slices or not (self._open or self._abandoned):
+            return iter(())
+        return self._runs(self._head, self.commit_point, _IS_FINISHED, self.position)
+
+    # -- segments -----------------------------------------------------------------------------
+
+    def _begin_slice(self, first: int | None, position: int, leader_epoch: int) -> None:
+        if (first is not None and first < self.position) or position < self.position:
+            raise ValueError(f"a slice {first}..{position} begins before {self.position}")
+        moved = first is not None or position > self.position
+        if moved and leader_epoch != self._epochs.last:
+            # What lies between the last slice and this one has no records, and may be of this one's
+            # epoch: a position beyond the end of an epoch would look like a log that was cut.
+            self._epochs.begin(self.position, leader_epoch, self.commit_point)
+        self.position = position
+
+    def _locate(self, offset: int) -> int:
+        """The index of an offset, -1 if it lies below all segments and was delivered once."""
+        number = bisect_right(self._segment_offsets, offset) - 1
+        if number >= 0:
+            self._use_segment(number)
+            if offset < self._high:
+                return offset - self._shift
+        if self._first <= offset < self.commit_point:
+            return -1
+        raise KeyError(offset)
+
+    def _advance(self, index: int) -> None:
+        """The head moves to the first record at or after ``index`` that is not done."""
+        if not (self._open or self._abandoned):
+            self._clear()
+            return
+        flags = self._flags
+        if flags[index] > _HELD and (finished := _FINISHED.match(flags, index)) is not None:
+            index = finished.end()
+        self._head = index
+        if index > _COMPACT_BEYOND and index * 2 > len(flags):
+            self._drop_before(index)
+            self._head = 0
+
+    def _clear(self) -> None:
+        self._open = self._held = self._head = self._low = self._high = 0
+        self._flags.clear()
+        del self._segment_offsets[:], self._segment_indices[:]

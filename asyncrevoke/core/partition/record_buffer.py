@@ -1,0 +1,337 @@
+"""Fetched data of one partition instance that has not been delivered yet."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING
+
+from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
+from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.protocol.records import (
+    CorruptBatch,
+    PartlyUnreadable,
+    RecordBatch,
+    UnreadableBatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.core.partition.completion_map import CompletionMap, Run
+    from asyncrevoke.model import Record, TopicPartition
+
+
+# A batch that unpacks to more takes some milliseconds to decode. Without compression, none is as
+# large unless a broker was told to take such batches (max.message.bytes).
+LARGE_BATCH = 2**20 + 2**16
+
+
+class RecordBuffer:
+    """Record batches in offset order, decoded one at a time and only when they are taken.
+
+    ``position`` is the next offset to deliver and lies past holes, control batches and aborted
+    ones as far as they are known; ``fetch_position`` is the next offset to fetch, the end of what
+    is buffered. ``buffered`` counts records not taken yet: an estimate from the batches' headers,
+    0 only if there is nothing to deliver. ``size`` is the bytes held. The
+    epochs are those of the batches before the two positions, -1 if unknown.
+    What is ``finished`` is passed over, and counted in ``skipped``.
+
+    While the buffer ``waits``, its next batch is a large one, which is to be decoded elsewhere
+    (:meth:`lend`, :meth:`supply`): nothing can be taken until then.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_counted",
+        "_cursor",
+        "_decoded",
+        "_epochs",
+        "_open_size",
+        "_supplied",
+        "_unreadable",
+        "buffered",
+        "checked_epoch",
+        "fetch_epoch",
+        "fetch_position",
+        "finished",
+        "leader_epoch",
+        "ledger_id",
+        "partition",
+        "position",
+        "size",
+        "skipped",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        ledger_id: int,
+        position: int,
+        finished: CompletionMap | None = None,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.partition = partition
+        self.ledger_id = ledger_id
+        self.position = position
+        self.finished = finished
+        self.skipped = 0
+        self.fetch_position = position
+        self.fetch_epoch = leader_epoch
+        self.leader_epoch = leader_epoch
+        # The epoch of the leader whose log is known to hold what was fetched (KIP-320).
+        self.checked_epoch = -1
+        # The epochs in which what was fetched was written, and where they begin.
+        self._epochs: list[tuple[int, int]] = []
+        self.buffered = 0
+        self.size = 0
+        # The first batch is the open one if ``_decoded`` holds its records.
+        self._batches: deque[tuple[RecordBatch, int]] = deque()
+        self._decoded: list[Record] | None = None
+        self._cursor = 0
+        # Indices in ``_decoded`` of what cannot be read.
+        self._unreadable: list[int] = []
+        self._open_size = 0
+        self.waits = False
+        # What came of decoding the first batch elsewhere, and what ``size`` counts for it then.
+        self._supplied: list[Record] | CorruptBatch | None = None
+        self._counted = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<RecordBuffer {self.partition.topic}-{self.partition.partition}: "
+            f"position {self.position}, about {self.buffered} records to {self.fetch_position}>"
+        )
+
+    def append(self, batches: Sequence[RecordBatch]) -> None:
+        """Add what was fetched; what lies before ``fetch_position`` is there already."""
+        first_ones = not self._batches
+        for batch in batches:
+            if batch.next_offset <= self.fetch_position:
+                continue
+            # The first batch of a fetch may begin before the offset that was asked for.
+            wanted = batch.next_offset - max(batch.base_offset, self.fetch_position)
+            estimate = min(batch.count, wanted)
+            if not self._epochs or self._epochs[-1][0] != batch.leader_epoch:
+                first = max(batch.base_offset, self.fetch_position)
+                self._epochs.append((batch.leader_epoch, first))
+            self.fetch_position = batch.next_offset
+            self.fetch_epoch = batch.leader_epoch
+            self._batches.append((batch, estimate))
+            self.buffered += estimate
+            self.size += batch.size
+        if first_ones:
+            self._skip_empty()
+
+    def take(
+        self,
+        limit: int,
+        due_to: Callable[[Sequence[Record], int, int], int] | None = None,
+        *,
+        unreadable: bool = False,
+    ) -> list[Record]:
+        """Up to ``limit`` records in offset order; empty if the batches turn out to hold none.
+
+        Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded;
+        records before it are returned first. :meth:`discard` allows it to be fetched again.
+
+        Likewise UnreadableRecordError for a record that cannot be read; with ``unreadable`` an
+        UnreadableRecord is returned instead, as the last one.
+
+        ``due_to(records, first, end)`` may end it earlier: at the index that it returns.
+        """
+        taken: list[Record] = []
+        while limit > 0 and self._batches:
+            batch, _ = self._batches[0]
+            decoded = self._decoded
+            if decoded is None:
+                if self.waits:
+                    break
+                try:
+                    decoded = self._open(batch)
+                except CorruptBatch as error:
+                    if taken:
+                        break
+                    # A seek to the next offset would meet the same batch again.
+                    detail = f"{error}, and the batch goes up to offset {batch.next_offset - 1}"
+                    raise CorruptRecordError(self.partition, self.position, detail) from error
+            cursor = self._cursor
+            end = min(cursor + limit, len(decoded))
+            if self._unreadable:
+                end = self._to_unreadable(decoded, cursor, end, returned=unreadable)
+                if end == cursor:
+                    if taken:
+                        break
+                    unread = decoded[cursor]
+                    assert isinstance(unread, UnreadableRecord)
+                    raise UnreadableRecordError.of(unread)
+                limit = min(limit, end - cursor)
+            if due_to is not None:
+                end = due_to(decoded, cursor, end)
+            if end > cursor:
+                part = decoded if end - cursor == len(decoded) else decoded[cursor:end]
+                if taken:
+                    taken += part
+                else:
+                    taken = part
+                limit -= end - cursor
+                self.buffered -= end - cursor
+                self.leader_epoch = batch.leader_epoch
+            if end < len(decoded):
+                self._cursor = end
+                self.position = decoded[end].offset
+                break
+            self._close(batch)
+        return taken
+
+    def _to_unreadable(
+        self, decoded: list[Record], cursor: int, end: int, *, returned: bool
+    ) -> int:
+        """Where to end before the next record that cannot be read, or after it if it is returned.
+
+        The position is that of the record then, whatever is missing before it.
+        """
+        index = next((each for each in self._unreadable if each >= cursor), end)
+        if index >= end:
+            return end
+        if returned:
+            return index + 1
+        if index == cursor:
+            self.position = decoded[index].offset
+        return index
+
+    @property
+    def next_size(self) -> int:
+        """Bytes that the first batch takes when it is decoded."""
+        batch = self._batches[0][0]
+        return max(batch.unpacked_size, batch.size)
+
+    def lend(self) -> RecordBatch:
+        """The batch that is waited for, which from now on counts with what it unpacks to."""
+        batch, _ = self._batches[0]
+        if not self._counted:
+            self._counted = self.next_size
+            self.size += self._counted - batch.size
+        return batch
+
+    def supply(self, batch: RecordBatch, decoded: list[Record] | CorruptBatch) -> bool:
+        """What came of decoding it from ``position`` on; whether it was still waited for."""
+        if not self.waits or self._batches[0][0] is not batch:
+            return False
+        self._supplied = decoded
+        self.waits = False
+        return True
+
+    @property
+    def holds_large(self) -> bool:
+        """Whether the first batch is a large one that has been decoded."""
+        return self._supplied is not None or self._open_size > LARGE_BATCH
+
+    def discard(self) -> None:
+        """Forget everything that was not taken, so that it is fetched again."""
+        self._batches.clear()
+        self._decoded = self._supplied = None
+        self._unreadable = []
+        self._cursor = self._open_size = self._counted = 0
+        self.waits = False
+        self.buffered = self.size = 0
+        self.fetch_position = self.position
+        self.fetch_epoch = self.leader_epoch
+        self._epochs = [entry for entry in self._epochs if entry[1] < self.position]
+
+    def diverges_at(self, epoch: int, end: int) -> int:
+        """Where the log of a leader leaves what was fetched, if ``epoch`` is the last one that both
+        may have in common and ends at ``end`` there."""
+        return min([end, *(first for other, first in self._epochs if other > epoch)])
+
+    def _open(self, batch: RecordBatch) -> list[Record]:
+        counted = self._counted or batch.size
+        decoded = self._supplied
+        try:
+            if decoded is None:
+                decoded = batch.decode(*self.partition, self.ledger_id, self.position)
+            elif isinstance(decoded, CorruptBatch):
+                raise decoded
+        except UnreadableBatch as error:
+            decoded = PartlyUnreadable([self._unreadable_batch(batch, str(error))])
+        some_unreadable = isinstance(decoded, PartlyUnreadable)
+        if decoded:
+            first, last = decoded[0].offset, decoded[-1].offset
+            if not self.position <= first <= last - len(decoded) + 1 < batch.next_offset > last:
+                raise CorruptBatch(f"records {first}..{last} do not fit their batch")
+            if self.finished is not None:
+                decoded = self._without_finished(self.finished, decoded, batch.leader_epoch)
+        # Decoding may have unpacked it.
+        self._open_size = batch.size
+        self.size += self._open_size - counted
+        self._supplied = None
+        self._counted = 0
+        self.buffered += len(decoded) - self._batches[0][1]
+        self._unreadable = (
+            [n for n, each in enumerate(decoded) if isinstance(each, UnreadableRecord)]
+            if some_unreadable
+            else []
+        )
+        self._decoded = decoded
+        self._cursor = 0
+        return decoded
+
+    def _unreadable_batch(self, batch: RecordBatch, detail: str) -> UnreadableRecord:
+        """What stands for all of a batch from the position on."""
+        first = max(self.position, batch.base_offset)
+        return UnreadableRecord(
+            *self.partition,
+            first,
+            -1,
+            0,
+            None,
+            None,
+            ledger_id=self.ledger_id,
+            next_offset=batch.next_offset,
+            detail=detail,
+        )
+
+    def _without_finished(
+        self, finished: CompletionMap, decoded: list[Record], leader_epoch: int
+    ) -> list[Record]:
+        runs = finished.runs
+        if decoded[0].offset >= runs[-1][1]:
+            self.finished = None
+            return decoded
+        if leader_epoch > finished.leader_epoch:
+            # Written by a later leader: what was finished had this offset before the log was cut.
+            return decoded
+        number = bisect_right(runs, decoded[0].offset, key=_end)
+        kept: list[Record] = []
+        for record in decoded:
+            offset = record.offset
+            while number < len(runs) and runs[number][1] <= offset:
+                number += 1
+            if number == len(runs) or offset < runs[number][0]:
+                kept.append(record)
+        self.skipped += len(decoded) - len(kept)
+        return kept
+
+    def _close(self, batch: RecordBatch) -> None:
+        self._batches.popleft()
+        self.size -= self._open_size
+        self._decoded = None
+        self._unreadable = []
+        self._cursor = self._open_size = 0
+        self.position = batch.next_offset
+        self.leader_epoch = batch.leader_epoch
+        self._skip_empty()
+
+    def _skip_empty(self) -> None:
+        """Pass batches that yield nothing: control batches, aborted and emptied ones."""
+        while self._batches and not self._batches[0][1]:
+            batch, _ = self._batches.popleft()
+            self.position = batch.next_offset
+            self.leader_epoch = batch.leader_epoch
+            self.size -= batch.size
+        self.waits = bool(self._batches) and self._batches[0][0].unpacked_size > LARGE_BATCH
+
+
+def _end(run: Run) -> int:
+    return run[1]

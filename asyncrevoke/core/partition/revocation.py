@@ -1,0 +1,344 @@
+"""Giving partitions up in two steps (KIP-983), and the barrier at which the group may learn of it.
+
+A revoke that is requested is announced by the next poll result and completes at the start of a
+later poll, once nothing of the partition is in flight and the commit that covers its work is
+acknowledged. Whatever else happens meanwhile: a withdrawn revoke resumes with its position and
+buffer, an overdue partition is lost alone, and the barrier is reached when no instance is between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
+from asyncrevoke.model import BlockingRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.model import TopicPartition
+
+_DEADLINE_TIMER = "revoke-deadline"
+_LEAST_MARGIN = 1.0
+
+
+class Revocation:
+    """The rounds of revocation that are under way; rounds that overlap share one barrier."""
+
+    def __init__(self, outbox: Outbox, config: ConsumerConfig, assignment: Assignment) -> None:
+        self._outbox = outbox
+        self._assignment = assignment
+        self._manual = config.commit_mode == "manual"
+        self._auto_delay = config.auto_delay and not self._manual
+        # The newest instance of each partition that a poll result has announced.
+        self._announced: dict[TopicPartition, PartitionInstance] = {}
+        self._revoking: dict[PartitionInstance, None] = {}
+        self._requested: dict[PartitionInstance, float] = {}
+        self._overdue: dict[PartitionInstance, None] = {}
+        self.polling = False
+        # Leaving the group: nothing is announced any more, and only work in a task is waited for.
+        self.leaving = False
+        self.wait_for_tasks = True
+        # The iterator has ended: nobody takes poll results any more, and nothing new is begun.
+        self.unheard = False
+        self.barrier_due = False
+        # Whether whoever may be assigned a partition next reads completion maps, as far as known.
+        self.maps_are_read = False
+        self.slowest_commit = 0.0
+        self.is_acknowledged: Callable[[PartitionInstance], bool] = lambda _instance: True
+        self.flush: Callable[[float], None] = lambda _now: None
+        # Released, or lost alone: the group may have given its partition back meanwhile.
+        self.on_released: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
+
+    # --- requests from the group -----------------------------------------------------------------
+
+    def request(
+        self, now: float, instances: Iterable[PartitionInstance], deadline: float | None
+    ) -> None:
+        """Ask for these instances back until ``deadline``; those already revoking keep theirs."""
+        self._assignment.take_back()
+        requested: list[str] = []
+        for instance in instances:
+            if instance.terminal:
+                continue
+            if instance.revoking:
+                if instance.deadline is None:  # it was withdrawn meanwhile
+                    instance.deadline = deadline
+                continue
+            requested.append(_name(instance))
+            if instance.state is State.INIT and self.is_acknowledged(instance):
+                self._end(now, instance, Step.REVOKE)
+                continue
+            unseen = instance.state is State.INIT
+            instance.step(Step.FLUSH if unseen else Step.REVOKE)
+            instance.deadline = deadline
+            self._revoking[instance] = None
+            self._requested[instance] = now
+            if unseen:
+                self.flush(now)
+        self.barrier_due = True
+        self._arm_deadline()
+        if requested:
+            self._outbox.emit("info", "revoke requested", partitions=requested)
+            self._outbox.wake()
+        if self.leaving or self.unheard:
+            self.progress(now)
+
+    def tighten(self, deadline: float) -> None:
+        """A rebalance has started that will not wait beyond ``deadline`` for what still drains."""
+        for instance in self._revoking:
+            if instance.deadline is None or instance.deadline > deadline:
+                instance.deadline = deadline
+        self._arm_deadline()
+
+    def withdraw(self, instance: PartitionInstance) -> bool:
+        """The group gave it back before it was released: resume, unless the user may have
+        cancelled its work already (announced, not delayed, and not decided by the tracker): then
+        it finishes its release, for which nobody waits."""
+        instance.deadline = None
+        self._overdue.pop(instance, None)
+        resumable = (
+            instance.state is State.RV_REQUESTED
+            or instance.delayed_by_hand
+            or (self._auto_delay and not self.leaving)
+        )
+        if not resumable:
+            return False
+        instance.step(Step.WITHDRAW)
+        instance.delayed_by_hand = False
+        self._revoking.pop(instance, None)
+        self._outbox.emit("info", "revoke withdrawn", partition=_name(instance))
+        self._assignment.fill_gaps(instance)
+        self._assignment.on_positioned(instance)
+        # What was fetched before and not delivered flows again.
+        self._outbox.wake()
+        self.barrier_due = True
+        return True
+
+    def lose(self, now: float, instances: Iterable[PartitionInstance], reason: str) -> None:
+        """These are no longer ours, whatever was under way."""
+        gone = [instance for instance in instances if not instance.terminal]
+        if not gone:
+            return
+        self._outbox.emit(
+            "warning", "partitions lost", partitions=[_name(i) for i in gone], reason=reason
+        )
+        for instance in gone:
+            self._end(now, instance, Step.LOSE)
+        self._outbox.wake()
+
+    # --- the poll --------------------------------------------------------------------------------
+
+    def begin_poll(self, now: float) -> None:
+        """A poll starts: complete what was announced and has drained; keep the rest one more."""
+        self.polling = True
+        for instance in list(self._revoking):
+            if instance.state is State.RV_LATER and instance.delayed_by_hand:
+                instance.step(Step.AGAIN)
+            elif instance.state in (State.RV_NEXT, State.RV_LATER):
+                if self._holds(instance):
+                    instance.step(Step.DELAY)
+                    instance.step(Step.AGAIN)
+                else:
+                    self._complete(now, instance)
+
+    def resume_poll(self, now: float) -> None:
+        """A poll is parked (again): what has drained while none was may go."""
+        if not self.polling:
+            self.polling = True
+            self.progress(now)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a revoke was requested that no poll result has announced yet."""
+        return any(instance.state is State.RV_REQUESTED for instance in self._revoking)
+
+    @property
+    def delayed_by_hand(self) -> bool:
+        """Whether a delay has to be renewed by the user at the next poll."""
+        return any(instance.delayed_by_hand for instance in self._revoking)
+
+    def announce(self) -> frozenset[TopicPartition]:
+        """A poll returns: what its result lists as to be revoked."""
+        self.polling = False
+        listed: list[TopicPartition] = []
+        for instance in self._revoking:
+            if instance.state in (State.RV_REQUESTED, State.RV_NEXT):
+                if instance.state is State.RV_REQUESTED:
+                    self._outbox.emit("debug", "revoke announced", partition=_name(instance))
+                instance.step(Step.ANNOUNCE)
+                instance.delayed_by_hand = False
+                self._announced[instance.partition] = instance
+                listed.append(instance.partition)
+        return frozenset(listed)
+
+    def delay(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Keep announced partitions one more poll; False if one of them is gone already.
+
+        Raises ValueError, and delays nothing, for a partition that no poll result announced.
+        """
+        wanted = list(dict.fromkeys(partitions))
+        strangers = [tp for tp in wanted if tp not in self._announced]
+        if strangers:
+            known = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(self._announced))
+            named = ", ".join(f"{tp[0]}-{tp[1]}" for tp in sorted(strangers))
+            raise ValueError(
+                f"never announced as to be revoked: {named}; announced so far: {known or 'none'}"
+            )
+        all_ours = True
+        for tp in wanted:
+            instance = self._announced[tp]
+            if instance.state in (State.RV_NEXT, State.RV_LATER):
+                instance.step(Step.DELAY)
+                instance.delayed_by_hand = True
+                self._outbox.emit("debug", "revoke delayed", partition=_name(instance))
+            elif instance.state not in (State.ACTIVE, State.RV_REQUESTED):
+                all_ours = False
+        return all_ours
+
+    def blocking(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:
+        """What the partitions wait for that are to be given up: all of them once we are to stop."""
+        wanted = self._assignment.live() if stopped_at is not None else self._revoking
+        found: list[BlockingRecord] = []
+        for instance in wanted:
+            since = self._requested.get(instance, stopped_at)
+            offset = instance.oldest_in_flight
+            if since is not None and offset is not None:
+                seconds = round(now - since, 3)
+                unfinished = instance.in_flight
+                found.append(BlockingRecord(*instance.partition, offset, seconds, unfinished))
+        return found
+
+    # --- progress --------------------------------------------------------------------------------
+
+    def progress(self, now: float) -> None:
+        """Something was completed or acknowledged: release what has drained, where a poll boundary
+        allows it (a poll is parked, or we are leaving)."""
+        for instance in list(self._revoking):
+            if instance.state is State.RV_FLUSH:
+                if self.is_acknowledged(instance):
+                    self._end(now, instance, Step.RELEASE)
+            elif self._may_complete(instance) and not self._holds(instance):
+                # Even if it is overdue: its last commit may just have covered all of it.
+                self._complete(now, instance)
+            elif instance in self._overdue:
+                if self.is_acknowledged(instance):
+                    self._miss(now, instance)
+                else:
+                    # More of it is done than the last commit says.
+                    self.flush(now)
+
+    def refuse(self, now: float, instance: PartitionInstance, reason: str) -> None:
+        """The last attempt to commit what was done of it was refused."""
+        if instance.state is State.RV_FLUSH:
+            self._outbox.emit(
+                "warning",
+                "released without its final commit; records may be processed again",
+                partition=_name(instance),
+                reason=reason,
+            )
+            self._end(now, instance, Step.RELEASE)
+
+    def leave(self, now: float, *, wait_for_tasks: bool) -> None:
+        """Give everything up without announcing it; ``wait_for_tasks`` until tasks have ended."""
+        self.leaving = True
+        self.wait_for_tasks = wait_for_tasks
+        self.request(now, self._assignment.live(), None)
+
+    def successors_read_maps(self, they_do: bool) -> None:
+        """Whether every member of the present generation has told that it reads completion maps."""
+        self.maps_are_read = they_do
+
+    def rejoined(self) -> None:
+        """A new membership begins."""
+        self.maps_are_read = False
+        self.leaving = False
+        self.wait_for_tasks = True
+
+    def _may_complete(self, instance: PartitionInstance) -> bool:
+        if self.leaving:
+            return True
+        if not self.polling or instance.delayed_by_hand:
+            return False
+        announced = instance.state in (State.RV_NEXT, State.RV_LATER)
+        return announced or (self.unheard and instance.state is State.RV_REQUESTED)
+
+    def _holds(self, instance: PartitionInstance) -> bool:
+        if self.leaving:
+            return self.wait_for_tasks and instance.held > 0
+        return self._auto_delay and instance.in_flight > 0
+
+    def _complete(self, now: float, instance: PartitionInstance) -> None:
+        if instance.state is State.RV_REQUESTED:
+            instance.step(Step.ANNOUNCE)
+        if self.is_acknowledged(instance):
+            self._end(now, instance, Step.RELEASE)
+        else:
+            instance.step(Step.FLUSH)
+            self.flush(now)
+
+    def _end(self, now: float, instance: PartitionInstance, step: Step) -> None:
+        self._revoking.pop(instance, None)
+        self._overdue.pop(instance, None)
+        started = self._requested.pop(instance, None)
+        self._assignment.end(instance, step)
+        self.barrier_due = True
+        if instance.state is State.RELEASED:
+            seconds = None if started is None else round(now - started, 3)
+            self._outbox.emit("info", "released", partition=_name(instance), seconds=seconds)
+            self.on_released(now, instance)
+
+    @property
+    def at_barrier(self) -> bool:
+        """Whether nothing is between being requested and being released or lost."""
+        return not self._revoking
+
+    # --- deadlines -------------------------------------------------------------------------------
+
+    def margin(self, instance: PartitionInstance) -> float:
+        """How long before its deadline an instance is given up: a last commit and a join."""
+        margin = max(_LEAST_MARGIN, 2 * self.slowest_commit)
+        since = self._requested.get(instance)
+        if instance.deadline is None or since is None:
+            return margin
+        return min(margin, (instance.deadline - since) / 2)
+
+    def _arm_deadline(self) -> None:
+        due = [
+            instance.deadline - self.margin(instance) / (2 if instance in self._overdue else 1)
+            for instance in self._revoking
+            if instance.deadline is not None
+        ]
+        if due:
+            self._outbox.set_timer(_DEADLINE_TIMER, min(due), self._deadline_near)
+
+    def _deadline_near(self, now: float) -> None:
+        for instance in list(self._revoking):
+            if instance.deadline is None:
+                continue
+            margin = self.margin(instance)
+            if now >= instance.deadline - margin / 2:
+                self._miss(now, instance)
+            elif now >= instance.deadline - margin and instance not in self._overdue:
+                # One last commit of what is done; nothing later than this may count.
+                self._overdue[instance] = None
+                if self.is_acknowledged(instance):
+                    self._miss(now, instance)
+                else:
+                    self.flush(now)
+        self._arm_deadline()
+
+    def _miss(self, now: float, instance: PartitionInstance) -> None:
+        self._lose_alone(now, instance, "its revoke was not finished before the deadline")
+
+    def _lose_alone(self, now: float, instance: PartitionInstance, reason: str) -> None:
+        """Lost by our own doing, not by the group's: it may have been given back meanwhile."""
+        self.lose(now, [instance], reason)
+        self.on_released(now, instance)
+
+
+def _name(instance: PartitionInstance) -> str:
+    return f"{instance.partition.topic}-{instance.partition.partition}"

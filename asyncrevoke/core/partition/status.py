@@ -1,0 +1,62 @@
+"""How the partitions of a consumer stand at one moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.core.partition.instance import PartitionInstance, State
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.partition.assignment import Assignment
+
+
+class Standing(NamedTuple):
+    """One partition that is ours.
+
+    ``revoking``: ``"requested"`` until a step has announced it, ``"draining"`` while records of it
+    are in flight, ``"committing"`` until its last commit is acknowledged, empty if it stays.
+    ``oldest`` is the lowest offset in flight, None if nothing is. ``lag`` counts the records
+    between the position and the end of the log as of the last fetch, None before the first one.
+    """
+
+    partition: TopicPartition
+    revoking: str
+    paused: bool
+    in_flight: int
+    oldest: int | None
+    position: int | None
+    committed: int | None
+    lag: int | None
+
+
+def standings(assignment: Assignment) -> tuple[Standing, ...]:
+    """How each partition that is ours stands."""
+    return tuple(
+        _standing(each, in_flight, assignment.position(each))
+        for each, in_flight in assignment.returned().items()
+    )
+
+
+def _standing(instance: PartitionInstance, in_flight: int, position: int | None) -> Standing:
+    lag = None
+    if position is not None and instance.high_watermark >= 0:
+        lag = max(0, instance.high_watermark - position)
+    return Standing(
+        instance.partition,
+        _revoking(instance),
+        instance.paused,
+        in_flight,
+        instance.oldest_in_flight if in_flight else None,
+        position,
+        instance.acked,
+        lag,
+    )
+
+
+def _revoking(instance: PartitionInstance) -> str:
+    if instance.state is State.RV_REQUESTED:
+        return "requested"
+    if instance.state is State.RV_FLUSH:
+        return "committing"
+    return "draining" if instance.revoking else ""

@@ -1,0 +1,150 @@
+"""The way out: unsubscribing and closing, bounded in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.core.io.effects import Complete
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.errors import PartitionsError
+
+_DRAIN_TIMER = "leave-drain"
+_COMMIT_TIMER = "leave-commit"
+_CLOSE_TIMER = "close"
+
+
+class Leaving:
+    """Who waits for the group to be left, and until when.
+
+    ``start_leaving(now, wait_for_tasks)`` releases everything and leaves; :meth:`left` is to be
+    called when that is done. ``leave_uncommitted(now)`` loses what has not been committed in time,
+    and leaves. ``stop_leaving(now)`` ends the waiting of one that unsubscribes and whom no broker
+    answers, and ``give_up(now)`` that of one that closes.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        start_leaving: Callable[[float, bool], None],
+        leave_uncommitted: Callable[[float], None],
+        stop_leaving: Callable[[float], None],
+        give_up: Callable[[float], None],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self._outbox = outbox
+        self._close_timeout = config.close_timeout
+        self._start_leaving = start_leaving
+        self._leave_uncommitted = leave_uncommitted
+        self._stop_leaving = stop_leaving
+        self._give_up = give_up
+        self._on_closed = on_closed
+        self._tickets: list[int] = []
+        self._deadline: Deadline | None = None
+        # The first final commit that was refused while leaving.
+        self._refusal: PartitionsError | None = None
+        self._done = False
+        # Whether fetch sessions are being ended, which closing waits for.
+        self.sessions_end = False
+        self.under_way = False
+        self.closing = False
+        self.closed = False
+
+    def unsubscribe(self, now: float, ticket: int) -> None:
+        """Leave, and answer ``ticket`` then: after ``close_timeout`` at the latest."""
+        self._tickets.append(ticket)
+        self._leave(now, Deadline.after(now, self._close_timeout), wait_for_tasks=True)
+
+    def close(
+        self, now: float, ticket: int, *, graceful: bool, joined: bool, deadline: Deadline | None
+    ) -> None:
+        """Leave for good, and answer ``ticket`` then; at once if nothing was ``joined``.
+
+        At ``deadline`` at the latest, if it is given: else after ``close_timeout``.
+        """
+        if self.closed:
+            self._outbox.put(Complete(ticket))
+            return
+        self._tickets.append(ticket)
+        self.closing = True
+        self._outbox.wake()
+        if joined:
+            deadline = deadline or Deadline.after(now, self._close_timeout)
+            self._leave(now, deadline, wait_for_tasks=graceful)
+        else:
+            self.finish()
+
+    def commit_refused(self, error: PartitionsError) -> None:
+        """A final commit was refused: whoever waits for the end is told so."""
+        if self.under_way and self._refusal is None:
+            self._refusal = error
+
+    def left(self) -> None:
+        """The group was left, with everything released or lost."""
+        self._outbox.cancel_timer(_DRAIN_TIMER)
+        self._outbox.cancel_timer(_COMMIT_TIMER)
+        self.under_way = False
+        if not self.closing:
+            self._outbox.cancel_timer(_CLOSE_TIMER)
+            self._deadline = None
+            self._answer()
+        elif self.sessions_end:
+            self._done = True
+        else:
+            self.finish()
+
+    def sessions_ended(self) -> None:
+        """All fetch sessions have ended."""
+        self.sessions_end = False
+        if self._done and not self.closed:
+            self.finish()
+
+    def finish(self) -> None:
+        """Closed, whether the group was left or not."""
+        self.closed = True
+        for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _CLOSE_TIMER):
+            self._outbox.cancel_timer(timer)
+        self._on_closed()
+        self._answer()
+
+    def _leave(self, now: float, deadline: Deadline, *, wait_for_tasks: bool) -> None:
+        # Closing while the consumer unsubscribes: the first of both bounds holds for both.
+        if self._deadline is None or deadline.end < self._deadline.end:
+            self._deadline = deadline
+            self._outbox.set_timer(_COMMIT_TIMER, deadline.commits, self._not_committed)
+            self._outbox.set_timer(_CLOSE_TIMER, deadline.end, self._too_long)
+        if wait_for_tasks:
+            self._outbox.set_timer(_DRAIN_TIMER, self._deadline.work, self._stop_waiting)
+        else:
+            self._outbox.cancel_timer(_DRAIN_TIMER)
+        self.under_way = True
+        self._start_leaving(now, wait_for_tasks)
+
+    def _stop_waiting(self, now: float) -> None:
+        self._outbox.emit("warning", "tasks have not ended in time; leaving without them")
+        self._start_leaving(now, False)
+
+    def _not_committed(self, now: float) -> None:
+        # What was not committed is named by the event of its loss.
+        if self.under_way:
+            self._leave_uncommitted(now)
+
+    def _too_long(self, now: float) -> None:
+        if not self.closing:
+            self._stop_leaving(now)
+            return
+        self._outbox.emit("error", "closing took longer than close_timeout; giving up")
+        self._give_up(now)
+        self.finish()
+
+    def _answer(self) -> None:
+        tickets, self._tickets = self._tickets, []
+        error, self._refusal = self._refusal, None
+        for ticket in tickets:
+            self._outbox.put(Complete(ticket, error=error))

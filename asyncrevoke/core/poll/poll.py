@@ -1,0 +1,266 @@
+"""What one step of the iterator returns, and when (R1 to R10 of the polling rules).
+
+A step begins with the first poll after a result: the last batch counts, and what was announced and
+has drained completes. It ends with a result: records, a new revoke, a loss, an error, or the
+caller's timeout. Between looking and returning nothing is awaited, so that cancelling a waiting
+step loses neither records nor news.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.core.poll.step_errors import StepErrors
+from asyncrevoke.model import PollResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.commit.completion_tracker import Tracking
+    from asyncrevoke.core.fetch.fetcher import Fetching
+    from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.hand_out import RecordReader
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.revocation import Revocation
+    from asyncrevoke.errors import FatalError
+    from asyncrevoke.model import Record, TopicPartition
+
+_TICK_TIMER = "revoke-tick"
+_IDLE_TIMER = "poll-interval"
+_LOOK_TIMER = "records-asked-for"
+# How often in max_poll_interval it is noticed that records were asked for one by one.
+_LOOKS = 16
+
+
+class Poller:
+    """The one loop that takes records. ``on_begin(now)`` and ``on_idle(now)`` tell the membership
+    that it asks for records, and that it has not done so for ``max_poll_interval``."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        revocation: Revocation,
+        tracking: Tracking,
+        fetching: Fetching,
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._assignment = assignment
+        self._revocation = revocation
+        self._tracking = tracking
+        self._fetching = fetching
+        # Whether no record may be handed out now; None: never.
+        self.holds: Callable[[float], bool] | None = None
+        self.on_begin: Callable[[float], None] = lambda _now: None
+        self.on_idle: Callable[[float], None] = lambda _now: None
+        self._errors = StepErrors(assignment)
+        self.fatal: FatalError | None = None
+        self._polling = False
+        self._started_at = 0.0
+        self._tick_fired = False
+        self._inside = 0
+        self.idle_since: float | None = None
+        self.stopping = False
+        self.ended = False
+
+    def poll(
+        self,
+        now: float,
+        max_records: int | None,
+        *,
+        expired: bool,
+        reader: RecordReader | None = None,
+    ) -> PollResult | None:
+        """See :meth:`ConsumerCore.poll`."""
+        if self._polling:
+            self.idle_since = None
+            self._revocation.resume_poll(now)
+        elif not self.ended:
+            self._begin(now)
+        if self.ended:
+            self._polling = self._revocation.polling = False
+            return None
+        if not self._assignment.lost:
+            # Losses first: a loop that ends with an error has heard of them then.
+            self._raise_error()
+        if reader is not None and not self._revocation.at_barrier:
+            # What is to be given up may go when the next record is asked for.
+            max_records = 1
+        slices = self._drain(now, max_records, reader)
+        news = self._revocation.has_news or bool(self._assignment.lost)
+        if not (slices or news):
+            self._raise_error(waiting=True)
+            if not (expired or self._tick_due(now)):
+                return None
+        if slices:
+            self._errors.delivered(slices)
+        lost = frozenset(self._assignment.lost)
+        self._assignment.lost.clear()
+        to_be_revoked = self._revocation.announce()
+        self._polling = False
+        self._outbox.cancel_timer(_TICK_TIMER)
+        self._idle_from(now)
+        return PollResult(slices, to_be_revoked, lost)
+
+    def is_waiting(self) -> bool:
+        """Whether a poll has found nothing to return yet."""
+        return self._polling and self.idle_since is None
+
+    def _begin(self, now: float) -> None:
+        self._polling = True
+        self._started_at = now
+        self._tick_fired = False
+        self.idle_since = None
+        self._assignment.take_back()
+        self.on_begin(now)
+        self._tracking.settle(now)
+        self._revocation.begin_poll(now)
+        if self.stopping:
+            self.end()
+
+    def _drain(
+        self, now: float, max_records: int | None, reader: RecordReader | None
+    ) -> dict[TopicPartition, list[Record]]:
+        """Deliver up to ``max_records``: first what a reader was left with, then what has come."""
+        self._fetching.polled()
+        limit = self._tracking.room(now, max_records or self._config.max_poll_records)
+        kept = self._assignment.hand_out.has_kept
+        if limit <= 0 or not (self._fetching.has_deliverable or kept):
+            return {}
+        if self.holds is not None and self.holds(now):
+            return {}
+        taken: dict[TopicPartition, list[Record]] = {}
+        slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
+        if kept:
+            for instance, records in self._assignment.hand_out.drain(limit, self._may_deliver):
+                taken[instance.partition] = records
+                self._tracking.deliver(instance.partition, records, tracked=reader is not None)
+                slices.append((instance, records))
+                limit -= len(records)
+        if limit > 0:
+            for partition, fetched in self._fetching.drain(now, limit).items():
+                instance = self._tracking.deliver(partition, fetched, tracked=reader is not None)
+                taken[partition] = taken[partition] + fetched if partition in taken else fetched
+                slices.append((instance, fetched))
+        if reader is not None and slices:
+            self._tracking.hand_out(now, reader, slices)
+        return taken
+
+    def hold_back(self, now: float) -> None:
+        """If no record may be handed out now, none is that a reader has already."""
+        if self._assignment.hand_out.is_open and self.holds is not None and self.holds(now):
+            self._assignment.take_back()
+
+    def _may_deliver(self, instance: PartitionInstance) -> bool:
+        return instance.can.deliver and not self._fetching.delivery.blocked(instance)
+
+    def _tick_due(self, now: float) -> bool:
+        if not self._revocation.delayed_by_hand:
+            return False
+        at = self._started_at + self._config.revoke_tick
+        if self._tick_fired or now >= at:
+            return True
+        if not self._outbox.has_timer(_TICK_TIMER):
+            self._outbox.set_timer(_TICK_TIMER, at, self._tick)
+        return False
+
+    def _tick(self, _now: float) -> None:
+        # Not compared with the clock again: a timer that fires too early, if only by a rounding
+        # error, would be set again at once, and so on.
+        self._tick_fired = True
+        self._outbox.wake()
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def error(self, error: Exception) -> None:
+        """The next step raises this, once; partitions that are not concerned go on."""
+        self._errors.add(error)
+        self._outbox.wake()
+
+    def sought(self, partitions: Iterable[TopicPartition]) -> None:
+        """See :meth:`StepErrors.sought`."""
+        self._errors.sought(partitions)
+
+    def _raise_error(self, *, waiting: bool = False) -> None:
+        error = self._errors.take(waiting=waiting or self.fatal is not None) or self.fatal
+        if error is not None:
+            self._polling = self._revocation.polling = False
+            raise error
+
+    # --- stopping and idling ---------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
+        self.stopping = True
+        self._assignment.take_back()
+        self._revocation.unheard = True
+        if self._polling:
+            self.end()
+        self._outbox.wake()
+
+    def interrupt(self, now: float) -> None:
+        """The waiting step was cancelled: the next poll goes on with it. Until then the loop is
+        idle, and nothing is released behind its back."""
+        if self._polling:
+            self._revocation.polling = False
+            self._idle_from(now)
+
+    def end(self) -> None:
+        """No further results; a last batch that has not been counted will not be."""
+        self.ended = True
+        self._assignment.take_back()
+        self._revocation.unheard = True
+
+    def boundary(self, now: float, *, inside: bool) -> None:
+        """The user awaits the library outside a poll (R5, R10): what has drained may go."""
+        self._inside += 1 if inside else -1
+        if inside:
+            self.idle_since = None
+            self._revocation.resume_poll(now)
+        elif not self._inside and not self._polling:
+            self._revocation.polling = False
+            self._idle_from(now)
+
+    def rest(self) -> None:
+        """Nobody is expected to poll any more."""
+        self.idle_since = None
+        self._outbox.cancel_timer(_IDLE_TIMER)
+        self._outbox.cancel_timer(_LOOK_TIMER)
+
+    def look(self, now: float) -> None:
+        """Records are asked for one by one without a step: whether any was since the last look."""
+        if self.idle_since is not None and self._assignment.hand_out.was_asked():
+            self.idle_since = now
+
+    def _look_again(self, now: float) -> None:
+        self.look(now)
+        if self._assignment.hand_out.is_open:
+            at = now + self._config.max_poll_interval / _LOOKS
+            self._outbox.set_timer(_LOOK_TIMER, at, self._look_again)
+
+    def _idle_from(self, now: float) -> None:
+        self.idle_since = now
+        if not self._outbox.has_timer(_IDLE_TIMER):
+            at = now + self._config.max_poll_interval
+            self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
+        if self._assignment.hand_out.is_open and not self._outbox.has_timer(_LOOK_TIMER):
+            self._look_again(now)
+
+    def _check_idle(self, now: float) -> None:
+        self.look(now)
+        if self.idle_since is None:
+            return
+        at = self.idle_since + self._config.max_poll_interval
+        if now < at:
+            self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
+            return
+        self._outbox.emit(
+            "warning",
+            "the loop body has not asked for a batch for max_poll_interval; leaving the group",
+            seconds=self._config.max_poll_interval,
+        )
+        self.on_idle(now)

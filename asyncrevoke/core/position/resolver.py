@@ -1,0 +1,481 @@
+"""Where each partition instance starts: its committed offset, or what the reset policy says.
+
+The reset policy is used after a successful answer of "nothing is committed" and never after an
+error: an error is asked again until it is one or the other, because starting at the end of the log
+instead of at the committed offset loses records.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.position.search import FIRST_BACKOFF, Ask, PositionSearch
+from asyncrevoke.errors import (
+    AuthenticationError,
+    FatalError,
+    GroupAuthorizationError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+    PartitionsError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from asyncrevoke.model import OffsetAndMetadata
+from asyncrevoke.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ErrorCode,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetQuery,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from asyncrevoke.config import ConsumerConfig, OffsetReset
+    from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
+    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.coordinator import Coordinator
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
+
+_TIMER = "positions"
+_LONGEST_BACKOFF = 2.0
+# Somebody has to grant or configure something before it can succeed.
+_SLOW = 10.0
+
+# The coordinator is another broker by now.
+_MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
+# Codes that Kafka does not call retriable, and that pass nevertheless.
+_PASSING = frozenset(
+    (
+        ErrorCode.unknown_server_error,
+        ErrorCode.broker_not_available,
+        ErrorCode.illegal_generation,
+        ErrorCode.unknown_member_id,
+        ErrorCode.stale_member_epoch,
+        ErrorCode.rebalance_in_progress,
+    )
+)
+
+
+_UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
+# Instances, the oldest search first.
+_Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
+
+
+class Positions:
+    """Finds positions, many at a time, and asks again for as long as it takes.
+
+    The composer sets ``on_found(now, instance, found, from_reset)`` and
+    ``on_error(now, error)``. An instance that ends, or that was placed otherwise meanwhile, is
+    left alone; one whose revoke is under way waits for its end or its withdrawal. One that the user
+    commits before its position is known waits for that commit, and begins at what it committed.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        requested: RequestedOffsets,
+        wall_now_ms: Callable[[float], int],
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._requested = requested
+        self._wall_now_ms = wall_now_ms
+        self._log = WaitLog(outbox)
+        self.on_found: Callable[[float, PartitionInstance, OffsetAndMetadata, bool], None] = (
+            lambda _now, _instance, _found, _from_reset: None
+        )
+        self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
+        # Topics of which nothing may be skipped, whatever the configuration says.
+        self.whole_topics: Collection[str] = ()
+        # Who asks for committed offsets, where an answer to a former member could mislead it.
+        self.identity: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
+        self._searches: _Searches = {}
+        self._fetching_offsets = False
+        self._due = float("inf")
+
+    def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        """Find where these begin."""
+        for instance in instances:
+            self._searches[instance] = PositionSearch(now, instance.ledger, Ask.COMMITTED, 0)
+            if self._config.group_id is None:
+                self._apply_policy(now, instance, "the consumer has no group")
+        self._run(now)
+
+    def reset(self, now: float, instance: PartitionInstance, timestamp: int | None) -> None:
+        """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None applies
+        the reset policy, because the position is outside the log."""
+        search = PositionSearch(now, instance.ledger, Ask.COMMITTED, 0)
+        self._searches[instance] = search
+        if timestamp is None:
+            self._apply_policy(now, instance, "the position is outside the log")
+        else:
+            self._search_by_time(search, timestamp)
+        self._run(now)
+
+    def policy(self, instance: PartitionInstance) -> OffsetReset:
+        """Where it begins if nothing is committed, or the position is outside the log."""
+        if instance.partition.topic in self.whole_topics:
+            return "earliest"
+        return self._config.auto_offset_reset
+
+    def membership_known(self, now: float) -> None:
+        """Our epoch has moved on: ask those again that waited for it."""
+        for search in self._searches.values():
+            if search.ask is Ask.COMMITTED and not search.complained:
+                search.due = min(search.due, now)
+        self._run(now)
+
+    def leaders_known(self, now: float) -> None:
+        """The metadata is fresh: ask those again that waited for their topic or its leader."""
+        for search in self._searches.values():
+            if (search.ask is not Ask.COMMITTED or search.topic_unknown) and not search.complained:
+                search.due = min(search.due, now)
+        self._run(now)
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def _run(self, now: float) -> None:
+        """Ask whatever is due, and set the timer for the rest."""
+        committed: list[PartitionInstance] = []
+        by_leader: dict[Node, list[OffsetQuery]] = {}
+        asked: dict[Node, _Searches] = {}
+        for instance, search in list(self._searches.items()):
+            if not self._is_current(instance, search):
+                del self._searches[instance]
+            elif search.asked or search.due > now:
+                continue
+            elif self._has_to_wait(instance):
+                search.due = now + 1.0
+            elif search.ask is Ask.COMMITTED:
+                search.topic_unknown = not self._knows_topic(instance)
+                if search.topic_unknown:
+                    # By its name alone we could be told of another topic than the one we then read.
+                    self._cluster.refresh(now, f"the topic of {_name(instance)} is unknown")
+                    self._again(now, instance, search, "its topic is unknown")
+                else:
+                    committed.append(instance)
+            elif (leader := self._cluster.leader(instance.partition)) is None:
+                self._cluster.refresh(now, f"no leader for {_name(instance)}")
+                self._again(now, instance, search, "its leader is unknown")
+            else:
+                node, epoch = leader
+                timestamp = LATEST_TIMESTAMP if search.ask is Ask.END else search.timestamp
+                by_leader.setdefault(node, []).append(
+                    OffsetQuery(
+                        partition=instance.partition, timestamp=timestamp, leader_epoch=epoch
+                    )
+                )
+                asked.setdefault(node, {})[instance] = search
+                search.asked = True
+        if committed and not self._fetching_offsets:
+            self._coordinator.call_when_known("positions", self._ask_committed, now)
+        for node, queries in by_leader.items():
+            self._list_offsets(node, queries, asked[node])
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        due = min(
+            (s.due for s in self._searches.values() if not s.asked and s.due > now),
+            default=float("inf"),
+        )
+        if due != self._due:
+            self._due = due
+            if due == float("inf"):
+                self._outbox.cancel_timer(_TIMER)
+            else:
+                self._outbox.set_timer(_TIMER, due, self._timer_fired, spread=(due - now) / 2)
+
+    def _timer_fired(self, now: float) -> None:
+        self._due = float("inf")
+        self._run(now)
+
+    @staticmethod
+    def _is_current(instance: PartitionInstance, search: PositionSearch) -> bool:
+        return not instance.terminal and instance.ledger is search.ledger
+
+    def _has_to_wait(self, instance: PartitionInstance) -> bool:
+        if instance.state is State.INIT:
+            # What the broker holds now is not what it will hold.
+            return instance in self._requested
+        return instance.revoking
+
+    def _knows_topic(self, instance: PartitionInstance) -> bool:
+        return self._cluster.partitions(instance.partition.topic) is not None
+
+    def _again(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        search: PositionSearch,
+        why: str,
+        *,
+        slow: bool = False,
+    ) -> None:
+        search.asked = False
+        search.due = now + (_SLOW if slow else search.backoff)
+        search.backoff = min(search.backoff * 2, _LONGEST_BACKOFF)
+        self._log.waiting(
+            now,
+            "position",
+            f"waiting for {search.ask.value}",
+            partition=_name(instance),
+            reason=why,
+        )
+
+    def _ask_committed(self, now: float) -> None:
+        node = self._coordinator.node
+        asked = {
+            instance: search
+            for instance, search in self._searches.items()
+            if search.ask is Ask.COMMITTED
+            and not search.asked
+            and search.due <= now
+            and not self._has_to_wait(instance)
+            and self._is_current(instance, search)
+            and self._knows_topic(instance)
+        }
+        if not asked or node is None or self._fetching_offsets:
+            return
+        self._fetching_offsets = True
+        for search in asked.values():
+            search.asked = True
+        member_id, epoch = self.identity()
+        partitions = tuple(instance.partition for instance in asked)
+        self._outbox.send(
+            OffsetFetchRequest(
+                group_id=self._config.group_id or "",
+                partitions=partitions,
+                require_stable=True,
+                member_id=member_id,
+                member_epoch=epoch,
+                topic_ids=self._cluster.topic_ids(partitions),
+            ),
+            node,
+            Channel.COMMIT,
+            self._config.request_timeout,
+            lambda later, reply: self._committed(later, node, asked, reply),
+        )
+
+    def _list_offsets(self, node: Node, queries: list[OffsetQuery], asked: _Searches) -> None:
+        self._outbox.send(
+            ListOffsetsRequest(
+                queries=tuple(queries),
+                read_committed=self._config.isolation_level == "read_committed",
+            ),
+            node,
+            Channel.METADATA,
+            self._config.request_timeout,
+            lambda later, reply: self._listed(later, node, asked, reply),
+        )
+
+    def _still(self, asked: _Searches) -> _Searches:
+        """Those that nothing has overtaken; one that has to wait is asked again."""
+        current: _Searches = {}
+        for instance, search in asked.items():
+            if self._searches.get(instance) is not search:
+                continue
+            search.asked = False
+            if not self._is_current(instance, search):
+                del self._searches[instance]
+            elif not self._has_to_wait(instance):
+                current[instance] = search
+        return current
+
+    # --- committed offsets -------------------------------------------------------------------
+
+    def _committed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
+        self._fetching_offsets = False
+        current = self._still(asked)
+        match reply:
+            case OffsetFetchResponse(error=ErrorCode.none):
+                offsets = {offset.partition: offset for offset in reply.offsets}
+                for instance, search in current.items():
+                    found = offsets.get(instance.partition)
+                    self._judge_committed(now, node, instance, search, found)
+            case OffsetFetchResponse(error=error):
+                self._group_refused(now, node, current, error)
+            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
+                self._give_up(now, current, AuthenticationError(detail or "refused"))
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
+                self._give_up(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
+            case Failed(kind=kind, detail=detail):
+                why = detail or kind.value
+                self._coordinator.unknown(now, f"offset fetch: {why}", node)
+                for instance, search in current.items():
+                    self._again(now, instance, search, why)
+            case _:
+                for instance, search in current.items():
+                    self._again(now, instance, search, f"unexpected {type(reply).__name__}")
+        self._run(now)
+
+    def _group_refused(self, now: float, node: Node, current: _Searches, error: ErrorCode) -> None:
+        if error is ErrorCode.group_authorization_failed:
+            problem = GroupAuthorizationError(
+                f"not authorized to read the offsets of group {self._config.group_id!r}: "
+                "grant READ on the group, or choose another group_id"
+            )
+            self._give_up(now, current, problem)
+            return
+        if error in _MOVED:
+            self._coordinator.unknown(now, f"offset fetch: {error.name}", node)
+        for instance, search in current.items():
+            self._refused(now, instance, search, error)
+
+    def _judge_committed(
+        self,
+        now: float,
+        node: Node,
+        instance: PartitionInstance,
+        search: PositionSearch,
+        found: FetchedOffset | None,
+    ) -> None:
+        if found is None:
+            self._again(now, instance, search, "the answer leaves it out")
+        elif found.error is ErrorCode.none and found.offset >= 0:
+            committed = OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
+            self._found(now, instance, committed, from_reset=False)
+        elif found.error is ErrorCode.none and found.offset == -1:
+            self._apply_policy(now, instance, "the group has committed nothing")
+        elif found.error is ErrorCode.none:
+            self._again(now, instance, search, f"{found.offset} is no offset")
+        else:
+            if found.error in _MOVED:
+                self._coordinator.unknown(now, f"offset fetch: {found.error.name}", node)
+            self._refused(now, instance, search, found.error)
+
+    # --- reset -------------------------------------------------------------------------------
+
+    def _apply_policy(self, now: float, instance: PartitionInstance, why: str) -> None:
+        policy = self.policy(instance)
+        out_of_range = instance.state is not State.INIT
+        if policy == "error":
+            del self._searches[instance]
+            error = OffsetOutOfRangeError if out_of_range else NoOffsetError
+            self.on_error(now, error([instance.partition]))
+            return
+        if isinstance(policy, timedelta):
+            timestamp = max(0, self._wall_now_ms(now) - int(policy.total_seconds() * 1000))
+        else:
+            timestamp = EARLIEST_TIMESTAMP if policy == "earliest" else LATEST_TIMESTAMP
+        self._outbox.emit(
+            "warning" if out_of_range else "info",
+            "position is reset",
+            partition=_name(instance),
+            policy=str(policy),
+            reason=why,
+        )
+        self._search_by_time(self._searches[instance], timestamp)
+        self._searches[instance].due = now
+
+    @staticmethod
+    def _search_by_time(search: PositionSearch, timestamp: int) -> None:
+        search.timestamp = timestamp
+        search.ask = Ask.TIMESTAMP if timestamp < 0 else Ask.END
+        search.backoff = FIRST_BACKOFF
+
+    def _listed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
+        current = self._still(asked)
+        match reply:
+            case ListOffsetsResponse():
+                self._cluster.note_success(node)
+                offsets = {offset.partition: offset for offset in reply.offsets}
+                for instance, search in current.items():
+                    self._judge_listed(now, instance, search, offsets.get(instance.partition))
+            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
+                self._give_up(now, current, AuthenticationError(detail or "refused"))
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
+                self._give_up(now, current, UnsupportedVersionError(detail or "ListOffsets"))
+            case _:
+                why = f"unexpected {type(reply).__name__}"
+                if isinstance(reply, Failed):
+                    why = reply.detail or reply.kind.value
+                    self._cluster.note_failure(node)
+                self._cluster.refresh(now, f"list offsets: {why}")
+                for instance, search in current.items():
+                    self._again(now, instance, search, why)
+        self._run(now)
+
+    def _judge_listed(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        search: PositionSearch,
+        found: ListedOffset | None,
+    ) -> None:
+        if found is None:
+            self._again(now, instance, search, "the answer leaves it out")
+        elif found.error is not ErrorCode.none:
+            self._refused(now, instance, search, found.error)
+        elif search.ask is Ask.END and found.offset >= 0:
+            search.end = (found.offset, found.leader_epoch)
+            search.ask = Ask.TIMESTAMP
+            search.due = now
+        elif found.offset >= 0:
+            listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
+            self._found(now, instance, listed, from_reset=True)
+        elif search.end is not None and search.ask is Ask.TIMESTAMP:
+            offset, leader_epoch = search.end
+            end = OffsetAndMetadata(offset, "", leader_epoch)
+            self._found(now, instance, end, from_reset=True)
+        else:
+            self._again(now, instance, search, f"{found.offset} is no offset")
+
+    # --- both --------------------------------------------------------------------------------
+
+    def _give_up(self, now: float, current: _Searches, error: FatalError) -> None:
+        for instance in current:
+            del self._searches[instance]
+        self.on_error(now, error)
+
+    def _refused(
+        self, now: float, instance: PartitionInstance, search: PositionSearch, error: ErrorCode
+    ) -> None:
+        if error.retriable or error in _PASSING:
+            if search.ask is not Ask.COMMITTED or error in _UNKNOWN:
+                self._cluster.refresh(now, f"{_name(instance)}: {error.name}")
+            self._again(now, instance, search, error.name)
+            return
+        if not search.complained:
+            search.complained = True
+            problem = PartitionsError(
+                [instance.partition],
+                f"{_name(instance)}: the broker refuses to tell {search.ask.value}: {error.name}",
+            )
+            if error is ErrorCode.topic_authorization_failed:
+                problem = TopicAuthorizationError([instance.partition])
+            self.on_error(now, problem)
+        self._again(now, instance, search, error.name, slow=True)
+
+    def _found(
+        self,
+        now: float,
+        instance: PartitionInstance,
+        found: OffsetAndMetadata,
+        *,
+        from_reset: bool,
+    ) -> None:
+        del self._searches[instance]
+        if not self._searches:
+            self._log.over(now, "position", "all positions are known")
+        self.on_found(now, instance, found, from_reset)
+
+
+def _name(instance: PartitionInstance) -> str:
+    return f"{instance.partition.topic}-{instance.partition.partition}"

@@ -1,0 +1,195 @@
+"""The handlers of one consumer: which there are, what they share, and who runs them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorker, WorkerResources
+    from asyncrevoke.handlers.policy.decoding import Decoder
+    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.handlers.runner import HandlerRunner
+    from asyncrevoke.runtime.session.session import Session
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+
+
+class Hosting:
+    """Costs nothing until the first handler is registered: all else is imported then.
+
+    ``router`` holds the handlers, None while there are none.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        resources: AbstractAsyncContextManager[object] | None,
+        decoder: Decoder | None,
+        worker_resources: OpenWorker | None,
+    ) -> None:
+        self._config = config
+        self._resources = _check_resources(resources)
+        self._decoder = _check_decoder(decoder)
+        self._worker_resources = _check_worker_resources(worker_resources)
+        self.router: Router | None = None
+        self._runner: HandlerRunner | None = None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has stopped the handlers first, also while others of them still run."""
+        return None if self._runner is None else self._runner.failure
+
+    def registering(self) -> Router:
+        """The router, made now if there is none; ConfigError if handlers cannot work here."""
+        if self.router is None:
+            from asyncrevoke.handlers.registry import Router  # noqa: PLC0415 - if used
+
+            if self._config.group_id is None:
+                raise ConfigError("handlers need a group: give the consumer a group_id")
+            if self._config.commit_mode != "processed":
+                raise ConfigError(
+                    "a record counts when its handler has ended: handlers need "
+                    f'commit_mode="processed", this consumer has "{self._config.commit_mode}"'
+                )
+            self.router = Router(decoder=self._decoder)
+        return self.router
+
+    def check(self, topics: Iterable[str]) -> None:
+        """To be called before the consumer is entered, with the topics it was given."""
+        if self.router is not None:
+            from asyncrevoke.handlers.scheduling.shares import check_limits_of  # noqa: PLC0415 - if used
+
+            if not self.router.handlers:
+                raise ConfigError(
+                    "this consumer has a router or middleware, and no handler: register one with "
+                    "@consumer.handler(topic)"
+                )
+            for topic in topics:
+                self.router.find(topic)
+            for handler in self.router.handlers:
+                check_limits_of(handler, self._config.concurrency, self._config.max_in_flight)
+        elif self._resources is not None or self._worker_resources is not None:
+            name = "resources" if self._resources is not None else "worker_resources"
+            raise ConfigError(
+                f"{name}= is for handlers, and this consumer has none: in a loop of your own, "
+                "open what it needs with `async with` around it"
+            )
+        elif self._decoder is not None:
+            raise ConfigError(
+                "decoder= is for handlers, and this consumer has none: in a loop of your own, "
+                "call it with each record"
+            )
+
+    def delays(self) -> dict[str, Delay]:
+        """When records of the retry topics are due."""
+        handlers = () if self.router is None else self.router.handlers
+        topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
+        if not topics:
+            return {}
+        from asyncrevoke.core.fetch.delayed_topic import Delay  # noqa: PLC0415 - if used
+        from asyncrevoke.handlers.dead_letters.retry_message import due_of  # noqa: PLC0415
+
+        return {each.topic: Delay(each.delay, due_of) for each in topics}
+
+    async def run(self, session: Session, router: Router) -> None:
+        """Run the handlers on what a session brings, until it stops or one of them stops it.
+
+        Raises what has stopped them, also if it is cancelled then. If cancelled, handlers are
+        cancelled too.
+        """
+        from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
+            DeadLetterProducer,
+        )
+        from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
+
+        dead_letters = session.letters or DeadLetterProducer(session.config, session.log)
+        try:
+            async with self.opened(session.log, session.deadline) as (state, workers):
+                runner = self._runner = HandlerRunner(
+                    session,
+                    router,
+                    concurrency=self._config.concurrency,
+                    log=session.log,
+                    order_by=self._config.order_by,
+                    null_keys=self._config.null_keys,
+                    max_in_flight=self._config.max_in_flight,
+                    state=state,
+                    dead_letters=dead_letters,
+                    wall_clock=session.wall_clock,
+                    workers=workers,
+                    call_log=session.call_log,
+                    observers=session.observers,
+                    witness=session.witness,
+                    deadline=session.deadline,
+                )
+                session.watch(runner)
+                session.core.deliver_unreadable()
+                await runner.run()
+        except asyncio.CancelledError:
+            if self.failure is None:
+                raise
+            # The deadline has cut off the drain that followed it.
+            session.log.exception("handlers have stopped the consumer", exc_info=self.failure)
+            raise self.failure from None
+        except Exception as error:
+            session.log.exception("handlers have stopped the consumer", exc_info=error)
+            raise
+        finally:
+            session.close_soon()
+            await dead_letters.aclose()
+
+    @asynccontextmanager
+    async def opened(
+        self, log: Log, deadline: ShutdownDeadline | None = None
+    ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
+        """What the handlers share, and what each call of them has for itself, until left."""
+        async with (
+            nullcontext() if self._resources is None else self._resources as state,
+            self._workers(state, log, deadline) as workers,
+        ):
+            yield state, workers
+
+    def _workers(
+        self, state: object, log: Log, deadline: ShutdownDeadline | None
+    ) -> AbstractAsyncContextManager[WorkerResources | None]:
+        if self._worker_resources is None:
+            return nullcontext()
+        from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
+            WorkerResources,
+        )
+
+        return WorkerResources(self._worker_resources, state, log, deadline)
+
+
+def _check_resources(resources: object) -> AbstractAsyncContextManager[object] | None:
+    if resources is None or isinstance(resources, AbstractAsyncContextManager):
+        return cast("AbstractAsyncContextManager[object] | None", resources)
+    call = f"{getattr(resources, '__name__', 'it')}()"
+    hint = f"call it: resources={call}" if callable(resources) else "use @asynccontextmanager"
+    raise ConfigError(f"resources={resources!r} is no async context manager: {hint}")
+
+
+def _check_decoder(decoder: Decoder | None) -> Decoder | None:
+    if decoder is not None:
+        from asyncrevoke.handlers.policy.decoding import check_decoder  # noqa: PLC0415 - if used
+
+        check_decoder(decoder)
+    return decoder
+
+
+def _check_worker_resources(given: OpenWorker | None) -> OpenWorker | None:
+    if given is not None:
+        from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
+            check_worker_resources,
+        )
+
+        check_worker_resources(given)
+    return given

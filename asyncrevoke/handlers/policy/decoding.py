@@ -1,0 +1,188 @@
+"""A record's value by the annotation of its handler's first parameter."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Coroutine
+from typing import Protocol, TypeAlias, Union, cast, get_args, get_origin
+
+import msgspec
+
+from asyncrevoke.config.record_function import check_record_function, function_name
+from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.handlers.policy.decode_failure import decode_error
+from asyncrevoke.model import Record
+
+# Gives the value of a record, or raises DecodeError.
+Decoder: TypeAlias = Callable[[Record], object]
+
+
+class _PydanticModel(Protocol):
+    def model_validate_json(self, json_data: bytes, /) -> object: ...
+
+
+def decoder_for(annotation: object, whose: str) -> Decoder:
+    """Build the decoder of an annotation, once, at registration.
+
+    ``Record`` is the record as it is; ``bytes`` the value; ``str`` its UTF-8 text; a pydantic
+    model, and anything that msgspec knows (dict, dataclass, Struct, TypedDict, ...), its JSON. A
+    null value (a tombstone) reaches ``T | None`` as None and does not decode otherwise.
+
+    ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
+    """
+    if annotation is Record:
+        return _whole
+    plain, optional = _without_none(annotation)
+    if plain is bytes:
+        return _nullable_bytes if optional else _bytes(annotation)
+    decode: _Decode
+    if plain is str:
+        decode = _text
+    elif isinstance(plain, type) and hasattr(plain, "__pydantic_validator__"):
+        decode = cast("_PydanticModel", plain).model_validate_json
+    else:
+        decode = _json_decoder(annotation, whose)
+    return _guarded(decode, annotation, plain, optional=optional)
+
+
+def custom_decoder(decode: Decoder) -> Decoder:
+    """Wrap a user's decoder, which :func:`check_decoder` has passed: what it raises, it raises as
+    DecodeError. A tombstone reaches it like any other record."""
+    name = function_name(decode)
+
+    def decode_record(record: Record) -> object:
+        failure: DecodeError | None = None
+        value: object = None
+        try:
+            value = decode(record)
+        except DecodeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+            failure = decode_error(record, f"the decoder {name} failed", error)
+        if failure is not None:
+            raise failure
+        if isinstance(value, Coroutine):
+            value.close()
+            raise DecodeError(
+                record.topic_partition,
+                record.offset,
+                f"the decoder {name} returned a coroutine: a decoder is sync; annotate the "
+                "handler's first parameter Record, and await what decodes in the handler",
+            )
+        return value
+
+    return decode_record
+
+
+def check_decoder(decoder: object) -> None:
+    """ConfigError, with the fix, for what cannot decode a record."""
+    instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
+    check_record_function("decoder", decoder, "value", instead)
+
+
+def name_of(annotation: object) -> str:
+    """How an annotation is written."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+_Decode: TypeAlias = Callable[[bytes], object]
+
+
+def _whole(record: Record) -> object:
+    return record
+
+
+def _nullable_bytes(record: Record) -> object:
+    return record.value
+
+
+def _bytes(annotation: object) -> Decoder:
+    def decode_bytes(record: Record) -> object:
+        if record.value is None:
+            raise _tombstone(record, annotation)
+        return record.value
+
+    return decode_bytes
+
+
+def _text(value: bytes) -> str:
+    return str(value, "utf-8")
+
+
+def _without_none(annotation: object) -> tuple[object, bool]:
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    members = get_args(annotation)
+    rest = [member for member in members if member is not types.NoneType]
+    return (rest[0] if len(rest) == 1 else annotation), len(rest) < len(members)
+
+
+def _guarded(decode: _Decode, annotation: object, plain: object, *, optional: bool) -> Decoder:
+    def decode_value(record: Record) -> object:
+        value = record.value
+        if value is None:
+            if optional:
+                return None
+            raise _tombstone(record, annotation)
+        try:
+            return decode(value)
+        # ValueError covers msgspec, pydantic and UTF-8; a hook of a user's type may raise others.
+        except Exception as error:  # noqa: BLE001
+            what = f"the value does not decode as {name_of(annotation)}"
+            failure = decode_error(record, what, error, plain)
+        raise failure
+
+    return decode_value
+
+
+def _tombstone(record: Record, annotation: object) -> DecodeError:
+    name = name_of(annotation)
+    return DecodeError(
+        record.topic_partition,
+        record.offset,
+        f"the value is null (a tombstone) and {name} is expected: "
+        f"annotate `{name} | None` to handle tombstones",
+    )
+
+
+def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
+    try:
+        foreign = _foreign_type(msgspec.inspect.type_info(annotation), set())
+        decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(
+            cast("type[object]", annotation)
+        )
+    except (TypeError, NameError) as error:
+        raise ConfigError(
+            f"{whose} is annotated {name_of(annotation)}, which cannot be decoded: {error}"
+        ) from error
+    if foreign is not None:
+        raise ConfigError(
+            f"{whose} is annotated {name_of(annotation)}, and {name_of(foreign)} cannot be decoded "
+            "from JSON: use bytes, str, dict, a dataclass, a msgspec.Struct or a pydantic model, "
+            "or give the handler, its Router or the Consumer a decoder="
+        )
+    return decoder.decode
+
+
+def _foreign_type(info: object, seen: set[type]) -> object | None:
+    """The first type inside that msgspec itself cannot make."""
+    if isinstance(info, msgspec.inspect.CustomType):
+        return info.cls
+    if isinstance(info, tuple):
+        parts = cast("tuple[object, ...]", info)
+    elif isinstance(info, msgspec.inspect.Field):
+        parts = (info.type,)
+    elif isinstance(info, msgspec.inspect.Type):
+        cls = getattr(info, "cls", None)
+        if isinstance(cls, type):
+            if cls in seen:
+                return None
+            seen.add(cls)
+        parts = tuple(getattr(info, name) for name in info.__struct_fields__ if name != "cls")
+    else:
+        return None
+    for part in parts:
+        foreign = _foreign_type(part, seen)
+        if foreign is not None:
+            return foreign
+    return None

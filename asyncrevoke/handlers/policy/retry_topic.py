@@ -1,0 +1,50 @@
+"""A topic where failed records wait while their partition goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.config import checks
+from asyncrevoke.config.topics import check_topics
+from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
+
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.retry import Retry
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTopic:
+    """Send a failed record to ``topic``, and call its handler again ``delay`` seconds later.
+
+    It goes there when its ``Retry`` has no further attempt, and comes back to the same handler, in
+    whatever member of the group reads it. ``attempts`` counts its calls from there: after each that
+    fails it is sent there again, without a ``Retry`` in between; None goes on for ever. What
+    ``Retry(retry_on=...)`` does not name, and what does not decode, does not go there.
+
+    Hazard: later records of its key are handled before it. Raises ConfigError.
+    """
+
+    topic: str
+    delay: float = 60.0
+    attempts: int | None = 3
+
+    def __post_init__(self) -> None:
+        check_topics((self.topic,), "RetryTopic")
+        checks.seconds()("RetryTopic(delay)", self.delay)
+        attempts = cast("object", self.attempts)
+        if attempts is None:
+            return
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise ConfigError(
+                f"RetryTopic(attempts={attempts!r}) is how often a record comes back from there: "
+                "at least 1, or None for ever"
+            )
+
+    def takes(self, error: BaseException, retry: Retry | None, returns: int) -> bool:
+        """Whether a record that failed with this, after coming back so often, goes there."""
+        if isinstance(error, (DecodeError, UnreadableRecordError)):
+            return False
+        if not isinstance(error, Exception if retry is None else retry.retry_on):
+            return False
+        return self.attempts is None or returns < self.attempts

@@ -1,0 +1,302 @@
+"""Checks a handler's signature, and compiles it to a call that takes a record."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.policy.context import HandlerContext
+from asyncrevoke.handlers.policy.decoding import Decoder, custom_decoder, decoder_for, name_of
+from asyncrevoke.handlers.policy.dependencies import Injected, is_dependency
+from asyncrevoke.model import Record
+
+if typing.TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+
+Given: TypeAlias = Literal["record", "records", "context"]
+
+
+def handler_name(function: object) -> str:
+    """How logs and errors name a handler: its module and qualified name."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    return f"{getattr(inner, '__module__', '?')}.{name}".replace(".<locals>", "")
+
+
+def _refuse_sync(function: object, name: str) -> None:
+    if not callable(function):
+        raise ConfigError(f"a handler is an async function, not {function!r}")
+    inner = function.func if isinstance(function, functools.partial) else function
+    method = getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
+    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
+        return
+    if inspect.isasyncgenfunction(inner) or inspect.isasyncgenfunction(method):
+        raise ConfigError(f"{name} yields: a handler is an async function without yield")
+    if isinstance(inner, type):
+        raise ConfigError(f"{name} is a class: register an async function, or an instance of it")
+    raise ConfigError(
+        f"{name} is a sync function and would block every other handler: write `async def`, and "
+        "call what blocks with `await anyio.to_thread.run_sync(function, value)` (40 threads at "
+        "once, unless you give it a limiter of your own)"
+    )
+
+
+class Call(Protocol):
+    """Decodes a record's value and calls the handler with it.
+
+    ``context`` is needed if the handler takes one, and not looked at otherwise.
+    """
+
+    def __call__(
+        self, record: Record, context: HandlerContext | None = None, /
+    ) -> Awaitable[object]:
+        """What this raises itself counts like what its awaitable raises."""
+        ...
+
+
+class BatchCall(Protocol):
+    """Calls a batch handler with values and their records, in offset order."""
+
+    def __call__(
+        self, values: list[object], records: list[Record], context: HandlerContext, /
+    ) -> Awaitable[object]:
+        """What this raises itself counts like what its awaitable raises."""
+        ...
+
+
+class Gets(NamedTuple):
+    """Which of a handler's parameters, beside the first, receive something.
+
+    ``positional`` are given by place and ``named`` by name.
+    """
+
+    positional: tuple[Given, ...]
+    named: tuple[tuple[str, Given], ...]
+
+    @property
+    def context(self) -> bool:
+        """Whether one of them is the context."""
+        return "context" in self.positional or any(given == "context" for _, given in self.named)
+
+
+def compile_call(
+    function: HandlerFunction, name: str, decoder: Decoder | None = None
+) -> tuple[Call, bool]:
+    """Check a function, and return its call and whether that needs a context.
+
+    With a ``decoder``, the first parameter may have any annotation, or none; one annotated
+    ``Record`` receives the record all the same.
+
+    ConfigError, in a sentence that names ``name`` and the fix, for what cannot be a handler.
+    """
+    first, annotation, others = _checked(function, name, decoder)
+    if decoder is None or annotation is Record:
+        decode = decoder_for(annotation, f"parameter {first.name} of {name}")
+    else:
+        decode = custom_decoder(decoder)
+    function, gets = _parameters(function, first, others, name, batch=False)
+    return _bind(function, decode, gets), gets.context
+
+
+def compile_batch_call(
+    function: HandlerFunction, name: str, decoder: Decoder | None = None
+) -> tuple[Decoder, BatchCall]:
+    """Check a batch handler, and return the decoder of one value, and the call.
+
+    ``decoder`` and ConfigError as for :func:`compile_call`.
+    """
+    first, annotation, others = _checked(function, name, decoder)
+    inside = typing.get_args(annotation)
+    is_list = annotation is list or typing.get_origin(annotation) in (list, Sequence)
+    unknown = decoder is not None and annotation in (None, typing.Any)
+    if not unknown and (not is_list or (len(inside) != 1 and decoder is None)):
+        raise ConfigError(
+            f"{name} handles batches, and its first parameter is annotated {name_of(annotation)}: "
+            f"it receives a list, so annotate it `{first.name}: list[bytes]`, list[Order], ..."
+        )
+    if decoder is None or inside == (Record,):
+        decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
+    else:
+        decode = custom_decoder(decoder)
+    function, gets = _parameters(function, first, others, name, batch=True)
+
+    def call(
+        values: list[object], records: list[Record], context: HandlerContext, /
+    ) -> Awaitable[object]:
+        what = {"records": records, "context": context}
+        more = [what[given] for given in gets.positional]
+        return function(values, *more, **{by: what[given] for by, given in gets.named})
+
+    return decode, call
+
+
+def takes_records(function: HandlerFunction) -> bool:
+    """Whether a handler's first parameter receives records as they are, or a list of them."""
+    first = next(iter(inspect.signature(function).parameters.values()))
+    try:
+        return _given(_annotation(function, first, "")) in ("record", "records")
+    except ConfigError:
+        return False
+
+
+def _checked(
+    function: HandlerFunction, name: str, decoder: Decoder | None
+) -> tuple[inspect.Parameter, object, list[inspect.Parameter]]:
+    """The first parameter, its annotation, and the other parameters.
+
+    With a decoder, an annotation that is missing or unknown at run time is None.
+    """
+    _refuse_sync(function, name)
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise ConfigError(f"{name} takes no parameter: the first one receives the value")
+    first, *others = parameters
+    if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        raise ConfigError(
+            f"the first parameter of {name} receives the value: make it a plain parameter, "
+            f"not *{first.name}"
+        )
+    try:
+        annotation = _annotation(function, first, name)
+    except ConfigError:
+        if decoder is None:
+            raise
+        annotation = None
+    if _given(annotation) == "context":
+        raise ConfigError(
+            f"the first parameter of {name} receives the value, and {first.name} is annotated "
+            "HandlerContext: put one before it, for example `record: Record`"
+        )
+    return first, annotation, others
+
+
+def _parameters(
+    function: HandlerFunction,
+    first: inspect.Parameter,
+    parameters: list[inspect.Parameter],
+    name: str,
+    *,
+    batch: bool,
+) -> tuple[HandlerFunction, Gets]:
+    """What is to be called, and what it gets."""
+    positional: list[Given] = []
+    named: list[tuple[str, Given]] = []
+    has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
+    gap = has_dependencies  # a parameter left at its default, too: what follows goes by name
+    for parameter in parameters:
+        given = _receives(function, parameter, name, batch=batch)
+        if given is None:
+            gap = True
+        elif parameter.kind is parameter.KEYWORD_ONLY or gap:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise ConfigError(f"parameter {parameter.name} of {name} cannot be given by name")
+            named.append((parameter.name, given))
+        else:
+            positional.append(given)
+    if has_dependencies:
+        function = injected = Injected(function, first.name, name)
+        named += _for_dependencies(injected, name, batch=batch)
+    return function, Gets(tuple(positional), tuple(named))
+
+
+def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> bool:
+    bare = parameter.annotation is parameter.empty
+    annotation = None if bare else _annotation(function, parameter, name)
+    return is_dependency(parameter, annotation, name)
+
+
+def _for_dependencies(injected: Injected, name: str, *, batch: bool) -> list[tuple[str, Given]]:
+    named: list[tuple[str, Given]] = []
+    for parameter, wanted in injected.wanted.items():
+        given = _given(wanted.annotation)
+        if given is not None and given != ("record" if batch else "records"):
+            named.append((parameter, given))
+        elif not wanted.optional:
+            record = "list[Record]" if batch else "Record"
+            raise ConfigError(
+                f"a dependency of {name} has the parameter {parameter}: it may have a name that "
+                f"{name} has too (then both receive the same), the annotation {record} or "
+                "HandlerContext, Depends or a default"
+            )
+    return named
+
+
+def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
+    if not gets.named and not gets.context:
+        if not gets.positional:
+            return lambda record, _=None: function(decode(record))
+        if len(gets.positional) == 1:
+            return lambda record, _=None: function(decode(record), record)
+
+    def call(record: Record, context: HandlerContext | None = None, /) -> Awaitable[object]:
+        what = {"record": record, "context": context}
+        more = [what[given] for given in gets.positional]
+        return function(decode(record), *more, **{by: what[given] for by, given in gets.named})
+
+    return call
+
+
+def _receives(
+    function: HandlerFunction, parameter: inspect.Parameter, name: str, *, batch: bool
+) -> Given | None:
+    """What a further parameter is given; None if it is left at its default."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    has_default = parameter.default is not parameter.empty
+    if parameter.annotation is parameter.empty and has_default:
+        return None
+    annotation = _annotation(function, parameter, name)
+    if is_dependency(parameter, annotation, name):
+        return None
+    given = _given(annotation)
+    if given == ("record" if batch else "records"):
+        wanted = "list[Record], as it handles batches" if batch else "Record, or use batch=True"
+        raise ConfigError(f"parameter {parameter.name} of {name}: annotate it {wanted}")
+    if given is None and not has_default:
+        record = "records (annotate it list[Record])" if batch else "record (annotate it Record)"
+        raise ConfigError(
+            f"parameter {parameter.name} of {name} is annotated {name_of(annotation)}: beside the "
+            f"value, a handler receives only the {record} and the context (HandlerContext), so "
+            "give it a default"
+        )
+    return given
+
+
+def _given(annotation: object) -> Given | None:
+    if annotation is Record:
+        return "record"
+    if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:
+        return "context"
+    if typing.get_origin(annotation) in (list, Sequence) and typing.get_args(annotation) == (
+        Record,
+    ):
+        return "records"
+    return None
+
+
+def _annotation(function: object, parameter: inspect.Parameter, name: str) -> object:
+    written: object = parameter.annotation
+    if written is parameter.empty:
+        raise ConfigError(
+            f"parameter {parameter.name} of {name} has no annotation, which says what it receives: "
+            f"write `{parameter.name}: bytes`, a dataclass, ..., or `{parameter.name}: Record`"
+        )
+    inner: object = function.func if isinstance(function, functools.partial) else function
+    inner = inspect.unwrap(cast("Callable[..., object]", inner))
+    if not hasattr(inner, "__globals__"):
+        inner = cast("object", inspect.getattr_static(inner, "__call__"))
+    names = cast("dict[str, object]", getattr(inner, "__globals__", {}))
+    holder = type("_Holder", (), {"__annotations__": {parameter.name: written}})
+    try:
+        hints = typing.get_type_hints(holder, globalns=names, localns=names, include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise ConfigError(
+            f"parameter {parameter.name} of {name} is annotated {written!r}, which cannot be "
+            f"resolved at run time ({error}): import the name outside `if TYPE_CHECKING:`, and "
+            "define the class at module level"
+        ) from error
+    return cast("object", hints[parameter.name])

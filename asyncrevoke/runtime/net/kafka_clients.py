@@ -1,0 +1,86 @@
+"""The one place where aiokafka's clients are made: with limits, and with no secret in their log.
+
+``options`` are those of aiokafka's class, and ``sasl_scram_max_iterations``. What opens a
+connection is limited as for a consumer's own connections
+(:mod:`asyncrevoke.runtime.net.limited_connection`), within the client's ``request_timeout_ms``.
+Answers of a broker that has been authenticated are not limited.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
+from asyncrevoke.runtime.net.authentication.credentials_filter import keep_credentials_out_of_logs
+
+__all__ = ["kafka_admin", "kafka_client", "kafka_consumer", "kafka_producer"]
+
+
+def kafka_producer(**options: object) -> Any:  # noqa: ANN401 - half typed, as all of these
+    """A producer, not started yet."""
+    from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - if used
+
+    return _limited(AIOKafkaProducer, options, "client")
+
+
+def kafka_consumer(**options: object) -> Any:  # noqa: ANN401
+    """A consumer, not started yet."""
+    from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - if used
+
+    return _limited(AIOKafkaConsumer, options, "_client")
+
+
+def kafka_admin(**options: object) -> Any:  # noqa: ANN401
+    """An admin client, not started yet."""
+    from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - if used
+
+    return _limited(AIOKafkaAdminClient, options, "_client")
+
+
+def kafka_client(**options: object) -> Any:  # noqa: ANN401
+    """The client that the others are made of, without a connection yet."""
+    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
+
+    return _limited(AIOKafkaClient, options, None)
+
+
+def _limited(kind: Any, options: dict[str, object], client: str | None) -> Any:  # noqa: ANN401
+    """One of ``kind``, whose connections are limited; ``client`` is its attribute that opens them,
+    None if it opens them itself."""
+    keep_credentials_out_of_logs()
+    # aiokafka does not know this one.
+    most_iterations = options.pop("sasl_scram_max_iterations", SCRAM_MAX_ITERATIONS)
+    made = kind(**options)
+    _limit(made if client is None else getattr(made, client), most_iterations)
+    return made
+
+
+def _limit(client: Any, most_iterations: object) -> None:  # noqa: ANN401
+    """Let a client open limited connections.
+
+    aiokafka names its function for that in a module. Both methods that call it get another one, on
+    this client alone: other clients in the process stay as they are.
+    """
+    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415 - if used
+
+    from asyncrevoke.runtime.net.limited_connection import open_limited  # noqa: PLC0415
+
+    opening = partial(open_limited, scram_max_iterations=most_iterations)
+    kind: Any = AIOKafkaClient
+    for name in ("bootstrap", "_get_conn"):
+        method: FunctionType = getattr(kind, name)
+        if "create_conn" not in method.__code__.co_names:
+            raise RuntimeError(
+                "this version of aiokafka opens connections in a way that cannot be limited"
+            )
+        limited = FunctionType(
+            method.__code__,
+            {**method.__globals__, "create_conn": opening},
+            name,
+            method.__defaults__,
+            method.__closure__,
+        )
+        limited.__kwdefaults__ = method.__kwdefaults__
+        setattr(client, name, MethodType(limited, client))

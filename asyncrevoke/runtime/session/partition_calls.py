@@ -1,0 +1,205 @@
+"""The calls of an entered consumer that concern partitions: pausing, seeking, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncrevoke.config import CommitMode
+    from asyncrevoke.model import OffsetAndTimestamp
+    from asyncrevoke.runtime.session.session import Session
+
+# What ListOffsets takes for the ends of a log, instead of a timestamp.
+_LATEST = -1
+_EARLIEST = -2
+
+
+class PartitionCalls:
+    """What a consumer offers for single partitions.
+
+    Every method raises IllegalStateError unless the consumer is entered, and when it is used from
+    another thread or event loop. Those that wait for a broker retry until ``request_timeout`` and
+    may be cancelled at any time: nothing is lost by it. Partitions are ``TopicPartition`` or plain
+    ``(topic, partition)``.
+    """
+
+    def _entered(self) -> Session:
+        raise NotImplementedError
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now, those that are being given up included."""
+        return self._entered().core.assignment()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these until :meth:`resume`; they stay ours.
+
+        Single records that were not handed out wait, and so do records that no handler has begun
+        with; handlers that run end. Tasks of a task group, which you have submitted, go on.
+
+        A pause is forgotten when its partition goes. For one that is being given up it applies
+        only if the revoke is withdrawn.
+        """
+        self._entered().pause_partitions(to_partitions(partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause."""
+        self._entered().resume_partitions(to_partitions(partitions))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return self._entered().core.paused()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on reading ``partition`` at ``offset``; records fetched before are dropped.
+
+        Also those that :meth:`Consumer.records` has not handed out, and those that no handler or
+        task has begun with. Handlers and tasks that run end, and no longer count.
+
+        Raises IllegalStateError if the partition is not ours or is being given up, and ValueError
+        for a negative offset.
+        """
+        if offset < 0:
+            raise ValueError(
+                f"offset {offset} is negative: use seek_to_beginning or seek_to_end for the ends"
+            )
+        self._entered().seek(to_partition(partition), offset)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on reading at the first offset that there is; without partitions, of all of them."""
+        await self._seek_to(partitions, _EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on reading at the end: of what is written, or committed with ``read_committed``."""
+        await self._seek_to(partitions, _LATEST)
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record to be returned, None while it is not known yet.
+
+        Raises IllegalStateError if the partition is not ours.
+        """
+        return self._entered().core.position(to_partition(partition))
+
+    async def committed(
+        self, *partitions: TopicPartition
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing; without partitions, of ours."""
+        session = self._entered()
+        self._needs_group("committed")
+        wanted = to_partitions(partitions) or sorted(session.core.assignment())
+        answer = await session.ask(lambda: session.core.committed(session.now(), wanted))
+        return cast("dict[TopicPartition, OffsetAndMetadata | None]", answer)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after each timestamp (ms since the epoch), None where none is."""
+        for tp, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(
+                    f"timestamp {timestamp} of {to_partition(tp)} is negative: use "
+                    "beginning_offsets or end_offsets for the ends"
+                )
+        return await self._offsets({to_partition(tp): at for tp, at in timestamps.items()})
+
+    async def beginning_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return await self._ends(partitions, _EARLIEST)
+
+    async def end_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """The offset after the last record; with ``read_committed`` the last stable offset."""
+        return await self._ends(partitions, _LATEST)
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """Up to where no transaction is open, as of the last fetch; None before the first."""
+        return self._entered().core.last_stable_offset(to_partition(partition))
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The offset after the last replicated record, as of the last fetch; None before it."""
+        return self._entered().core.highwater(to_partition(partition))
+
+    async def partitions_for_topic(self, topic: str) -> frozenset[int]:
+        """The partitions of a topic, empty if there is no such topic."""
+        session = self._entered()
+        answer = await session.ask(lambda: session.core.partitions_for_topic(session.now(), topic))
+        return cast("frozenset[int]", answer)
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records between our position and the high watermark, as far as fetches have told."""
+        return self._entered().core.lag()
+
+    def _needs_group(self, call: str) -> None:
+        raise NotImplementedError
+
+    async def _seek_to(self, partitions: tuple[TopicPartition, ...], timestamp: int) -> None:
+        session = self._entered()
+        wanted = to_partitions(partitions) or sorted(session.core.assignment())
+        await session.seek_to(wanted, timestamp)
+
+    async def _ends(
+        self, partitions: tuple[TopicPartition, ...], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        wanted = to_partitions(partitions) or sorted(self._entered().core.assignment())
+        found = await self._offsets(dict.fromkeys(wanted, timestamp))
+        return {tp: at.offset for tp, at in found.items() if at is not None}
+
+    async def _offsets(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        session = self._entered()
+        answer = await session.ask(
+            lambda: session.core.offsets_for_times(session.now(), timestamps)
+        )
+        return cast("dict[TopicPartition, OffsetAndTimestamp | None]", answer)
+
+
+def to_partition(given: object) -> TopicPartition:
+    """A partition as users may write it. Raises ConfigError for anything else."""
+    match given:
+        case TopicPartition():
+            return given
+        case (str(topic), int(partition)):
+            return TopicPartition(topic, partition)
+        case _:
+            raise ConfigError(f"a partition is TopicPartition(topic, partition), not {given!r}")
+
+
+def to_partitions(given: Iterable[object]) -> list[TopicPartition]:
+    """Partitions as users may write them."""
+    found: list[TopicPartition] = []
+    for one in given:
+        if isinstance(one, (list, set, frozenset)):
+            raise ConfigError(
+                "partitions are given one by one, not in a list: put a star before it"
+            )
+        found.append(to_partition(one))
+    return found
+
+
+def to_offsets(what: object, mode: CommitMode) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What ``commit`` was given, as offsets. Raises ConfigError."""
+    if mode != "manual":
+        flush = "await commit() without an argument flushes what counts"
+        raise ConfigError(
+            f'commit_mode="{mode}" decides by itself what is committed: {flush}; to commit '
+            'records or offsets of your own use commit_mode="manual"'
+        )
+    if isinstance(what, Record):
+        return {what.topic_partition: OffsetAndMetadata(what.offset + 1)}
+    if not isinstance(what, Mapping):
+        raise ConfigError(f"commit takes a Record or {{TopicPartition: offset}}, not {what!r}")
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, offset in cast("Mapping[object, object]", what).items():
+        if isinstance(offset, int) and not isinstance(offset, bool):
+            offset = OffsetAndMetadata(offset)  # noqa: PLW2901 - the same, in full
+        if not isinstance(offset, OffsetAndMetadata) or offset.offset < 0:
+            raise ConfigError(
+                f"commit: {partition}: {offset!r} is no offset: give the next one to read"
+            )
+        offsets[to_partition(partition)] = offset
+    return offsets

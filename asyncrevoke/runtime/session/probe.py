@@ -1,0 +1,97 @@
+"""What an orchestrator asks of a consumer: is it alive, and is it ready?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+from asyncrevoke.model import Health
+from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.runtime.session.session import Session
+
+_JOINING = ("joining", "syncing")
+
+
+class ProbeFacts(TypedDict):
+    """A :class:`Probe` as JSON has it: no texts of errors, which may hold what records do."""
+
+    group: str | None
+    live: bool
+    ready: bool
+    reasons: list[str]
+    state: str | None
+    assigned: int
+    in_flight: int
+    paused: list[str]
+
+
+class Probe(NamedTuple):
+    """Answers of ``Consumer.probe``; ``reasons`` say why one of them is no.
+
+    ``live`` is no if only a restart helps: the consumer or its handlers have failed for good, or a
+    handler goes on beyond its limit. ``ready`` is no as well before the group was joined, while the
+    coordinator does not answer, and from closing on. Without any partition a consumer is both.
+    ``health`` is None before the consumer is entered.
+    """
+
+    live: bool
+    ready: bool
+    reasons: tuple[str, ...]
+    group: str | None
+    health: Health | None
+
+    def facts(self) -> ProbeFacts:
+        """What may be shown to anybody."""
+        health = self.health
+        paused = () if health is None else health.paused_partitions
+        return ProbeFacts(
+            group=self.group,
+            live=self.live,
+            ready=self.ready,
+            reasons=list(self.reasons),
+            state=None if health is None else health.state,
+            assigned=0 if health is None else health.assigned,
+            in_flight=0 if health is None else health.in_flight,
+            paused=[f"{tp.topic}-{tp.partition}" for tp in sorted(paused)],
+        )
+
+
+def probe(
+    config: ConsumerConfig,
+    session: Session | None,
+    health: Health | None,
+    max_handler_age: float | None,
+) -> Probe:
+    """The answers for a consumer with this session; None before it is entered."""
+    if session is None or health is None:
+        return Probe(True, False, ("it is not entered yet",), config.group_id, None)
+    dead = list(_why_dead(session, health, max_handler_age))
+    unready = [] if dead else list(_why_unready(config, session, health))
+    reasons = (*dead, *unready)
+    return Probe(not dead, not reasons, reasons, config.group_id, health)
+
+
+def _why_dead(session: Session, health: Health, max_handler_age: float | None) -> Iterator[str]:
+    failure = session.failure or health.error
+    if failure is not None:
+        yield f"it has failed: {type(failure).__name__}, see the log"
+    for call in health.running:
+        own = call.max_handler_time
+        limits = [max_handler_age] if own is None else [max_handler_age, own + HANDLER_GRACE]
+        if any(limit is not None and call.seconds > limit for limit in limits):
+            where = f"{call.topic}-{call.partition} at offset {call.offset}"
+            yield f"{call.handler} has been running for {call.seconds:.0f} s: {where}"
+
+
+def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> Iterator[str]:
+    if session.stopping:
+        yield "it is closing, or closed"
+    elif config.group_id is not None:
+        if health.heartbeat_age is None:
+            yield "it has not joined its group yet"
+        elif health.heartbeat_age > config.session_timeout and health.state not in _JOINING:
+            yield f"the coordinator was last heard {health.heartbeat_age:.0f} s ago"

@@ -1,0 +1,108 @@
+"""The calls of a consumer that choose what it reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.config.topics import check_pattern, check_topics, refuse_both
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.model import BrokerPattern
+from asyncrevoke.runtime.session.partition_calls import to_partitions
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+
+    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.runtime.session.session import Session
+
+
+def read_from(
+    topics: tuple[object, ...], pattern: object, call: str, protocol: GroupProtocol
+) -> tuple[tuple[str, ...], str | BrokerPattern | None]:
+    """Topics and pattern as the user gave them, checked; ``call`` is what was written."""
+    names, expression = check_topics(topics, call), check_pattern(pattern)
+    refuse_both(names, expression)
+    if isinstance(expression, BrokerPattern) and protocol != "consumer":
+        raise ConfigError(
+            f'a BrokerPattern needs group_protocol="consumer", and this consumer has "{protocol}": '
+            "choose that, or give the pattern as text, which the client matches by `re`"
+        )
+    return names, expression
+
+
+class SubscriptionCalls:
+    """Topics, a pattern, or partitions assigned by hand; before entering, and afterwards."""
+
+    def __init__(self, topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
+        self._topics = topics
+        self._pattern = pattern
+        self._assigned: list[TopicPartition] | None = None
+        self._session: Session | None = None
+
+    def _entered(self) -> Session:
+        raise NotImplementedError
+
+    @property
+    def _has_handlers(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _group_protocol(self) -> GroupProtocol:
+        raise NotImplementedError
+
+    def subscribe(
+        self, *topics: str, pattern: str | re.Pattern[str] | BrokerPattern | None = None
+    ) -> None:
+        """Replace the subscription; the assignment follows with the next rebalance (KIP-70)."""
+        names, expression = read_from(topics, pattern, "subscribe", self._group_protocol)
+        if not names and expression is None:
+            raise ConfigError("subscribe needs topics or a pattern; to end it, unsubscribe()")
+        if self._assigned is not None:
+            raise ConfigError(
+                "partitions were assigned by hand: topics and assign() exclude each other, "
+                "await unsubscribe() first"
+            )
+        if self._has_handlers:
+            raise ConfigError(
+                "a consumer with handlers reads the topics of its handlers: register a handler"
+            )
+        if self._session is not None:
+            session = self._entered()
+            session.call(lambda: session.core.subscribe(session.now(), names, expression))
+        self._topics, self._pattern = names, expression
+
+    async def unsubscribe(self) -> None:
+        """Drain, commit, release, leave the group; then nothing is subscribed or assigned.
+
+        Takes ``close_timeout`` at most: partitions whose commits have not been acknowledged by
+        then are lost, and their next owner repeats what was not committed. Raises, after that, what
+        a broker refused the final commit with. If cancelled, it goes on without being waited for.
+        """
+        self._topics, self._pattern, self._assigned = (), None, None
+        if self._session is not None:
+            await self._entered().unsubscribe()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without the group's help; replaces earlier ones.
+
+        With a ``group_id`` offsets are committed, and nothing keeps others from the same.
+        """
+        wanted = to_partitions(partitions)
+        if self._topics or self._pattern is not None or self._has_handlers:
+            raise ConfigError(
+                "topics are subscribed: topics and assign() exclude each other, construct the "
+                "consumer without topics, or await unsubscribe() first"
+            )
+        if self._session is not None:
+            session = self._entered()
+            session.call(lambda: session.core.assign(session.now(), wanted))
+        self._assigned = wanted
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; for a pattern those that match now, and for a
+        BrokerPattern those of which we have partitions."""
+        if self._session is None:
+            return frozenset(self._topics)
+        return self._entered().core.subscription()
