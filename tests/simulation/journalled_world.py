@@ -191,7 +191,7 @@ class _Topic:
         }
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.Source`."""
+        """See :class:`asyncrevoke.audit.engine.DrainSource`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None
@@ -208,7 +208,7 @@ class _Topic:
                 take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.Source`."""
+        """See :class:`asyncrevoke.audit.engine.DrainSource`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None

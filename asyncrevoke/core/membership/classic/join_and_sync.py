@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import SyncGroupRequest
 
@@ -34,7 +35,7 @@ _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
 
 
-class JoinExchange:
+class JoinAndSync:
     """At most one JoinGroup or SyncGroup outstanding.
 
     A JoinGroup whose answer is lost is sent again with the same member id and the same metadata:
@@ -114,7 +115,7 @@ class JoinExchange:
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """The coordinator has moved: the same JoinGroup as soon as it is found."""
-        self._coordinator.unknown(now, f"JoinGroup: {why}", self._sent_to)
+        self._coordinator.mark_unknown(now, f"JoinGroup: {why}", self._sent_to)
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_later(self, now: float, why: str) -> None:
@@ -140,17 +141,32 @@ class JoinExchange:
         else:
             self._send_sync(now, request, self._coordinator.node)
 
-    def doubt(self, now: float, patience: float = _DOUBT_FOR) -> None:
+    def expect_answer(self, now: float, patience: float = _DOUBT_FOR) -> None:
         """The coordinator has moved on although our request was not answered: the answer is on
         its way, or an older copy of the request, processed late, has taken its place and the
         answer went to a dead connection. If it does not come in time, ask on a fresh one."""
         if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
-            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._despair)
+            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._reconnect)
 
-    def _despair(self, _now: float) -> None:
+    def _reconnect(self, _now: float) -> None:
         if self._outstanding is not None and self._sent_to is not None:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
-            self._outbox.put(Reset(self._sent_to, Channel.JOIN))
+            self._outbox.put(ResetConnection(self._sent_to, Channel.JOIN))
+
+    def hand_over(self, then: OnReply) -> bool:
+        """Forget all but the answer to a JoinGroup, which goes to ``then``. Whether one is
+        outstanding."""
+        outstanding = self._outstanding if self._request is not None else None
+        if outstanding is not None:
+            self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
+            self._forgotten = self._sent_to
+            self._outstanding = None
+        self.cancel()
+        return outstanding is not None
+
+    def _answered_after_all(self, then: OnReply, now: float, reply: Reply) -> None:
+        self._forgotten = None
+        then(now, reply)
 
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""
@@ -178,7 +194,7 @@ class JoinExchange:
             return
         if self._forgotten is not None:
             # Brokers answer in order: it would wait there behind one that is parked.
-            self._outbox.put(Reset(self._forgotten, Channel.JOIN))
+            self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
         self._sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(
@@ -201,7 +217,7 @@ class JoinExchange:
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
         else:
-            self._coordinator.unknown(now, f"JoinGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"JoinGroup: {detail}", self._sent_to)
             self.join_later(now, detail)
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
@@ -224,7 +240,7 @@ class JoinExchange:
             return
         detail = self._failure(now, reply)
         if detail is not None:
-            self._coordinator.unknown(now, f"SyncGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"SyncGroup: {detail}", self._sent_to)
             self.on_synced(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:
