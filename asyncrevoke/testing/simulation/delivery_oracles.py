@@ -36,8 +36,8 @@ class DeliveryOracles:
         self._stored: dict[TopicPartition, int] = {}
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
-        # Of which topic's partition the records of a client's ledger are.
-        self._ledgers: dict[tuple[int, int], PartitionProgress] = {}
+        # Of which topic's partition the records of a client's tracker are.
+        self._trackers: dict[tuple[int, int], PartitionProgress] = {}
         # Where gaps were dropped: the members of which the group knew whether they read maps, and
         # the last record of those gaps.
         self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int]] = {}
@@ -96,12 +96,12 @@ class DeliveryOracles:
             )
         if holding.former:
             for record in records:
-                self._ledgers.setdefault((client, record.ledger_id), PartitionProgress())
+                self._trackers.setdefault((client, record.tracker_id), PartitionProgress())
             return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
         progress = self._of(partition)
-        self._ledgers[client, records[0].ledger_id] = progress
+        self._trackers[client, records[0].tracker_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
             progress.deliveries[record.offset] = (*before, (client, books.clock.now))
@@ -129,19 +129,19 @@ class DeliveryOracles:
         got = [record.offset for record in records]
         if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:
             holding.may_jump_to = None
-            if records[0].ledger_id != holding.ledger_id:
+            if records[0].tracker_id != holding.tracker_id:
                 # Reset by the policy: from here on as if it had begun here, but for what its map
                 # says of the rest.
-                holding.ledger_id = None
+                holding.tracker_id = None
                 wanted = got
         if got != wanted:
             raise Violation(
                 "I6", f"client {client}, {name(partition)}: got {got}, and {wanted} comes next"
             )
-        if holding.ledger_id is None:
-            holding.ledger_id = records[0].ledger_id
-        if any(record.ledger_id != holding.ledger_id for record in records):
-            raise Violation("I6", f"client {client}, {name(partition)}: its ledger has changed")
+        if holding.tracker_id is None:
+            holding.tracker_id = records[0].tracker_id
+        if any(record.tracker_id != holding.tracker_id for record in records):
+            raise Violation("I6", f"client {client}, {name(partition)}: its tracker has changed")
         holding.next = got[-1] + 1
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
@@ -220,7 +220,7 @@ class DeliveryOracles:
         if offset < log.start:
             holding.may_jump_to = log.start
         holding.next = offset
-        holding.ledger_id = None
+        holding.tracker_id = None
 
     def seeking_to(self, view: View, partition: TopicPartition, to_end: bool) -> None:
         """A member seeks to the end, or back to the beginning, of a partition."""
@@ -269,7 +269,7 @@ class DeliveryOracles:
         """An application has worked on a record."""
         books, client = self._books, view.member.client
         partition = record.topic_partition
-        progress = self._ledgers[client, record.ledger_id]
+        progress = self._trackers[client, record.tracker_id]
         first = progress.done.get(record.offset)
         if first is None:
             progress.done[record.offset] = client
@@ -356,7 +356,7 @@ class DeliveryOracles:
             # Nobody needs to work on what it passes over.
             progress.skipped = max(progress.skipped, offset)
             holding.next = holding.may_jump_to = offset
-            holding.ledger_id, holding.covered = None, _NOTHING
+            holding.tracker_id, holding.covered = None, _NOTHING
         # A former owner of a converted group may have committed since it was told of nothing.
         untold = partition in view.unset
         if progress.deleted or untold or partition not in self._books.brokers.group.offsets:
