@@ -10,7 +10,7 @@ import itertools
 import tempfile
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.offsets import resolve_ranges
+from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replay_run import replay
 from benchmarks.spark_topic import TOPIC, compare, parser, running
 

@@ -15,9 +15,9 @@ import time
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.range_task import RangeTask
-from asyncrevoke.spark.worker import Target
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.worker import Target
 from benchmarks.spark_topic import PARTITIONS, TOPIC, fill
 
 _WARM_UP = 2000

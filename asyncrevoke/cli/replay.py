@@ -24,8 +24,8 @@ from asyncrevoke.target import TargetError, find_consumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.spark.offsets import OffsetRange, Place
     from asyncrevoke.spark.progress import ReplayProgress
+    from asyncrevoke.spark.reading.offsets import OffsetRange, Place
     from asyncrevoke.spark.replay_report import ReplayReport
 
 FAILED = 1
@@ -118,7 +118,7 @@ def replay(
             raise ConfigError("--from and --from-group both say where to begin: give one of them")
         begin = f"group:{from_group}" if from_group is not None else start or "earliest"
         config = find_consumer(target).config
-        from asyncrevoke.spark.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
+        from asyncrevoke.spark.reading.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
         from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
         from asyncrevoke.spark.source_options import to_place  # noqa: PLC0415
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.audit_journal import blobs_frame
     from asyncrevoke.spark.audit_run import audit
     from asyncrevoke.spark.checkpoint import read_checkpoint
-    from asyncrevoke.spark.dense import dense_offsets
     from asyncrevoke.spark.errors import (
         DataLossError,
         HandoverError,
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
         StalledReadError,
     )
     from asyncrevoke.spark.group_handover import handover, plan_handover
-    from asyncrevoke.spark.offsets import GroupOffsets, OffsetRange, resolve_ranges
     from asyncrevoke.spark.progress import ReplayProgress
+    from asyncrevoke.spark.reading.dense import dense_offsets
+    from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, resolve_ranges
     from asyncrevoke.spark.replay_query import replay_stream
     from asyncrevoke.spark.replay_report import ReplayReport
     from asyncrevoke.spark.replay_run import replay
@@ -56,10 +56,10 @@ __all__ = [
 
 _MODULES = {
     "DataLossError": "errors",
-    "GroupOffsets": "offsets",
+    "GroupOffsets": "reading.offsets",
     "HandoverError": "errors",
     "KafkaSource": "source",
-    "OffsetRange": "offsets",
+    "OffsetRange": "reading.offsets",
     "ReplayError": "errors",
     "ReplayProgress": "progress",
     "ReplayReport": "replay_report",
@@ -67,7 +67,7 @@ _MODULES = {
     "StalledReadError": "errors",
     "audit": "audit_run",
     "blobs_frame": "audit_journal",
-    "dense_offsets": "dense",
+    "dense_offsets": "reading.dense",
     "handover": "group_handover",
     "open_session": "session",
     "plan_handover": "group_handover",
@@ -76,7 +76,7 @@ _MODULES = {
     "replay": "replay_run",
     "replay_stream": "replay_query",
     "report_page": "report_page",
-    "resolve_ranges": "offsets",
+    "resolve_ranges": "reading.offsets",
 }
 
 

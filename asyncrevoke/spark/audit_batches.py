@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.audit.batch_headers import headers
-from asyncrevoke.spark.batch_reader import BatchReader
-from asyncrevoke.spark.offsets import OffsetRange
-from asyncrevoke.spark.read_ahead import read_ahead
+from asyncrevoke.spark.reading.batch_reader import BatchReader
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.read_ahead import read_ahead
 from asyncrevoke.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from asyncrevoke.audit.catalogue import AnomalyKind
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.spark.audit_database import over
-from asyncrevoke.spark.dense import check_all, check_dense, dense_offsets
-from asyncrevoke.spark.offsets import OffsetRange, resolve_ranges
+from asyncrevoke.spark.reading.dense import check_all, check_dense, dense_offsets
+from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

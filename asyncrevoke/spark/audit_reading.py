@@ -19,10 +19,10 @@ from asyncrevoke.journal.hashing import (
 )
 from asyncrevoke.journal.schema import BUCKET
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.batch_columns import fields_of
-from asyncrevoke.spark.batch_reader import BatchReader
-from asyncrevoke.spark.offsets import OffsetRange
-from asyncrevoke.spark.read_ahead import read_ahead
+from asyncrevoke.spark.reading.batch_columns import fields_of
+from asyncrevoke.spark.reading.batch_reader import BatchReader
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.read_ahead import read_ahead
 from asyncrevoke.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from asyncrevoke.spark.arrow import Array, DataType, RecordBatch
-    from asyncrevoke.spark.batch_columns import Fields, Places
+    from asyncrevoke.spark.reading.batch_columns import Fields, Places
 
     Contents: TypeAlias = list[bytes] | list[bytes | None]
 

@@ -16,14 +16,14 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.spark.checkpoint import Standing, read_checkpoint
 from asyncrevoke.spark.errors import HandoverError
-from asyncrevoke.spark.offsets import Log, configured, run_blocking
+from asyncrevoke.spark.reading.offsets import Log, configured, run_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.groups.facts import GroupFacts
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 Source: TypeAlias = "str | Path | Mapping[TopicPartition, int] | Sequence[OffsetRange]"
 

@@ -20,7 +20,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _INTERVAL = 0.5
 _TIMEOUT = 2.0

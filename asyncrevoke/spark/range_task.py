@@ -12,9 +12,9 @@ from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.outcomes import Outcomes
 from asyncrevoke.spark.progress import Reporter
-from asyncrevoke.spark.range_reader import RangeReader
 from asyncrevoke.spark.range_source import RangeSource
-from asyncrevoke.spark.worker import Worker
+from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.worker import Worker
 
 if TYPE_CHECKING:
     from array import array
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from asyncrevoke.config import IsolationLevel
     from asyncrevoke.model import Record
     from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
-    from asyncrevoke.spark.offsets import OffsetRange
     from asyncrevoke.spark.outcomes import Quick, Row
     from asyncrevoke.spark.progress import Address
-    from asyncrevoke.spark.worker import Opened, Target
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.worker import Opened, Target
 
 RESULT_SCHEMA = (
     "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "

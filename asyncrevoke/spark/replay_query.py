@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.engines import Job
-from asyncrevoke.spark.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.range_task import RESULT_SCHEMA
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.worker import Errors, Target
 from asyncrevoke.spark.replay_run import check_options
 from asyncrevoke.spark.rows_task import COLUMNS, RowsTask
 from asyncrevoke.spark.session import check_spark
-from asyncrevoke.spark.worker import Errors, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _PERCENTILES = (0.5, 0.9, 0.99, 1.0)
 

@@ -13,13 +13,13 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.engines import Job
 from asyncrevoke.spark.errors import ReplayError
-from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.pieces import remaining, waves
 from asyncrevoke.spark.progress import ProgressServer
-from asyncrevoke.spark.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.worker import Errors, Target
 from asyncrevoke.spark.replay_report import ReplayReport, read_report
 from asyncrevoke.spark.session import check_spark, driver_host, told_by_a_task
-from asyncrevoke.spark.worker import Errors, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.spark.batch_reader import BatchReader
-from asyncrevoke.spark.offsets import (
+from asyncrevoke.spark.reading.batch_reader import BatchReader
+from asyncrevoke.spark.reading.offsets import (
     Log,
     OffsetRange,
     find_ranges,
@@ -30,9 +30,9 @@ from asyncrevoke.spark.offsets import (
     run_blocking,
     tell_missing,
 )
-from asyncrevoke.spark.range_reader import RangeReader
-from asyncrevoke.spark.read_ahead import read_ahead
-from asyncrevoke.spark.source_columns import HEADERS, SCHEMA, Columns, check_columns
+from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.read_ahead import read_ahead
+from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, Columns, check_columns
 from asyncrevoke.spark.source_options import SourceOptions
 from asyncrevoke.spark.stream_offsets import advance, check_not_renewed
 
@@ -102,7 +102,7 @@ class _Reading:
             columns = Columns(self.columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return
-        from asyncrevoke.spark.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
 
         reader = BatchReader(config, part, no_progress_timeout=patience)
         in_batches = BatchColumns(part, self.columns)

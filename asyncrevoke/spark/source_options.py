@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.hidden_options import HiddenOptions
-from asyncrevoke.spark.offsets import GroupOffsets, OffsetRange, Place, check_place
-from asyncrevoke.spark.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, Place, check_place
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.spark.offsets import Missing
+    from asyncrevoke.spark.reading.offsets import Missing
 
 _KAFKA = (
     "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",

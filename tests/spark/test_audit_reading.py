@@ -11,19 +11,19 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from asyncrevoke.audit.views import SUMMED
 from asyncrevoke.journal.hashing import offset_hashes, record_hashes, signed_key_hashes
 from asyncrevoke.journal.schema import BUCKET
-from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.source_options import SourceOptions
 
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke.spark.audit_reading import Reading
-from asyncrevoke.spark.batch_columns import fields_of
+from asyncrevoke.spark.reading.batch_columns import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncrevoke.spark.batch_columns import Fields
+    from asyncrevoke.spark.reading.batch_columns import Fields
 
 Known = dict[int, tuple[int, bytes | None, bytes | None]]
 

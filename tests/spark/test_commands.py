@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from asyncrevoke.cli.app import app as commands
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.group_handover import handover
-from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replay_report import ReplayReport
 from asyncrevoke.spark.report_page import report_page
 

@@ -22,7 +22,8 @@ from asyncrevoke.model import Record
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.audit import comparison
-from asyncrevoke.spark import audit, dense
+from asyncrevoke.spark import audit
+from asyncrevoke.spark.reading import dense
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -104,7 +104,7 @@ async def test_the_broker_itself_refuses_what_no_look_has_seen(
 ) -> None:
     from asyncrevoke.groups.cluster import Cluster
     from asyncrevoke.spark.group_handover import _commit
-    from asyncrevoke.spark.offsets import configured
+    from asyncrevoke.spark.reading.offsets import configured
 
     await fill(kafka_broker, kafka_topic)
     address = kafka_broker.bootstrap_servers

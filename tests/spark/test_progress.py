@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from asyncrevoke.spark import progress
-from asyncrevoke.spark.offsets import OffsetRange
 from asyncrevoke.spark.progress import ProgressServer, ReplayProgress, Reporter
+from asyncrevoke.spark.reading.offsets import OffsetRange
 
 if TYPE_CHECKING:
     import pytest

@@ -13,7 +13,7 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.outcomes import Outcomes, Row, encode_result
 from asyncrevoke.spark.range_source import RangeSource
-from asyncrevoke.spark.worker import Errors, with_errors
+from asyncrevoke.spark.reading.worker import Errors, with_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
-from asyncrevoke.spark.offsets import OffsetRange, resolve_ranges
+from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.replay_run import replay
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.spark.engines import Engine
     from asyncrevoke.spark.progress import ReplayProgress
-    from asyncrevoke.spark.worker import Errors
+    from asyncrevoke.spark.reading.worker import Errors
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.engines import Job
-from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.worker import Target
 from asyncrevoke.spark.replay_run import check_options
-from asyncrevoke.spark.worker import Target
 
 RANGES = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10)]
 

@@ -12,8 +12,8 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from asyncrevoke.spark.audit_reading import Reading
 from asyncrevoke.spark.engines import Job
 from asyncrevoke.spark.progress import Address
+from asyncrevoke.spark.reading.worker import Target
 from asyncrevoke.spark.source_options import SourceOptions
-from asyncrevoke.spark.worker import Target
 
 PASSWORD = "pl4nted-s3cret"
 OPTIONS = {

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.offsets import GroupOffsets, OffsetRange
+from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange
 from asyncrevoke.spark.source_options import SourceOptions, to_place
 
 

@@ -13,7 +13,7 @@ from asyncrevoke.cli import handover, replay
 from asyncrevoke.cli.app import app
 from asyncrevoke.spark import group_handover
 from asyncrevoke.spark.group_handover import Handover, Move
-from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replay_report import ReplayReport
 
 if TYPE_CHECKING:

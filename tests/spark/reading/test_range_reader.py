@@ -15,11 +15,11 @@ from aiokafka.structs import TopicPartition
 from spark.transactions import ended_ranges
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.spark import range_reader
-from asyncrevoke.spark.batch_reader import BatchReader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
-from asyncrevoke.spark.offsets import OffsetRange
-from asyncrevoke.spark.range_reader import RangeReader
+from asyncrevoke.spark.reading import range_reader
+from asyncrevoke.spark.reading.batch_reader import BatchReader
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ async def offsets(
 ) -> AsyncIterator[list[int]]:
     """The offsets of each step."""
     if _way["reads"] == "batches":
-        from asyncrevoke.spark.batch_columns import BatchColumns
+        from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
         columns = BatchColumns(wanted, ["offset"])
         async with BatchReader(config, wanted, no_progress_timeout=patience) as batch_reader:

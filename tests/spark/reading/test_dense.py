@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaProducer
 from spark.transactions import ended_ranges
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.dense import check_dense, dense_offsets
-from asyncrevoke.spark.offsets import OffsetRange, resolve_ranges
+from asyncrevoke.spark.reading.dense import check_dense, dense_offsets
+from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

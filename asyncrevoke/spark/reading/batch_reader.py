@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.range_reader import NO_PROGRESS_TIMEOUT, RangeReader
+from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT, RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 # Of record batches that come at once, about.
 _BYTES = 4 * 1024 * 1024

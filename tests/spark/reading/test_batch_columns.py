@@ -13,14 +13,14 @@ from wire.spoiled_records import fetched, seal
 
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.records import CorruptBatch, decode_batches
-from asyncrevoke.spark.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange
 
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from asyncrevoke.spark import batch_columns
-from asyncrevoke.spark.batch_columns import BatchColumns
-from asyncrevoke.spark.source_columns import Columns
+from asyncrevoke.spark.reading import batch_columns
+from asyncrevoke.spark.reading.batch_columns import BatchColumns
+from asyncrevoke.spark.reading.record_columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,13 +16,13 @@ from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.records import CorruptBatch
 from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.source_columns import ARROW_TYPES
+from asyncrevoke.spark.reading.record_columns import ARROW_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
     Bytes: TypeAlias = NDArray[np.uint8]
     Buffer: TypeAlias = bytes | memoryview

@@ -9,7 +9,7 @@ import pytest
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.offsets import (
+from asyncrevoke.spark.reading.offsets import (
     GroupOffsets,
     OffsetRange,
     check_place,

@@ -10,8 +10,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin
-from asyncrevoke.spark.offsets import configured, run_blocking
-from asyncrevoke.spark.range_reader import RangeReader
+from asyncrevoke.spark.reading.offsets import configured, run_blocking
+from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _SAMPLE = 1000
 _FIX = "read the topic instead of giving it as dense: the source knows which offsets are records"

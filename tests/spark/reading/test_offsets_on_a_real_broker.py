@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.offsets import GroupOffsets, resolve_ranges
+from asyncrevoke.spark.reading.offsets import GroupOffsets, resolve_ranges
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

@@ -9,14 +9,14 @@ from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
-from asyncrevoke.spark.offsets import configured
+from asyncrevoke.spark.reading.offsets import configured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.model import Record
-    from asyncrevoke.spark.offsets import OffsetRange
+    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 MOST_RECORDS = 1000
 NO_PROGRESS_TIMEOUT = 120.0

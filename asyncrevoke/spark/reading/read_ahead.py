@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.spark.worker import Worker
+from asyncrevoke.spark.reading.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
