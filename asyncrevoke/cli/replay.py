@@ -120,7 +120,7 @@ def replay(
         config = find_consumer(target).config
         from asyncrevoke.spark.reading.offsets import resolve_ranges  # noqa: PLC0415 - loads aiokafka
         from asyncrevoke.spark.session import check_spark  # noqa: PLC0415
-        from asyncrevoke.spark.source_options import to_place  # noqa: PLC0415
+        from asyncrevoke.spark.source.options import to_place  # noqa: PLC0415
 
         check_spark()
         places = to_place("--from", begin), to_place("--to", end)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.replay_run import replay
     from asyncrevoke.spark.report_page import report_page
     from asyncrevoke.spark.session import open_session
-    from asyncrevoke.spark.source import KafkaSource, register
+    from asyncrevoke.spark.source.data_source import KafkaSource, register
 
 __all__ = [
     "DataLossError",
@@ -58,7 +58,7 @@ _MODULES = {
     "DataLossError": "errors",
     "GroupOffsets": "reading.offsets",
     "HandoverError": "errors",
-    "KafkaSource": "source",
+    "KafkaSource": "source.data_source",
     "OffsetRange": "reading.offsets",
     "ReplayError": "errors",
     "ReplayProgress": "progress",
@@ -72,7 +72,7 @@ _MODULES = {
     "open_session": "session",
     "plan_handover": "group_handover",
     "read_checkpoint": "checkpoint",
-    "register": "source",
+    "register": "source.data_source",
     "replay": "replay_run",
     "replay_stream": "replay_query",
     "report_page": "report_page",

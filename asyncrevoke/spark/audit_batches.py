@@ -9,7 +9,7 @@ from asyncrevoke.audit.batch_headers import headers
 from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.read_ahead import read_ahead
-from asyncrevoke.spark.source_options import SourceOptions
+from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

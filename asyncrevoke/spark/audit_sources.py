@@ -15,7 +15,7 @@ from asyncrevoke.spark.audit_batches import HeaderReading
 from asyncrevoke.spark.audit_database import over, small_frame
 from asyncrevoke.spark.audit_reading import FINGERPRINTS, RECORDS, Reading
 from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges, run_blocking
-from asyncrevoke.spark.source_options import SourceOptions
+from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

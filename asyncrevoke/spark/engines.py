@@ -103,7 +103,7 @@ class Job:
         return self.target.bootstrap_servers or ",".join(config.bootstrap_servers)
 
     def _by_source(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        from asyncrevoke.spark.source import register  # noqa: PLC0415 - of the extra
+        from asyncrevoke.spark.source.data_source import register  # noqa: PLC0415 - of the extra
 
         register(spark)
         options = self.options_of_source(ranges[0].topic)

@@ -44,7 +44,7 @@ def replay_stream(
     Starts the query and returns it: ``awaitTermination()`` waits for its end, ``stop()`` ends it.
     ``trigger`` is ``"availableNow"``, all that there is now, then end; or an interval of batches,
     for example ``"10 seconds"``. ``checkpoint`` is a folder in which Spark keeps what is done; a
-    query begins at ``start`` (see :func:`~asyncrevoke.spark.source_options.to_place`) if that is
+    query begins at ``start`` (see :func:`~asyncrevoke.spark.source.options.to_place`) if that is
     empty, and otherwise goes on. ``handover`` gives its offsets to a group.
 
     Result rows are those of :func:`~asyncrevoke.spark.replay_run.replay`, as Parquet in
@@ -62,7 +62,7 @@ def replay_stream(
         raise ConfigError('trigger="": use "availableNow", or an interval like "10 seconds"')
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - of the extra
 
-    from asyncrevoke.spark.source import register  # noqa: PLC0415
+    from asyncrevoke.spark.source.data_source import register  # noqa: PLC0415
 
     if py_files:
         spark.addArtifacts(*py_files, pyfile=True)

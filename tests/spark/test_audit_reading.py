@@ -12,7 +12,7 @@ from asyncrevoke.audit.views import SUMMED
 from asyncrevoke.journal.hashing import offset_hashes, record_hashes, signed_key_hashes
 from asyncrevoke.journal.schema import BUCKET
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.source_options import SourceOptions
+from asyncrevoke.spark.source.options import SourceOptions
 
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")

@@ -13,7 +13,7 @@ from asyncrevoke.spark.audit_reading import Reading
 from asyncrevoke.spark.engines import Job
 from asyncrevoke.spark.progress import Address
 from asyncrevoke.spark.reading.worker import Target
-from asyncrevoke.spark.source_options import SourceOptions
+from asyncrevoke.spark.source.options import SourceOptions
 
 PASSWORD = "pl4nted-s3cret"
 OPTIONS = {

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.hidden_options import HiddenOptions
 from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, Place, check_place
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.source.hidden_options import HiddenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,8 +33,8 @@ from asyncrevoke.spark.reading.offsets import (
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
 from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, Columns, check_columns
-from asyncrevoke.spark.source_options import SourceOptions
-from asyncrevoke.spark.stream_offsets import advance, check_not_renewed
+from asyncrevoke.spark.source.options import SourceOptions
+from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -53,7 +53,7 @@ def register(spark: SparkSession) -> None:
 
 
 class KafkaSource(DataSource):
-    """Options are texts; see :mod:`asyncrevoke.spark.source_options` and the documentation.
+    """Options are texts; see :mod:`asyncrevoke.spark.source.options` and the documentation.
 
     A schema that the user gives chooses columns, and others are not made at all.
     """

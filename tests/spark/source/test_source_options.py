@@ -6,7 +6,7 @@ import pytest
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange
-from asyncrevoke.spark.source_options import SourceOptions, to_place
+from asyncrevoke.spark.source.options import SourceOptions, to_place
 
 
 def test_options_are_texts_and_the_rest_has_defaults() -> None:

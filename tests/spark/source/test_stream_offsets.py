@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.stream_offsets import advance, check_not_renewed
+from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
 
 
 def test_without_a_limit_a_batch_takes_all_that_there_is() -> None:
