@@ -11,11 +11,11 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from asyncrevoke.spark.reading.offsets import resolve_ranges
-from asyncrevoke.spark.replay_run import replay
+from asyncrevoke.spark.replays.run import replay
 from benchmarks.spark_topic import TOPIC, compare, parser, running
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.engines import Engine
+    from asyncrevoke.spark.replays.engines import Engine
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ import time
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.range_task import RangeTask
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import Target
+from asyncrevoke.spark.replays.range_task import RangeTask
 from benchmarks.spark_topic import PARTITIONS, TOPIC, fill
 
 _WARM_UP = 2000

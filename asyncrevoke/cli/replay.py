@@ -24,9 +24,9 @@ from asyncrevoke.target import TargetError, find_consumer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.spark.progress import ReplayProgress
     from asyncrevoke.spark.reading.offsets import OffsetRange, Place
-    from asyncrevoke.spark.replay_report import ReplayReport
+    from asyncrevoke.spark.replays.progress import ReplayProgress
+    from asyncrevoke.spark.replays.report import ReplayReport
 
 FAILED = 1
 USAGE = 2
@@ -163,8 +163,8 @@ def _replay(
     py_files: list[str],
     bootstrap_servers: str | None,
 ) -> ReplayReport:
-    from asyncrevoke.spark.replay_run import new_run_id  # noqa: PLC0415 - loads pyarrow
-    from asyncrevoke.spark.replay_run import replay as run  # noqa: PLC0415
+    from asyncrevoke.spark.replays.run import new_run_id  # noqa: PLC0415 - loads pyarrow
+    from asyncrevoke.spark.replays.run import replay as run  # noqa: PLC0415
     from asyncrevoke.spark.session import is_connected, open_session  # noqa: PLC0415
 
     name = run_id or new_run_id()
@@ -216,7 +216,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 
 def _tell(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.spark.report_page import report_page  # noqa: PLC0415
+    from asyncrevoke.spark.replays.report_page import report_page  # noqa: PLC0415
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         StalledReadError,
     )
     from asyncrevoke.spark.group_handover import handover, plan_handover
-    from asyncrevoke.spark.progress import ReplayProgress
     from asyncrevoke.spark.reading.dense import dense_offsets
     from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, resolve_ranges
-    from asyncrevoke.spark.replay_query import replay_stream
-    from asyncrevoke.spark.replay_report import ReplayReport
-    from asyncrevoke.spark.replay_run import replay
-    from asyncrevoke.spark.report_page import report_page
+    from asyncrevoke.spark.replays.progress import ReplayProgress
+    from asyncrevoke.spark.replays.report import ReplayReport
+    from asyncrevoke.spark.replays.report_page import report_page
+    from asyncrevoke.spark.replays.run import replay
+    from asyncrevoke.spark.replays.streaming_query import replay_stream
     from asyncrevoke.spark.session import open_session
     from asyncrevoke.spark.source.data_source import KafkaSource, register
 
@@ -61,8 +61,8 @@ _MODULES = {
     "KafkaSource": "source.data_source",
     "OffsetRange": "reading.offsets",
     "ReplayError": "errors",
-    "ReplayProgress": "progress",
-    "ReplayReport": "replay_report",
+    "ReplayProgress": "replays.progress",
+    "ReplayReport": "replays.report",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
     "audit": "audit_run",
@@ -73,9 +73,9 @@ _MODULES = {
     "plan_handover": "group_handover",
     "read_checkpoint": "checkpoint",
     "register": "source.data_source",
-    "replay": "replay_run",
-    "replay_stream": "replay_query",
-    "report_page": "report_page",
+    "replay": "replays.run",
+    "replay_stream": "replays.streaming_query",
+    "report_page": "replays.report_page",
     "resolve_ranges": "reading.offsets",
 }
 

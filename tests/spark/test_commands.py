@@ -16,8 +16,8 @@ from asyncrevoke.cli.app import app as commands
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.group_handover import handover
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.replay_report import ReplayReport
-from asyncrevoke.spark.report_page import report_page
+from asyncrevoke.spark.replays.report import ReplayReport
+from asyncrevoke.spark.replays.report_page import report_page
 
 if TYPE_CHECKING:
     from pathlib import Path

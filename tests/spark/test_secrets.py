@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.spark.audit_reading import Reading
-from asyncrevoke.spark.engines import Job
-from asyncrevoke.spark.progress import Address
 from asyncrevoke.spark.reading.worker import Target
+from asyncrevoke.spark.replays.engines import Job
+from asyncrevoke.spark.replays.progress import Address
 from asyncrevoke.spark.source.options import SourceOptions
 
 PASSWORD = "pl4nted-s3cret"

@@ -14,7 +14,7 @@ from asyncrevoke.cli.app import app
 from asyncrevoke.spark import group_handover
 from asyncrevoke.spark.group_handover import Handover, Move
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.replay_report import ReplayReport
+from asyncrevoke.spark.replays.report import ReplayReport
 
 if TYPE_CHECKING:
     import pytest

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.group_handover import handover
-from asyncrevoke.spark.replay_query import replay_stream
+from asyncrevoke.spark.replays.streaming_query import replay_stream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark import progress
-from asyncrevoke.spark.progress import ProgressServer, ReplayProgress, Reporter
 from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.replays import progress
+from asyncrevoke.spark.replays.progress import ProgressServer, ReplayProgress, Reporter
 
 if TYPE_CHECKING:
     import pytest

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.engines import Job
-from asyncrevoke.spark.range_task import RESULT_SCHEMA
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.reading.worker import Errors, Target
-from asyncrevoke.spark.replay_run import check_options
-from asyncrevoke.spark.rows_task import COLUMNS, RowsTask
+from asyncrevoke.spark.replays.engines import Job
+from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA
+from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
+from asyncrevoke.spark.replays.run import check_options
 from asyncrevoke.spark.session import check_spark
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def replay_stream(
     query begins at ``start`` (see :func:`~asyncrevoke.spark.source.options.to_place`) if that is
     empty, and otherwise goes on. ``handover`` gives its offsets to a group.
 
-    Result rows are those of :func:`~asyncrevoke.spark.replay_run.replay`, as Parquet in
+    Result rows are those of :func:`~asyncrevoke.spark.replays.run.replay`, as Parquet in
     ``sink/stream``, each exactly once. Effects of handlers happen *at least* once: a batch that was
     begun when Spark ended is done again as a whole; store
     ``HandlerContext.idempotency_key`` beside an effect to recognise it. The order of a key is kept

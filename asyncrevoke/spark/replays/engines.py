@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
-from asyncrevoke.spark.rows_task import COLUMNS, RowsTask
+from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
+from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.target import find_consumer
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from asyncrevoke.config import ConsumerConfig, IsolationLevel
-    from asyncrevoke.spark.progress import Address
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.worker import Target
+    from asyncrevoke.spark.replays.progress import Address
 
 Engine: TypeAlias = Literal["fused", "source", "jvm"]
 

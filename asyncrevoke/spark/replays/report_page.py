@@ -9,7 +9,7 @@ from asyncrevoke.printable import printable_html
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.spark.replay_report import ReplayReport
+    from asyncrevoke.spark.replays.report import ReplayReport
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 220, 34
 

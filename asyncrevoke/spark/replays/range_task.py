@@ -10,11 +10,11 @@ from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
-from asyncrevoke.spark.outcomes import Outcomes
-from asyncrevoke.spark.progress import Reporter
-from asyncrevoke.spark.range_source import RangeSource
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.worker import Worker
+from asyncrevoke.spark.replays.progress import Reporter
+from asyncrevoke.spark.replays.range_source import RangeSource
+from asyncrevoke.spark.replays.result_rows import Outcomes
 
 if TYPE_CHECKING:
     from array import array
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from asyncrevoke.config import IsolationLevel
     from asyncrevoke.model import Record
     from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
-    from asyncrevoke.spark.outcomes import Quick, Row
-    from asyncrevoke.spark.progress import Address
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.worker import Opened, Target
+    from asyncrevoke.spark.replays.progress import Address
+    from asyncrevoke.spark.replays.result_rows import Quick, Row
 
 RESULT_SCHEMA = (
     "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.spark.pieces import remaining, waves
 from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.replays.plan import remaining, waves
 
 
 def ranges(*spans: tuple[int, int, int]) -> list[OffsetRange]:

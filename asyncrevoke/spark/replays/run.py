@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.spark.engines import Job
 from asyncrevoke.spark.errors import ReplayError
-from asyncrevoke.spark.pieces import remaining, waves
-from asyncrevoke.spark.progress import ProgressServer
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.reading.worker import Errors, Target
-from asyncrevoke.spark.replay_report import ReplayReport, read_report
+from asyncrevoke.spark.replays.engines import Job
+from asyncrevoke.spark.replays.plan import remaining, waves
+from asyncrevoke.spark.replays.progress import ProgressServer
+from asyncrevoke.spark.replays.report import ReplayReport, read_report
 from asyncrevoke.spark.session import check_spark, driver_host, told_by_a_task
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.config import IsolationLevel
-    from asyncrevoke.spark.engines import Engine
-    from asyncrevoke.spark.progress import ReplayProgress
+    from asyncrevoke.spark.replays.engines import Engine
+    from asyncrevoke.spark.replays.progress import ReplayProgress
 
 CHECKPOINT_EVERY = 1_000_000
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")

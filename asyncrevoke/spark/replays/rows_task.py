@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
-from asyncrevoke.spark.outcomes import Outcomes
-from asyncrevoke.spark.range_task import UNKNOWN, emit, handle_all
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import Worker
+from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_all
+from asyncrevoke.spark.replays.result_rows import Outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from asyncrevoke.spark.arrow import RecordBatch
-    from asyncrevoke.spark.progress import Address
     from asyncrevoke.spark.reading.worker import Target
+    from asyncrevoke.spark.replays.progress import Address
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 """What the rows have, ``timestamp`` as milliseconds."""

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.engines import Job
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import Target
-from asyncrevoke.spark.replay_run import check_options
+from asyncrevoke.spark.replays.engines import Job
+from asyncrevoke.spark.replays.run import check_options
 
 RANGES = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10)]
 

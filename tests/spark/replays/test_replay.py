@@ -18,7 +18,7 @@ from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
-from asyncrevoke.spark.replay_run import replay
+from asyncrevoke.spark.replays.run import replay
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.spark.engines import Engine
-    from asyncrevoke.spark.progress import ReplayProgress
     from asyncrevoke.spark.reading.worker import Errors
+    from asyncrevoke.spark.replays.engines import Engine
+    from asyncrevoke.spark.replays.progress import ReplayProgress
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,9 +11,9 @@ from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
-from asyncrevoke.spark.outcomes import Outcomes, Row, encode_result
-from asyncrevoke.spark.range_source import RangeSource
 from asyncrevoke.spark.reading.worker import Errors, with_errors
+from asyncrevoke.spark.replays.range_source import RangeSource
+from asyncrevoke.spark.replays.result_rows import Outcomes, Row, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
