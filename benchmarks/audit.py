@@ -33,10 +33,10 @@ from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.journal.segments import Session, seal
 from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record
-from asyncrevoke.spark.audit_database import SparkDatabase, over
-from asyncrevoke.spark.audit_journal import SCHEMA, for_the_rules, journal_frame
-from asyncrevoke.spark.audit_run import differing
-from asyncrevoke.spark.audit_sources import TopicSource
+from asyncrevoke.spark.audits.database import SparkDatabase, over
+from asyncrevoke.spark.audits.journal import SCHEMA, for_the_rules, journal_frame
+from asyncrevoke.spark.audits.run import differing
+from asyncrevoke.spark.audits.sources import TopicSource
 from benchmarks.spark_topic import PARTITIONS, TOPIC, parser, running
 from benchmarks.surroundings import surroundings
 
@@ -117,7 +117,7 @@ async def here(address: str, folder: Path) -> int:
 
 
 class Made:
-    """Records of 8 partitions that Spark makes; see ``asyncrevoke.spark.audit_sources.Bounded``."""
+    """Records of 8 partitions, made by Spark; see ``asyncrevoke.spark.audits.sources.Bounded``."""
 
     compacted = False
     has_keys = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.audit_journal import blobs_frame
-    from asyncrevoke.spark.audit_run import audit
+    from asyncrevoke.spark.audits.journal import blobs_frame
+    from asyncrevoke.spark.audits.run import audit
     from asyncrevoke.spark.checkpoint import read_checkpoint
     from asyncrevoke.spark.errors import (
         DataLossError,
@@ -65,8 +65,8 @@ _MODULES = {
     "ReplayReport": "replays.report",
     "SparkSetupError": "errors",
     "StalledReadError": "errors",
-    "audit": "audit_run",
-    "blobs_frame": "audit_journal",
+    "audit": "audits.run",
+    "blobs_frame": "audits.journal",
     "dense_offsets": "reading.dense",
     "handover": "group_handover",
     "open_session": "session",

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.spark.audit_reading import Reading
+from asyncrevoke.spark.audits.hash_tasks import Reading
 from asyncrevoke.spark.reading.worker import Target
 from asyncrevoke.spark.replays.engines import Job
 from asyncrevoke.spark.replays.progress import Address

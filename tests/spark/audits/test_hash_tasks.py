@@ -17,7 +17,7 @@ from asyncrevoke.spark.source.options import SourceOptions
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from asyncrevoke.spark.audit_reading import Reading
+from asyncrevoke.spark.audits.hash_tasks import Reading
 from asyncrevoke.spark.reading.batch_columns import fields_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.topic import is_compacted
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audit_batches import HeaderReading
-from asyncrevoke.spark.audit_database import over, small_frame
-from asyncrevoke.spark.audit_reading import FINGERPRINTS, RECORDS, Reading
+from asyncrevoke.spark.audits.database import over, small_frame
+from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, RECORDS, Reading
+from asyncrevoke.spark.audits.header_tasks import HeaderReading
 from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges, run_blocking
 from asyncrevoke.spark.source.options import SourceOptions
 

@@ -26,11 +26,11 @@ from asyncrevoke.journal.segments import seal_session, sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.spark import audit_database
-from asyncrevoke.spark.audit_database import frame_of, over, small_frame
-from asyncrevoke.spark.audit_journal import journal_frame, overview
-from asyncrevoke.spark.audit_run import audit
-from asyncrevoke.spark.audit_sources import FrameSource, TopicSource
+from asyncrevoke.spark.audits import database as audit_database
+from asyncrevoke.spark.audits.database import frame_of, over, small_frame
+from asyncrevoke.spark.audits.journal import journal_frame, overview
+from asyncrevoke.spark.audits.run import audit
+from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,15 +21,15 @@ from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.views import MERGED
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.schema import BUCKET
-from asyncrevoke.spark.audit_database import SparkDatabase
-from asyncrevoke.spark.audit_dense import DenseSource
-from asyncrevoke.spark.audit_journal import (
+from asyncrevoke.spark.audits.database import SparkDatabase
+from asyncrevoke.spark.audits.dense import DenseSource
+from asyncrevoke.spark.audits.journal import (
     for_the_rules,
     journal_frame,
     live_sessions,
     overview,
 )
-from asyncrevoke.spark.audit_sources import FrameSource, TopicSource
+from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
 from asyncrevoke.spark.session import check_spark, told_by_a_task
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.comparison import Orders, Range
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
-    from asyncrevoke.spark.audit_sources import Bounded
+    from asyncrevoke.spark.audits.sources import Bounded
 
 
 def audit(

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.catalogue import AnomalyKind
 from asyncrevoke.audit.comparison import Bounds, Range
-from asyncrevoke.spark.audit_database import over
+from asyncrevoke.spark.audits.database import over
 from asyncrevoke.spark.reading.dense import check_all, check_dense, dense_offsets
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 
@@ -29,7 +29,7 @@ _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.S
 
 
 class DenseSource:
-    """See :class:`asyncrevoke.spark.audit_sources.Bounded`. Nothing of the topic is read but what
+    """See :class:`asyncrevoke.spark.audits.sources.Bounded`. Nothing of the topic is read but what
     shows that it has no gaps. Raises ConfigError if it has."""
 
     compacted = False
@@ -57,11 +57,11 @@ class DenseSource:
         *,
         bare: Sequence[int],  # noqa: ARG002 - all of them are
     ) -> DataFrame:
-        """See :class:`~asyncrevoke.spark.audit_sources.Bounded`."""
+        """See :class:`~asyncrevoke.spark.audits.sources.Bounded`."""
         return over(spark, query, {"records": self.records(spark, ranges)})
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`~asyncrevoke.spark.audit_sources.Bounded`. When they were written is not
+        """See :class:`~asyncrevoke.spark.audits.sources.Bounded`. When they were written is not
         known."""
         parts = [self._range(each.partition, each.lo, each.hi) for each in ranges]
         offsets = dense_offsets(spark, self._bootstrap, parts, check=False)

@@ -16,7 +16,7 @@ from asyncrevoke.journal.schema import COLUMNS, Kind
 from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audit_database import over, small_frame
+from asyncrevoke.spark.audits.database import over, small_frame
 
 if TYPE_CHECKING:
     import os
