@@ -17,7 +17,7 @@ from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.group_handover import Handover
+    from asyncrevoke.spark.handovers.group_handover import Handover
 
 FAILED = 1
 USAGE = 2
@@ -47,7 +47,7 @@ def handover(
     Example: `asyncrevoke handover /data/checkpoint --group billing --topic orders --apply`
     """
     from asyncrevoke.spark.errors import HandoverError  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.spark.group_handover import (  # noqa: PLC0415
+    from asyncrevoke.spark.handovers.group_handover import (  # noqa: PLC0415
         apply_handover,
         plan_handover,
         refuse_living,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncrevoke.spark.audits.journal import blobs_frame
     from asyncrevoke.spark.audits.run import audit
-    from asyncrevoke.spark.checkpoint import read_checkpoint
     from asyncrevoke.spark.errors import (
         DataLossError,
         HandoverError,
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
         SparkSetupError,
         StalledReadError,
     )
-    from asyncrevoke.spark.group_handover import handover, plan_handover
+    from asyncrevoke.spark.handovers.checkpoint import read_checkpoint
+    from asyncrevoke.spark.handovers.group_handover import handover, plan_handover
     from asyncrevoke.spark.reading.dense import dense_offsets
     from asyncrevoke.spark.reading.offsets import GroupOffsets, OffsetRange, resolve_ranges
     from asyncrevoke.spark.replays.progress import ReplayProgress
@@ -68,10 +68,10 @@ _MODULES = {
     "audit": "audits.run",
     "blobs_frame": "audits.journal",
     "dense_offsets": "reading.dense",
-    "handover": "group_handover",
+    "handover": "handovers.group_handover",
     "open_session": "session",
-    "plan_handover": "group_handover",
-    "read_checkpoint": "checkpoint",
+    "plan_handover": "handovers.group_handover",
+    "read_checkpoint": "handovers.checkpoint",
     "register": "source.data_source",
     "replay": "replays.run",
     "replay_stream": "replays.streaming_query",

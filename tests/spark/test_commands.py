@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app as commands
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.spark.group_handover import handover
+from asyncrevoke.spark.handovers.group_handover import handover
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.report import ReplayReport
 from asyncrevoke.spark.replays.report_page import report_page

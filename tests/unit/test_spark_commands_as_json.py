@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from asyncrevoke import TopicPartition
 from asyncrevoke.cli import handover, replay
 from asyncrevoke.cli.app import app
-from asyncrevoke.spark import group_handover
-from asyncrevoke.spark.group_handover import Handover, Move
+from asyncrevoke.spark.handovers import group_handover
+from asyncrevoke.spark.handovers.group_handover import Handover, Move
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.report import ReplayReport
 

@@ -14,8 +14,8 @@ from asyncrevoke.groups.errors import NoGroupError, UnsettledError
 from asyncrevoke.groups.observer import committed_offsets, describe_group, settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.spark.checkpoint import Standing, read_checkpoint
 from asyncrevoke.spark.errors import HandoverError
+from asyncrevoke.spark.handovers.checkpoint import Standing, read_checkpoint
 from asyncrevoke.spark.reading.offsets import Log, configured, run_blocking
 
 if TYPE_CHECKING:

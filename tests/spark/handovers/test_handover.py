@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from asyncrevoke import Consumer
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
-from asyncrevoke.spark.group_handover import apply_handover, handover, plan_handover
+from asyncrevoke.spark.handovers.group_handover import apply_handover, handover, plan_handover
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -103,7 +103,7 @@ async def test_the_broker_itself_refuses_what_no_look_has_seen(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
     from asyncrevoke.groups.cluster import Cluster
-    from asyncrevoke.spark.group_handover import _commit
+    from asyncrevoke.spark.handovers.group_handover import _commit
     from asyncrevoke.spark.reading.offsets import configured
 
     await fill(kafka_broker, kafka_topic)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.spark.checkpoint import parse_offsets, read_checkpoint
 from asyncrevoke.spark.errors import HandoverError
+from asyncrevoke.spark.handovers.checkpoint import parse_offsets, read_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
