@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
 
 _ORDERS = Orders("key", nulls=True)
 _AT = 1_800_000_000_000_000

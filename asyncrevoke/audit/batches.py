@@ -15,14 +15,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.catalogue import AnomalyKind
-from asyncrevoke.audit.dialect import PIECE, in_piece
-from asyncrevoke.audit.sql import compose
+from asyncrevoke.audit.sql.dialect import PIECE, in_piece
+from asyncrevoke.audit.sql.text import compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.audit.sql import Sql
+    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.text import Sql
 
 NOTED: Final = """
     SELECT session, part, off AS lo, last_offset + 1 AS hi, CAST(records AS BIGINT) AS records,

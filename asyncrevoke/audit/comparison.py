@@ -10,7 +10,7 @@ from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_o
 from asyncrevoke.audit.content import Bare
 from asyncrevoke.audit.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules import Terms, judged, rules, together
-from asyncrevoke.audit.sql import compose, joined
+from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState, facts_of
@@ -18,8 +18,8 @@ from asyncrevoke.journal.reading import SessionState, facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.audit.sql import Sql, Text
+    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.text import Sql, Text
 
 # Below so many records, fingerprints would save nothing.
 EXACT_BELOW = 4_000_000

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from asyncrevoke.audit.batches import Noted, OfTopic, doubts
 from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind
-from asyncrevoke.audit.sql import compose, joined
+from asyncrevoke.audit.sql.text import compose, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.reading import SessionState
     from asyncrevoke.journal.schema import Content
 

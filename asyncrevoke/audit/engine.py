@@ -14,7 +14,7 @@ from asyncrevoke.audit.comparison import (
     orders_of,
 )
 from asyncrevoke.audit.local_database import LocalDatabase
-from asyncrevoke.audit.sql import compose, joined
+from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.audit.views import MERGED
 from asyncrevoke.journal.arrow import Table, pa, pc
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.audit.comparison import Bounds, Orders, Range
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent
 

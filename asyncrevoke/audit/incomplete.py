@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from asyncrevoke.audit.catalogue import AnomalyKind
-from asyncrevoke.audit.sql import compose
+from asyncrevoke.audit.sql.text import compose
 from asyncrevoke.audit.views import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.audit.sql import Sql, Text
+    from asyncrevoke.audit.sql.text import Sql, Text
     from asyncrevoke.journal.reading import SessionState
 
 INCOMPLETE: Final = {"session": "STRING", "first": "BIGINT"}

@@ -8,15 +8,15 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
 
-from asyncrevoke.audit.dialect import DuckDialect
-from asyncrevoke.audit.sql import compose, joined
-from asyncrevoke.audit.table_names import tables_of
+from asyncrevoke.audit.sql.dialect import DuckDialect
+from asyncrevoke.audit.sql.table_names import tables_of
+from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.journal.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.arrow import Table
 
 # Tables are handed to it: a query reads and writes no file but those of its own temporary folder,

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from asyncrevoke.audit.catalogue import AnomalyKind
 from asyncrevoke.audit.incomplete import OF_WHOLE_SESSIONS, absences
-from asyncrevoke.audit.sql import compose, joined, literal
+from asyncrevoke.audit.sql.text import compose, joined, literal
 from asyncrevoke.audit.views import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.audit.sql import Sql, Text
+    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.text import Sql, Text
 
 _NO_KEY = "CAST(NULL AS BIGINT)"
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, LiteralString
 
-from asyncrevoke.audit.sql import compose, joined, literal
+from asyncrevoke.audit.sql.text import compose, joined, literal
 from asyncrevoke.journal.schema import BUCKET, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.audit.dialect import Dialect
-    from asyncrevoke.audit.sql import Sql, Text
+    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.text import Sql, Text
 
 # A time that does not come.
 FOREVER = 2**62

@@ -10,7 +10,7 @@ from unit.written_journal import A, B, Member, audited, clean_run
 
 from asyncrevoke import ConfigError
 from asyncrevoke.audit.local_database import LocalDatabase
-from asyncrevoke.audit.sql import Sql, compose, identifier, literal
+from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
 from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import Session, read, seal_session

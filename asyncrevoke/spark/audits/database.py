@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from asyncrevoke.audit.dialect import COVERING_PIECES, SparkDialect
 from asyncrevoke.audit.local_database import LocalDatabase
-from asyncrevoke.audit.table_names import tables_of, with_places
+from asyncrevoke.audit.sql.dialect import COVERING_PIECES, SparkDialect
+from asyncrevoke.audit.sql.table_names import tables_of, with_places
 from asyncrevoke.spark.arrow import pa
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.arrow import Table
 
 # What comes here, and all that is made of it alone: for Spark, each query of a few rows is several

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.catalogue import Anomaly
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.config import ConsumerConfig
 
 # Stands for a record's content, on both sides.

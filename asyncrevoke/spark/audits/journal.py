@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from asyncrevoke.audit.sql import compose, literal
+from asyncrevoke.audit.sql.text import compose, literal
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState, facts_of
 from asyncrevoke.journal.schema import COLUMNS, Kind

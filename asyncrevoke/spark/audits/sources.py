@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.sql import Text
+    from asyncrevoke.audit.sql.text import Text
 
 _NEEDED = ("partition", "offset", "timestamp", "key", "value")
 

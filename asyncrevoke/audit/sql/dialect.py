@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, Protocol
 
-from asyncrevoke.audit.sql import Sql, compose, identifier, joined, literal
+from asyncrevoke.audit.sql.text import Sql, compose, identifier, joined, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.audit.sql import Part, Text
+    from asyncrevoke.audit.sql.text import Part, Text
 
 
 class Dialect(Protocol):
