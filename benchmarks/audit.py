@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from asyncrevoke.audit.comparison import Bounds, Comparison, Orders, Range, Settings
 from asyncrevoke.audit.engine import database_of
 from asyncrevoke.audit.engine import differing as differing_here
-from asyncrevoke.audit.topic import Topic
+from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.broker.jars import KAFKA_VERSION
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal.entries import Attempts, Fact

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import (
     Audited,
     Comparison,
@@ -15,6 +14,7 @@ from asyncrevoke.audit.comparison import (
 )
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.audit.views import MERGED
 from asyncrevoke.journal.arrow import Table, pa, pc
 

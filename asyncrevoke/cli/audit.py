@@ -88,7 +88,7 @@ async def audit_topic(
     """Read both, and compare them. Raises AsyncRevokeError."""
     from asyncrevoke.audit import engine  # noqa: PLC0415 - needs the extra
     from asyncrevoke.audit.comparison import level_of  # noqa: PLC0415
-    from asyncrevoke.audit.topic import Topic  # noqa: PLC0415
+    from asyncrevoke.audit.topic.topic import Topic  # noqa: PLC0415
     from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
 
     content = read_journal(path)

@@ -16,7 +16,7 @@ from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartit
 from asyncrevoke.audit.comparison import Audited, Range
 from asyncrevoke.audit.engine import audit
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.topic import Topic
+from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.kafka_sink import collect

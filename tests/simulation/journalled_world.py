@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
-from asyncrevoke.audit import topic_batches
 from asyncrevoke.audit.comparison import Range
 from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.topic import batch_reader as topic_batches
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.model import PollResult, Record, TopicPartition
 from asyncrevoke.ranges.reader import Reader

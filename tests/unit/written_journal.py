@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.encoding import rows_of
 from asyncrevoke.journal.entries import Attempts, Entry, Fact, Fetched, Notes, Starts

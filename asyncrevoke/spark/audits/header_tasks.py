@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.audit.batch_headers import headers
+from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.read_ahead import read_ahead

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, LiteralString, Protocol, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Bounds, Range
-from asyncrevoke.audit.topic import is_compacted
+from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.topic import is_compacted
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.database import over, small_frame

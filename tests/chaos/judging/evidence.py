@@ -13,7 +13,7 @@ from chaos.world.group import CONCURRENCY
 
 from asyncrevoke.audit import engine
 from asyncrevoke.audit.comparison import Range, level_of
-from asyncrevoke.audit.topic import Topic
+from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal.reading import read_journal

@@ -12,10 +12,10 @@ from unit.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_
 
 from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
-from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Range
 from asyncrevoke.audit.engine import audit as audit_locally
 from asyncrevoke.audit.sql.dialect import SparkDialect
+from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.audit.views import fingerprints
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa, pq

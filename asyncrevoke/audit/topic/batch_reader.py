@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.audit.batch_headers import headers
 from asyncrevoke.audit.errors import TopicError, nothing_beyond
+from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.audit.batch_headers import BATCHES, headers
+from asyncrevoke.audit.topic.batch_headers import BATCHES, headers
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.protocol.records import decode_batches

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.audit.errors import TopicError, nothing_beyond
-from asyncrevoke.audit.topic_batches import read_headers
+from asyncrevoke.audit.topic.batch_reader import read_headers
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.arrow import Array, RecordBatch, Table, pa
