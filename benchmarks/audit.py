@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.audit.comparison import Bounds, Comparison, Orders, Range, Settings
-from asyncrevoke.audit.engine import database_of
-from asyncrevoke.audit.engine import differing as differing_here
+from asyncrevoke.audit.local_engine import database_of
+from asyncrevoke.audit.local_engine import differing as differing_here
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.broker.jars import KAFKA_VERSION
 from asyncrevoke.config import ConsumerConfig

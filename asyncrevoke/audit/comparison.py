@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, Protocol
 
-from asyncrevoke.audit.batches import ALTERED, DOUBTS, NOTED, batch_rules
-from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Verdict, verdict_of
-from asyncrevoke.audit.content import Bare
-from asyncrevoke.audit.incomplete import HIDDEN, INCOMPLETE, incomplete
-from asyncrevoke.audit.rules import Terms, judged, rules, together
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Verdict, verdict_of
+from asyncrevoke.audit.rules.batches import ALTERED, DOUBTS, NOTED, batch_rules
+from asyncrevoke.audit.rules.content import Bare
+from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
+from asyncrevoke.audit.rules.queries import Terms, judged, rules, together
+from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.audit.sql.text import compose, joined
-from asyncrevoke.audit.views import FOREVER, fingerprints, flagged, inverted, views
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.reading import SessionState, facts_of
 

@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.audit.catalogue import CATALOGUE, Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.anomalies import CATALOGUE, Anomaly, AnomalyKind, Severity
 from asyncrevoke.printable import LONGEST_MESSAGE, printable_html
 
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ def _tell(audited: Audited, out: Path | None, *, as_json: bool) -> None:
 
 def tell(audited: Audited, console: Console) -> None:
     """The verdict, and what was found of each kind."""
-    from asyncrevoke.audit.catalogue import CATALOGUE  # noqa: PLC0415
+    from asyncrevoke.audit.anomalies import CATALOGUE  # noqa: PLC0415
     from asyncrevoke.audit.report import counts  # noqa: PLC0415
 
     print_line(

@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
 from asyncrevoke.audit.comparison import Audited, Range
-from asyncrevoke.audit.engine import audit
 from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal import Journal, KafkaSink

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
-from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
@@ -191,7 +191,7 @@ class _Topic:
         }
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.Source`."""
+        """See :class:`asyncrevoke.audit.local_engine.Source`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None
@@ -208,7 +208,7 @@ class _Topic:
                 take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.Source`."""
+        """See :class:`asyncrevoke.audit.local_engine.Source`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None

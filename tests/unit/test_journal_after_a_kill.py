@@ -17,7 +17,7 @@ from unit.journalled_member import JournalledMember
 from unit.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
 
 from asyncrevoke.audit.comparison import Audited, Settings
-from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.cli.journal import journal as commands
 from asyncrevoke.journal import segments
 from asyncrevoke.journal.reading import read_journal

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
-from asyncrevoke.audit.engine import audit
+from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.encoding import rows_of

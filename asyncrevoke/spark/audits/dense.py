@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.comparison import Bounds, Range
 from asyncrevoke.spark.audits.database import over
 from asyncrevoke.spark.reading.dense import check_all, check_dense, dense_offsets
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.catalogue import Anomaly
+    from asyncrevoke.audit.anomalies import Anomaly
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.config import ConsumerConfig
 

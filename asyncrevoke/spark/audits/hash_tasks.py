@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from asyncrevoke.audit.views import SUMMED
+from asyncrevoke.audit.rules.views import SUMMED
 from asyncrevoke.journal.hashing import (
     key_hashes,
     offset_hashes,

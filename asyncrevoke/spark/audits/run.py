@@ -18,7 +18,7 @@ from asyncrevoke.audit.comparison import (
 )
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.report import write_report
-from asyncrevoke.audit.views import MERGED
+from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.schema import BUCKET
 from asyncrevoke.spark.audits.database import SparkDatabase

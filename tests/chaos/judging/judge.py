@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.report import counts
 from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
 from asyncrevoke.cli.demo.judge import Call, Evidence, RecordId, handler_calls, judge

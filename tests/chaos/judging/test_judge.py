@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chaos.judging.judge import Allowed, Commit, Ending, Facts, Handling, judgement
-from unit.injected_anomalies import CASES, Injected, written
+from unit.audit.injected_anomalies import CASES, Injected, written
 from unit.written_journal import audited
 
-from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
+from asyncrevoke.audit.anomalies import CATALOGUE, AnomalyKind
 from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
 from asyncrevoke.cli.demo.judge import Produced
 from asyncrevoke.model import TopicPartition

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from unit.injected_anomalies import BATCH_CASES, CASES, Injected, written
+from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
 from unit.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_id
 
 from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
 from asyncrevoke.audit.comparison import Range
-from asyncrevoke.audit.engine import audit as audit_locally
+from asyncrevoke.audit.local_engine import audit as audit_locally
+from asyncrevoke.audit.rules.views import fingerprints
 from asyncrevoke.audit.sql.dialect import SparkDialect
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.audit.views import fingerprints
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.arrow import pa, pq
 from asyncrevoke.journal.format.rows import SCHEMA
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.catalogue import Anomaly
+    from asyncrevoke.audit.anomalies import Anomaly
     from asyncrevoke.audit.comparison import Audited
     from asyncrevoke.broker import RunningBroker
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.audit.views import SUMMED
+from asyncrevoke.audit.rules.views import SUMMED
 from asyncrevoke.journal.hashing import offset_hashes, record_hashes, signed_key_hashes
 from asyncrevoke.journal.schema import BUCKET
 from asyncrevoke.spark.reading.offsets import OffsetRange

@@ -13,9 +13,9 @@ from asyncrevoke.audit.comparison import (
     orders_of,
 )
 from asyncrevoke.audit.local_database import LocalDatabase
+from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.audit.views import MERGED
 from asyncrevoke.journal.arrow import Table, pa, pc
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.anomalies import AnomalyKind
+from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import compose
-from asyncrevoke.audit.views import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
+from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
 from unit.written_journal import (
     RECORDS,
     A,
@@ -20,7 +20,7 @@ from unit.written_journal import (
 )
 
 from asyncrevoke.audit import comparison, engine
-from asyncrevoke.audit.catalogue import CATALOGUE, AnomalyKind
+from asyncrevoke.audit.anomalies import CATALOGUE, AnomalyKind
 from asyncrevoke.audit.comparison import Settings
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.report import as_html, for_machines

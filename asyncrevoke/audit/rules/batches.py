@@ -14,7 +14,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.audit.catalogue import AnomalyKind
+from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.sql.dialect import PIECE, in_piece
 from asyncrevoke.audit.sql.text import compose
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
-from asyncrevoke.audit.catalogue import AnomalyKind
-from asyncrevoke.audit.incomplete import OF_WHOLE_SESSIONS, absences
+from asyncrevoke.audit.anomalies import AnomalyKind
+from asyncrevoke.audit.rules.incomplete import OF_WHOLE_SESSIONS, absences
+from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import compose, joined, literal
-from asyncrevoke.audit.views import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

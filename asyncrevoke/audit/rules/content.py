@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from asyncrevoke.audit.batches import Noted, OfTopic, doubts
-from asyncrevoke.audit.catalogue import Anomaly, AnomalyKind
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
+from asyncrevoke.audit.rules.batches import Noted, OfTopic, doubts
 from asyncrevoke.audit.sql.text import compose, joined
 
 if TYPE_CHECKING:
