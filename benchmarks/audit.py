@@ -27,9 +27,9 @@ from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.broker.jars import KAFKA_VERSION
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal.entries import Attempts, Fact
+from asyncrevoke.journal.format.schema import Kind, Outcome
 from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.journal.segments import Session, seal
 from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record

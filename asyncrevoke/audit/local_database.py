@@ -11,13 +11,13 @@ from weakref import finalize
 from asyncrevoke.audit.sql.dialect import DuckDialect
 from asyncrevoke.audit.sql.table_names import tables_of
 from asyncrevoke.audit.sql.text import compose, joined
-from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.format.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.sql.text import Text
-    from asyncrevoke.journal.arrow import Table
+    from asyncrevoke.journal.format.arrow import Table
 
 # Tables are handed to it: a query reads and writes no file but those of its own temporary folder,
 # loads no extension and sees no variable of Python; and no query changes these settings.

@@ -16,14 +16,14 @@ from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import compose, joined
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.journal.arrow import Table, pa, pc
+from asyncrevoke.journal.format.arrow import Table, pa, pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.audit.comparison import Bounds, Orders, Range
     from asyncrevoke.audit.sql.text import Text
-    from asyncrevoke.journal.arrow import RecordBatch
+    from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent
 
 # Records that are put into a table at once.

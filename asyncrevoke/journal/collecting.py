@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.errors import JournalError
 from asyncrevoke.journal.files import PRIVATE, folder_mode
+from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.format.sealed import About, SealedFile
-from asyncrevoke.journal.schema import VERSION
 from asyncrevoke.journal.segments import SEALED, read_piece
 from asyncrevoke.journal.session_id import is_session_id
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.journal.arrow import RecordBatch
+    from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.journal.session_id import SessionId
 
 # Sessions: more consumers than a group has in years.

@@ -21,14 +21,14 @@ from asyncrevoke.journal.format.columns import (
     runs,
 )
 from asyncrevoke.journal.format.frames import frames
-from asyncrevoke.journal.hashing import (
+from asyncrevoke.journal.format.hashing import (
     key_hashes,
     numbers_of,
     plain_hashes,
     record_hashes,
     signed_key_hashes,
 )
-from asyncrevoke.journal.schema import HASH_SEED, Kind, Outcome
+from asyncrevoke.journal.format.schema import HASH_SEED, Kind, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

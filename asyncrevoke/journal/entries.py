@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.journal.format.frames import Frame
-from asyncrevoke.journal.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import Kind, Outcome
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:

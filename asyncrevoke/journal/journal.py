@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.files import PRIVATE, folder_mode
-from asyncrevoke.journal.schema import VERSION
+from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.errors import FatalError
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.kafka_sink import KafkaSink
     from asyncrevoke.journal.recorder import Recorder
-    from asyncrevoke.journal.schema import Content
     from asyncrevoke.journal.segments import Session
     from asyncrevoke.journal.writer import Writer
 

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.arrow import RecordBatch, Table, pa, pc
+from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.rows import SCHEMA
-from asyncrevoke.journal.schema import Kind
+from asyncrevoke.journal.format.schema import Kind
 from asyncrevoke.journal.segments import read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.format.sealed import About
-    from asyncrevoke.journal.schema import Content
     from asyncrevoke.journal.segments import Content as SegmentContent
     from asyncrevoke.journal.segments import Segment, Session
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from asyncrevoke.journal.arrow import RecordBatch, pa
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.frames import FrameReader

@@ -24,7 +24,7 @@ from asyncrevoke.journal.reading import read_journal
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(110)]
 

@@ -11,8 +11,8 @@ from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.arrow import pa
-from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
+from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Effect, Event
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recorder import Recorder
-    from asyncrevoke.journal.schema import Content
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.testing.simulation.member import Member

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from unit.written_journal import RECORDS, TOPIC, facts, record
+from unit.journal.written_journal import RECORDS, TOPIC, facts, record
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind, Replied
 from asyncrevoke.journal import Journal
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recorder import Recorder
-    from asyncrevoke.journal.schema import Content
     from asyncrevoke.model import Record
 
 PARTITION = TopicPartition(TOPIC, 0)

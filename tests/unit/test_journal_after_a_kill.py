@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
+from unit.journal.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
 from unit.journalled_member import JournalledMember
-from unit.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
 
 from asyncrevoke.audit.comparison import Audited, Settings
 from asyncrevoke.audit.local_engine import audit

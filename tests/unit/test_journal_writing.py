@@ -8,12 +8,12 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from unit.journal.written_journal import START, A, record
 from unit.journalled_member import JournalledMember
-from unit.written_journal import START, A, record
 
 from asyncrevoke.errors import JournalError
 from asyncrevoke.journal import segments, writer
-from asyncrevoke.journal.arrow import pa
+from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.columns import Batch, Columns
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
 from asyncrevoke.journal.reading import read_journal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 MIB = 2**20
 

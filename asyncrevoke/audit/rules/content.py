@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.sql.dialect import Dialect
     from asyncrevoke.audit.sql.text import Text
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.reading import SessionState
-    from asyncrevoke.journal.schema import Content
 
 _NOTHING = "the journal has nothing of it: Journal(content=None)"
 _NO_BATCHES = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString
 
 from asyncrevoke.audit.sql.text import compose, joined, literal
-from asyncrevoke.journal.schema import BUCKET, TERMINAL
+from asyncrevoke.journal.format.schema import BUCKET, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from asyncrevoke.journal.arrow import RecordBatch, pa
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

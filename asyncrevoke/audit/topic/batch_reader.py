@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.comparison import Range
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.journal.arrow import RecordBatch
+    from asyncrevoke.journal.format.arrow import RecordBatch
 
 _FETCH = 8 * 2**20
 _AT_ONCE = 500

@@ -18,8 +18,8 @@ from asyncrevoke.audit.errors import TopicError, nothing_beyond
 from asyncrevoke.audit.topic.batch_reader import read_headers
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.arrow import Array, RecordBatch, Table, pa
-from asyncrevoke.journal.hashing import key_hashes, record_hashes, signed_key_hashes
+from asyncrevoke.journal.format.arrow import Array, RecordBatch, Table, pa
+from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from asyncrevoke.journal.schema import COLUMNS
+from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
     from array import array

@@ -20,7 +20,7 @@ import msgspec
 from crc32c import crc32c
 
 from asyncrevoke.journal.format.columns import Batch, decoded, encoded, split
-from asyncrevoke.journal.schema import VERSION
+from asyncrevoke.journal.format.schema import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

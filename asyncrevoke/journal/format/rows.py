@@ -8,9 +8,9 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from asyncrevoke.journal.arrow import Array, RecordBatch, pa, pc
+from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
 from asyncrevoke.journal.format.columns import IMPLIED, WIDTHS
-from asyncrevoke.journal.schema import COLUMNS
+from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.sql.text import Text
-    from asyncrevoke.journal.arrow import Table
+    from asyncrevoke.journal.format.arrow import Table
 
 # What comes here, and all that is made of it alone: for Spark, each query of a few rows is several
 # jobs, and more work to plan than to do.

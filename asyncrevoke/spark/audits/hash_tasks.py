@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from asyncrevoke.audit.rules.views import SUMMED
-from asyncrevoke.journal.hashing import (
+from asyncrevoke.journal.format.hashing import (
     key_hashes,
     offset_hashes,
     record_hashes,
     signed_key_hashes,
 )
-from asyncrevoke.journal.schema import BUCKET
+from asyncrevoke.journal.format.schema import BUCKET
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.batch_columns import fields_of
 from asyncrevoke.spark.reading.batch_reader import BatchReader

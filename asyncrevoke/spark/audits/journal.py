@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.sql.text import compose, literal
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.journal.format.schema import COLUMNS, Kind
 from asyncrevoke.journal.reading import SessionState, facts_of
-from asyncrevoke.journal.schema import COLUMNS, Kind
 from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 from asyncrevoke.spark.arrow import map_in_arrow

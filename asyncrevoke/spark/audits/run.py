@@ -20,7 +20,7 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.report import write_report
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.schema import BUCKET
+from asyncrevoke.journal.format.schema import BUCKET
 from asyncrevoke.spark.audits.database import SparkDatabase
 from asyncrevoke.spark.audits.dense import DenseSource
 from asyncrevoke.spark.audits.journal import (

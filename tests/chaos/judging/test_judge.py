@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chaos.judging.judge import Allowed, Commit, Ending, Facts, Handling, judgement
 from unit.audit.injected_anomalies import CASES, Injected, written
-from unit.written_journal import audited
+from unit.journal.written_journal import audited
 
 from asyncrevoke.audit.anomalies import CATALOGUE, AnomalyKind
 from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started

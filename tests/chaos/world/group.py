@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker.security import ClientOptions
     from asyncrevoke.cli.demo.handler_log import Event
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 ProtocolName: TypeAlias = Literal["cooperative", "eager", "consumer"]
 PROTOCOLS: tuple[ProtocolName, ...] = ("cooperative", "eager", "consumer")

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.journal import Journal, writer
-from asyncrevoke.journal.arrow import pa, pq
+from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.segments import sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
-from unit.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_id
+from unit.journal.written_journal import TOPIC, A, Topic, clean_run, lost_rows, session_id
 
 from asyncrevoke import ConfigError, Consumer, Record
 from asyncrevoke.audit import comparison
@@ -18,10 +18,10 @@ from asyncrevoke.audit.rules.views import fingerprints
 from asyncrevoke.audit.sql.dialect import SparkDialect
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.arrow import pa, pq
+from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.rows import SCHEMA
+from asyncrevoke.journal.format.schema import COLUMNS
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.schema import COLUMNS
 from asyncrevoke.journal.segments import seal_session, sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")

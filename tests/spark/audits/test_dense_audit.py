@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from spark.transactions import ended_ranges
-from unit.written_journal import A, facts
+from unit.journal.written_journal import A, facts
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.journal.entries import Attempts, Entry, Fact
+from asyncrevoke.journal.format.schema import Kind, Outcome
 from asyncrevoke.journal.log_file import LogFile
-from asyncrevoke.journal.schema import Kind, Outcome
 from asyncrevoke.journal.segments import Session
 from asyncrevoke.model import Record
 

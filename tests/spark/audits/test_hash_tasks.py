@@ -9,8 +9,8 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from asyncrevoke.audit.rules.views import SUMMED
-from asyncrevoke.journal.hashing import offset_hashes, record_hashes, signed_key_hashes
-from asyncrevoke.journal.schema import BUCKET
+from asyncrevoke.journal.format.hashing import offset_hashes, record_hashes, signed_key_hashes
+from asyncrevoke.journal.format.schema import BUCKET
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.source.options import SourceOptions
 

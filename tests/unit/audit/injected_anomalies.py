@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from unit.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
+from unit.journal.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
 
 from asyncrevoke.journal.entries import Attempts, Fact, Starts
-from asyncrevoke.journal.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import Kind, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 # Kind, first and last offset.
 Where: TypeAlias = tuple[str, int | None, int | None]

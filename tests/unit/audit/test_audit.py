@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
-from unit.written_journal import (
+from unit.journal.written_journal import (
     RECORDS,
     A,
     B,

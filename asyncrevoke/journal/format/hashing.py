@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh64_digest, xxh64_intdigest
 
-from asyncrevoke.journal.schema import HASH_SEED
+from asyncrevoke.journal.format.schema import HASH_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

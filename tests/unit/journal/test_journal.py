@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from unit.written_journal import A, clean_run, record
+from unit.journal.written_journal import A, clean_run, record
 
 from asyncrevoke import BatchError, ConfigError, Consumer, FatalError, Record, Retry
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.arrow import pa, pc, pq
 from asyncrevoke.journal.encoding import encode, pack
 from asyncrevoke.journal.entries import Attempts, Entry, Packed, Turn
+from asyncrevoke.journal.format.arrow import pa, pc, pq
 from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
-from asyncrevoke.journal.hashing import key_hash, signed_key_hashes
+from asyncrevoke.journal.format.hashing import key_hash, signed_key_hashes
 from asyncrevoke.journal.reading import JournalContent, SessionState, read_journal
 from asyncrevoke.journal.segments import Session, read_blob, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
@@ -25,7 +25,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 
 def rows(path: Path, *kinds: str) -> list[dict[str, Any]]:

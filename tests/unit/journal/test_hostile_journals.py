@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.written_journal import A, B, Member, audited, clean_run
+from unit.journal.written_journal import A, B, Member, audited, clean_run
 
 from asyncrevoke import ConfigError
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
-from asyncrevoke.journal.arrow import pa, pq
+from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import Session, read, seal_session
 from asyncrevoke.journal.session_id import is_session_id, new_session_id
