@@ -26,10 +26,10 @@ from asyncrevoke.audit.local_engine import differing as differing_here
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.broker.jars import KAFKA_VERSION
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.journal.entries import Attempts, Fact
 from asyncrevoke.journal.format.schema import Kind, Outcome
-from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.recording.entries import Attempts, Fact
+from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import Session, seal
 from asyncrevoke.journal.session_id import new_session_id
 from asyncrevoke.model import Record

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.kafka_sink import KafkaSink
-    from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.journal.recording.recorder import Recorder
+    from asyncrevoke.journal.recording.writer import Writer
     from asyncrevoke.journal.segments import Session
-    from asyncrevoke.journal.writer import Writer
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
 _CONTENTS = ("batches", "records", None)
@@ -108,7 +108,7 @@ class Journal:
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
         """A consumer is entered; see :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
-        from asyncrevoke.journal.recorder import Recorder  # noqa: PLC0415 - loads everything
+        from asyncrevoke.journal.recording.recorder import Recorder  # noqa: PLC0415 - loads everything
         from asyncrevoke.journal.segments import Session  # noqa: PLC0415
 
         now = time.time() if wall_clock is None else wall_clock()
@@ -141,9 +141,9 @@ class Journal:
         release: Callable[[], None],
         threaded: bool,
     ) -> Writer:
-        from asyncrevoke.journal.log_file import LogFile  # noqa: PLC0415 - of the extra
-        from asyncrevoke.journal.shipping import Shipping  # noqa: PLC0415
-        from asyncrevoke.journal.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
+        from asyncrevoke.journal.recording.log_file import LogFile  # noqa: PLC0415 - of the extra
+        from asyncrevoke.journal.recording.shipping import Shipping  # noqa: PLC0415
+        from asyncrevoke.journal.recording.writer import DirectWriter, ThreadWriter  # noqa: PLC0415
 
         def open_log(
             on_full: Callable[..., object], on_frame: Callable[..., object] | None

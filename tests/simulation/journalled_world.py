@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Effect, Event
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.testing.simulation.member import Member

@@ -10,14 +10,14 @@ from unit.journal.written_journal import START, TOPIC, A, record
 
 from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
-from asyncrevoke.journal.encoding import encode
-from asyncrevoke.journal.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.format.frames import SegmentHeader
 from asyncrevoke.journal.format.schema import Kind
 from asyncrevoke.journal.kafka_sink import pieces
-from asyncrevoke.journal.log_file import LogFile
+from asyncrevoke.journal.recording.encoding import encode
+from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
+from asyncrevoke.journal.recording.log_file import LogFile
+from asyncrevoke.journal.recording.shipping import Shipping
 from asyncrevoke.journal.segments import Session, read_blob, sessions
-from asyncrevoke.journal.shipping import Shipping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

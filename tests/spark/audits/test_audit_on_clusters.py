@@ -13,8 +13,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.journal import Journal, writer
+from asyncrevoke.journal import Journal
 from asyncrevoke.journal.format.arrow import pa, pq
+from asyncrevoke.journal.recording import writer
 from asyncrevoke.journal.segments import sessions
 
 pytest.importorskip("pyspark", reason="needs the extra spark")

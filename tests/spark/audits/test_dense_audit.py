@@ -13,9 +13,9 @@ from spark.transactions import ended_ranges
 from unit.journal.written_journal import A, facts
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.format.schema import Kind, Outcome
-from asyncrevoke.journal.log_file import LogFile
+from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
+from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import Session
 from asyncrevoke.model import Record
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from unit.journal.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
 
-from asyncrevoke.journal.entries import Attempts, Fact, Starts
 from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.recording.entries import Attempts, Fact, Starts
 
 if TYPE_CHECKING:
     from pathlib import Path

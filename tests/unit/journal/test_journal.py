@@ -13,12 +13,12 @@ from unit.journal.written_journal import A, clean_run, record
 
 from asyncrevoke import BatchError, ConfigError, Consumer, FatalError, Record, Retry
 from asyncrevoke.journal import Journal
-from asyncrevoke.journal.encoding import encode, pack
-from asyncrevoke.journal.entries import Attempts, Entry, Packed, Turn
 from asyncrevoke.journal.format.arrow import pa, pc, pq
 from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.format.hashing import key_hash, signed_key_hashes
 from asyncrevoke.journal.reading import JournalContent, SessionState, read_journal
+from asyncrevoke.journal.recording.encoding import encode, pack
+from asyncrevoke.journal.recording.entries import Attempts, Entry, Packed, Turn
 from asyncrevoke.journal.segments import Session, read_blob, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
 

@@ -12,16 +12,16 @@ from typer.testing import CliRunner
 from unit.journal.written_journal import A, B, Member, facts, numbered
 
 from asyncrevoke.cli.journal import journal as commands
-from asyncrevoke.journal.encoding import encode, rows_of
-from asyncrevoke.journal.entries import Fact
 from asyncrevoke.journal.format import columns as columns_of_batches
 from asyncrevoke.journal.format.arrow import pq
 from asyncrevoke.journal.format.columns import Batch, Columns, decoded, encoded, split
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
 from asyncrevoke.journal.format.schema import VERSION, Kind
 from asyncrevoke.journal.format.sealed import read_sealed
-from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import SessionState, read_journal
+from asyncrevoke.journal.recording.encoding import encode, rows_of
+from asyncrevoke.journal.recording.entries import Fact
+from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import Session, read_blob, seal, seal_session
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.journal.encoding import rows_of
-from asyncrevoke.journal.entries import Attempts, Entry, Fact, Fetched, Notes, Starts
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.format.schema import Kind, Outcome
-from asyncrevoke.journal.log_file import LogFile
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.recording.encoding import rows_of
+from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact, Fetched, Notes, Starts
+from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import Session, read
 from asyncrevoke.model import Record
 

@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.journal.journalled_member import JournalledMember
 from unit.journal.written_journal import A, B, Member, record
-from unit.journalled_member import JournalledMember
 
 from asyncrevoke import ConfigError
 from asyncrevoke.journal import Journal

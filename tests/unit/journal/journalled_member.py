@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.recorder import Recorder
+    from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.model import Record
 
 PARTITION = TopicPartition(TOPIC, 0)

@@ -16,11 +16,11 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.journal.entries import Queue
     from asyncrevoke.journal.format.frames import Frame
-    from asyncrevoke.journal.log_file import LogFile
+    from asyncrevoke.journal.recording.entries import Queue
+    from asyncrevoke.journal.recording.log_file import LogFile
+    from asyncrevoke.journal.recording.shipping import Shipping
     from asyncrevoke.journal.segments import Segment
-    from asyncrevoke.journal.shipping import Shipping
 
 # Seconds between two writes that nobody waits for.
 _PACE = 0.1

@@ -8,15 +8,16 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from unit.journal.journalled_member import JournalledMember
 from unit.journal.written_journal import START, A, record
-from unit.journalled_member import JournalledMember
 
 from asyncrevoke.errors import JournalError
-from asyncrevoke.journal import segments, writer
+from asyncrevoke.journal import segments
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.columns import Batch, Columns
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.recording import writer
 from asyncrevoke.journal.segments import Segment, Session, seal
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
+from unit.journal.journalled_member import JournalledMember
 from unit.journal.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
-from unit.journalled_member import JournalledMember
 
 from asyncrevoke.audit.comparison import Audited, Settings
 from asyncrevoke.audit.local_engine import audit
@@ -245,11 +245,11 @@ class _NoMembership:
 @pytest.mark.timeout(110)
 def test_after_a_process_was_killed_the_verdict_is_right(tmp_path: Path) -> None:
     chance = random.Random(11)
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE.parents[1]}"}
+    environment = {**os.environ, "PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE.parents[2]}"}
     for number in range(KILLS):
         folder = tmp_path / str(number)
         with subprocess.Popen(
-            [sys.executable, "-m", "unit.journalled_member", str(folder), "700"],
+            [sys.executable, "-m", "unit.journal.journalled_member", str(folder), "700"],
             stdout=subprocess.PIPE,
             text=True,
             env=environment,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from asyncrevoke.journal.format.frames import Frame
-    from asyncrevoke.journal.log_file import LogFile
+    from asyncrevoke.journal.recording.log_file import LogFile
     from asyncrevoke.journal.segments import Session
 
 

@@ -14,9 +14,17 @@ from typing_extensions import override
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.journal.encoding import encode_last, pack, rows_of
-from asyncrevoke.journal.entries import Attempts, Fact, Fetched, Notes, Packed, Starts, Turn
 from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
+from asyncrevoke.journal.recording.entries import (
+    Attempts,
+    Fact,
+    Fetched,
+    Notes,
+    Packed,
+    Starts,
+    Turn,
+)
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
 from asyncrevoke.runtime.net.requests import ForwardedRequests
@@ -26,9 +34,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.io.effects import Emit, Notify, Send
     from asyncrevoke.errors import FatalError
-    from asyncrevoke.journal.entries import Entry, Queue
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.writer import Writer
+    from asyncrevoke.journal.recording.entries import Entry, Queue
+    from asyncrevoke.journal.recording.writer import Writer
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder

@@ -7,17 +7,17 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from asyncrevoke.journal.encoding import encode
-from asyncrevoke.journal.entries import Encoded
 from asyncrevoke.journal.files import PRIVATE, create_file
 from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
+from asyncrevoke.journal.recording.encoding import encode
+from asyncrevoke.journal.recording.entries import Encoded
 from asyncrevoke.journal.segments import LOG, Segment, Session, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from asyncrevoke.journal.entries import Entry, Queue
     from asyncrevoke.journal.format.frames import Frame
+    from asyncrevoke.journal.recording.entries import Entry, Queue
 
 # What goes to the disk or to a topic at once.
 _ENTRIES = 4096

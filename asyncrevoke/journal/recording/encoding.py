@@ -11,7 +11,6 @@ from array import array
 from itertools import chain, groupby, repeat
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.journal.entries import Attempts, Encoded, Entry, Fact, Notes, Packed, Starts, Turn
 from asyncrevoke.journal.format.columns import (
     Batch,
     Columns,
@@ -29,13 +28,23 @@ from asyncrevoke.journal.format.hashing import (
     signed_key_hashes,
 )
 from asyncrevoke.journal.format.schema import HASH_SEED, Kind, Outcome
+from asyncrevoke.journal.recording.entries import (
+    Attempts,
+    Encoded,
+    Entry,
+    Fact,
+    Notes,
+    Packed,
+    Starts,
+    Turn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from asyncrevoke.journal.entries import Queue
     from asyncrevoke.journal.format.columns import Runs
     from asyncrevoke.journal.format.frames import Frame
+    from asyncrevoke.journal.recording.entries import Queue
     from asyncrevoke.model import Record
 
 # Rows of attempts in one batch, at least: more hold the interpreter longer.
