@@ -143,7 +143,7 @@ def collect(
 
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
-    sink = _load("asyncrevoke.journal.kafka_sink")
+    sink = _load("asyncrevoke.journal.topic.kafka_sink")
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         config = connection.config()

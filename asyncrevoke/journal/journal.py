@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.kafka_sink import KafkaSink
     from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.journal.recording.writer import Writer
     from asyncrevoke.journal.segments import Session
+    from asyncrevoke.journal.topic.kafka_sink import KafkaSink
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
 _CONTENTS = ("batches", "records", None)

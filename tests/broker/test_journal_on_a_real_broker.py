@@ -19,8 +19,8 @@ from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.journal.kafka_sink import collect
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.topic.kafka_sink import collect
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

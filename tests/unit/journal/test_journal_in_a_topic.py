@@ -12,12 +12,12 @@ from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
 from asyncrevoke.journal.format.frames import SegmentHeader
 from asyncrevoke.journal.format.schema import Kind
-from asyncrevoke.journal.kafka_sink import pieces
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.recording.shipping import Shipping
 from asyncrevoke.journal.segments import Session, read_blob, sessions
+from asyncrevoke.journal.topic.kafka_sink import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

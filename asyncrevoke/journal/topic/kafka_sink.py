@@ -13,8 +13,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.errors import ConfigError, JournalError
-from asyncrevoke.journal.collecting import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
+from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
 
 if TYPE_CHECKING:

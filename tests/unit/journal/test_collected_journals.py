@@ -10,16 +10,17 @@ import pytest
 from unit.journal.written_journal import START, A, B, record
 
 from asyncrevoke import JournalError
-from asyncrevoke.journal import collecting, kafka_sink
-from asyncrevoke.journal.collecting import CollectedFolder, RowRanges
 from asyncrevoke.journal.format.columns import Batch, Columns
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, frames, header_frame
 from asyncrevoke.journal.format.schema import Kind
-from asyncrevoke.journal.kafka_sink import collect, pieces
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.segments import Session, sessions
+from asyncrevoke.journal.topic import collected_folder as collecting
+from asyncrevoke.journal.topic import kafka_sink
+from asyncrevoke.journal.topic.collected_folder import CollectedFolder, RowRanges
+from asyncrevoke.journal.topic.kafka_sink import collect, pieces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
