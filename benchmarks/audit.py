@@ -24,7 +24,7 @@ from asyncrevoke.audit.comparison import Bounds, Comparison, Orders, Range, Sett
 from asyncrevoke.audit.local_engine import database_of
 from asyncrevoke.audit.local_engine import differing as differing_here
 from asyncrevoke.audit.topic.topic import Topic
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.journal.format.schema import Kind, Outcome
 from asyncrevoke.journal.reading import read_journal

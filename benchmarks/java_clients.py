@@ -18,9 +18,9 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import NamedTuple
 
-from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.java import Java, find_java, java_version
+from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.java import Java, find_java, java_version
 from asyncrevoke.broker.supervisor import die_with_parent
 
 SOURCES = Path(__file__).parent / "java"

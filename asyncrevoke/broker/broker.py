@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
-from asyncrevoke.broker.class_path import class_path
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.java import find_java
+from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.private_file import write_private
 from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
@@ -32,7 +32,7 @@ from asyncrevoke.errors import ConfigError, IllegalStateError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.installation.jars import OnProgress
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0

@@ -14,7 +14,7 @@ from asyncrevoke.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.installation.jars import OnProgress
     from asyncrevoke.broker.running import RunningBroker
 
 VARIABLE = "ASYNCREVOKE_BROKER"

@@ -17,7 +17,7 @@ from asyncrevoke.errors import IllegalStateError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.installation.jars import OnProgress
     from asyncrevoke.broker.security import ClientOptions, Security
 
 

@@ -15,7 +15,7 @@ from asyncrevoke.broker.errors import (
     BrokerRequestError,
     BrokerStartError,
 )
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.broker.ports import HOST, free_ports
 from asyncrevoke.broker.properties import Node, broker_properties
 from asyncrevoke.broker.running import RunningBroker

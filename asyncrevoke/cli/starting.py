@@ -13,14 +13,14 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from asyncrevoke.broker.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from rich.console import Console
 
-    from asyncrevoke.broker.jars import Progress as Downloaded
+    from asyncrevoke.broker.installation.jars import Progress as Downloaded
 
 
 class StartDisplay:

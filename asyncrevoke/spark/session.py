@@ -8,7 +8,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.java import find_java
+from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.spark.errors import (
     DataLossError,
     ReplayError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import psutil
 import pytest
 
-from asyncrevoke.broker.java import Java
+from asyncrevoke.broker.installation.java import Java
 from benchmarks import __main__ as run
 from benchmarks import handler_clients, handlers, java_clients
 from benchmarks.report import HANDLERS

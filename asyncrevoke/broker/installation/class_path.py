@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker.errors import BrokerStartError
-from asyncrevoke.broker.jars import cache_folder, locked_jars, missing
+from asyncrevoke.broker.installation.jars import cache_folder, locked_jars, missing
 
 if TYPE_CHECKING:
-    from asyncrevoke.broker.jars import OnProgress
+    from asyncrevoke.broker.installation.jars import OnProgress
 
 
 def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) -> str:
@@ -35,7 +35,7 @@ def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) ->
     wanted = [jar for jar in locked_jars() if tools or jar.part == "server"]
     folder = cache_folder()
     if missing(wanted, folder):
-        from asyncrevoke.broker.download import fill  # noqa: PLC0415 - loads jgo
+        from asyncrevoke.broker.installation.download import fill  # noqa: PLC0415 - loads jgo
 
         fill(wanted, folder, on_progress)
     return os.pathsep.join(str(folder / jar.filename) for jar in wanted)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.broker.class_path import class_path, installed_class_path
-from asyncrevoke.broker.download import ATTEMPTS, fill
 from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
-from asyncrevoke.broker.jars import (
+from asyncrevoke.broker.installation.class_path import class_path, installed_class_path
+from asyncrevoke.broker.installation.download import ATTEMPTS, fill
+from asyncrevoke.broker.installation.jars import (
     Jar,
     Progress,
     cache_folder,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
-from asyncrevoke.broker.jars import FIX, Jar, OnProgress, Progress, missing
+from asyncrevoke.broker.installation.jars import FIX, Jar, OnProgress, Progress, missing
 
 AT_ONCE = 6
 ATTEMPTS = 3

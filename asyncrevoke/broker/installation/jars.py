@@ -46,7 +46,8 @@ class Jar(NamedTuple):
 
 def locked_jars() -> list[Jar]:
     """Every jar that belongs to this version, with its size and SHA-256."""
-    lock = importlib.resources.files("asyncrevoke.broker") / f"kafka-{KAFKA_VERSION}.lock"
+    folder = importlib.resources.files("asyncrevoke.broker.installation")
+    lock = folder / f"kafka-{KAFKA_VERSION}.lock"
     jars: list[Jar] = []
     for line in lock.read_text("utf-8").splitlines():
         if line.startswith("#"):

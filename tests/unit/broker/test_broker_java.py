@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.java import find_java, java_version, parse_version
+from asyncrevoke.broker.installation.java import find_java, java_version, parse_version
 
 if TYPE_CHECKING:
     from pathlib import Path
