@@ -21,12 +21,12 @@ from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
 from asyncrevoke.broker.installation.class_path import class_path
 from asyncrevoke.broker.installation.java import find_java
-from asyncrevoke.broker.ports import HOST, free_ports, is_free
-from asyncrevoke.broker.private_file import write_private
+from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
+from asyncrevoke.broker.listeners.private_file import write_private
+from asyncrevoke.broker.listeners.security import ClientOptions, Security, write_certificates
 from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
 from asyncrevoke.broker.properties import Node, broker_properties, properties_text
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.broker.security import ClientOptions, Security, write_certificates
 from asyncrevoke.errors import ConfigError, IllegalStateError
 
 if TYPE_CHECKING:

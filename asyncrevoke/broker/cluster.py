@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.broker.properties import Node
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import IllegalStateError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.broker.installation.jars import OnProgress
-    from asyncrevoke.broker.security import ClientOptions, Security
+    from asyncrevoke.broker.listeners.security import ClientOptions, Security
 
 
 _RACKS = {

@@ -16,10 +16,10 @@ from asyncrevoke.broker.errors import (
     BrokerStartError,
 )
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
-from asyncrevoke.broker.ports import HOST, free_ports
+from asyncrevoke.broker.listeners.ports import HOST, free_ports
+from asyncrevoke.broker.listeners.security import Security
 from asyncrevoke.broker.properties import Node, broker_properties
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.broker.security import Security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

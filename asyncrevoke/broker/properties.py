@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asyncrevoke.broker.ports import HOST
+from asyncrevoke.broker.listeners.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.broker.security import Security
+    from asyncrevoke.broker.listeners.security import Security
 
 CLIENTS = "CLIENTS"
 BROKERS = "BROKERS"

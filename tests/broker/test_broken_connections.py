@@ -27,7 +27,7 @@ from wire.faulty_proxy import (
 
 from asyncrevoke import CorruptRecordError
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.broker.properties import Node
 
 if TYPE_CHECKING:

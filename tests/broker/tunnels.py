@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.broker.properties import Node
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from asyncrevoke.broker import BrokerStartError, start_broker
-from asyncrevoke.broker.ports import free_ports, is_free
+from asyncrevoke.broker.listeners.ports import free_ports, is_free
 from asyncrevoke.errors import ConfigError
 
 

@@ -20,7 +20,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.broker.security import ClientOptions
+    from asyncrevoke.broker.listeners.security import ClientOptions
     from asyncrevoke.cli.demo.handler_log import Event
     from asyncrevoke.journal.format.schema import Content
 

@@ -13,7 +13,7 @@ from chaos.world.proxy import HOST, Proxy
 from typing_extensions import override
 
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.broker.properties import BROKERS, CLIENTS, Node
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.config import ConsumerConfig
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from pathlib import Path
 
-    from asyncrevoke.broker.security import ClientOptions
+    from asyncrevoke.broker.listeners.security import ClientOptions
     from asyncrevoke.model import TopicPartition
 
 # Of all members, also of those whose session the broker decides on (KIP-848); in seconds.

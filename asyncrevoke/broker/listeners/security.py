@@ -6,9 +6,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from asyncrevoke.broker.ports import HOST
-from asyncrevoke.broker.private_file import write_private
-from asyncrevoke.broker.tokens import unsigned_tokens
+from asyncrevoke.broker.listeners.ports import HOST
+from asyncrevoke.broker.listeners.private_file import write_private
+from asyncrevoke.broker.listeners.tokens import unsigned_tokens
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.private_file import write_private
-from asyncrevoke.broker.security import Security
+from asyncrevoke.broker.listeners.private_file import write_private
+from asyncrevoke.broker.listeners.security import Security
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
