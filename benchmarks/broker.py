@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.choice import VARIABLE
-from asyncrevoke.broker.given import GivenBroker
+from asyncrevoke.broker.external import GivenBroker
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.running import RunningBroker

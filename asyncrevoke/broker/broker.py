@@ -24,8 +24,8 @@ from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.listeners.private_file import write_private
 from asyncrevoke.broker.listeners.security import ClientOptions, Security, write_certificates
-from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
-from asyncrevoke.broker.properties import Node, broker_properties, properties_text
+from asyncrevoke.broker.process.process import BrokerProcess, run_to_end, tail
+from asyncrevoke.broker.process.properties import Node, broker_properties, properties_text
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import ConfigError, IllegalStateError
 

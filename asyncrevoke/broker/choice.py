@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.broker.broker import KafkaBroker
 from asyncrevoke.broker.docker import DockerBroker, engine_answers
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.given import GivenBroker
+from asyncrevoke.broker.external import GivenBroker
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.process.properties import Node
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import IllegalStateError
 

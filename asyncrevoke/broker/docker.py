@@ -18,7 +18,7 @@ from asyncrevoke.broker.errors import (
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.broker.listeners.ports import HOST, free_ports
 from asyncrevoke.broker.listeners.security import Security
-from asyncrevoke.broker.properties import Node, broker_properties
+from asyncrevoke.broker.process.properties import Node, broker_properties
 from asyncrevoke.broker.running import RunningBroker
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from wire.faulty_proxy import (
 from asyncrevoke import CorruptRecordError
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.process.properties import Node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.properties import Node
+from asyncrevoke.broker.process.properties import Node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

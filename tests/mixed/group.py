@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from interop.java_member import JavaMember, Seen, java_command
 
 from asyncrevoke import TopicPartition
-from asyncrevoke.broker.supervisor import die_with_parent
+from asyncrevoke.broker.process.supervisor import die_with_parent
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import Cluster
 from asyncrevoke.groups.errors import NoGroupError

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.properties import BROKERS, CLIENTS, Node
+from asyncrevoke.broker.process.properties import BROKERS, CLIENTS, Node
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import Cluster

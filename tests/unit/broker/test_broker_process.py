@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.broker.errors import BrokerStartError
-from asyncrevoke.broker.process import BrokerProcess, run_to_end, tail
+from asyncrevoke.broker.process.process import BrokerProcess, run_to_end, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,7 @@ def test_killed_parent_takes_program_and_folder_along(tmp_path: Path, forks: boo
     script = textwrap.dedent(f"""
         import os, sys, time
         from pathlib import Path
-        from asyncrevoke.broker.process import BrokerProcess
+        from asyncrevoke.broker.process.process import BrokerProcess
         process = BrokerProcess({SLEEPER!r}, Path({str(tmp_path / "log")!r}), Path({str(folder)!r}))
         copy = 0
         if {forks}:
@@ -123,7 +123,7 @@ def test_killed_parent_takes_program_and_folder_along(tmp_path: Path, forks: boo
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert parent.stdout is not None
     with parent.stdout as output:

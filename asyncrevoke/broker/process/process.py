@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncrevoke.broker import supervisor
 from asyncrevoke.broker.errors import BrokerStartError
+from asyncrevoke.broker.process import supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from asyncrevoke.broker.listeners.security import Security
-from asyncrevoke.broker.properties import Node, broker_properties, properties_text
+from asyncrevoke.broker.process.properties import Node, broker_properties, properties_text
 
 ONE = Node(node_id=1, clients_port=9001, brokers_port=9002, controller_port=9003)
 TWO = Node(node_id=2, clients_port=9011, brokers_port=9012, controller_port=9013)
