@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from asyncrevoke.cli.log_output import LogFormat, LogLevel
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
 
 
 class Settings(NamedTuple):

@@ -25,7 +25,7 @@ from asyncrevoke.broker.errors import BrokerStartError
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group, show_groups
-from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.terminal import add_row, print_error, print_line
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.dashboard.history import History, Pending, Place, Sample

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrevoke.cli.health_server import HealthAnswer, HealthServer
-from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
-from asyncrevoke.cli.serving import USAGE, ServingError, load, serve
-from asyncrevoke.cli.workers.settings import Settings
+from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.serving import USAGE, ServingError, load, serve
+from asyncrevoke.cli.run.workers.settings import Settings
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -81,7 +81,7 @@ def run(
 
 
 def _supervise(settings: Settings) -> int:
-    from asyncrevoke.cli.workers.supervisor import Supervisor  # noqa: PLC0415 - if used
+    from asyncrevoke.cli.run.workers.supervisor import Supervisor  # noqa: PLC0415 - if used
 
     if settings.workers is not None and settings.reload:
         print(

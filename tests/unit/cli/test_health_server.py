@@ -10,7 +10,7 @@ import httpx
 import pytest
 from unit.scripted_source import until
 
-from asyncrevoke.cli.health_server import HealthAnswer, HealthServer
+from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
 from asyncrevoke.http_port.server import PortLimits
 
 if TYPE_CHECKING:

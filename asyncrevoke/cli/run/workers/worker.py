@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from asyncrevoke.cli.workers.report import Orders, Report
+from asyncrevoke.cli.run.workers.report import Orders, Report
 
 # A worker that has not reported for so long is not alive: its event loop is blocked (seconds).
 SILENCE = 15.0
@@ -47,7 +47,7 @@ class Worker:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "asyncrevoke.cli.workers.main",
+                "asyncrevoke.cli.run.workers.main",
                 msgspec.json.encode(orders).decode(),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),

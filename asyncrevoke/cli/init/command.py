@@ -44,7 +44,7 @@ def init(
         raise typer.Exit(USAGE)
     for path, source in _FILES.items():
         template = string.Template(
-            files("asyncrevoke.cli.new_project").joinpath(source).read_text("utf-8")
+            files("asyncrevoke.cli.init").joinpath(source).read_text("utf-8")
         )
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The worker itself: ``python -m asyncrevoke.cli.workers.main ORDERS``, started by a supervisor."""
+"""The worker itself: ``python -m asyncrevoke.cli.run.workers.main ORDERS``, started by a supervisor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
-from asyncrevoke.cli.serving import ServingError, load, log, serve
-from asyncrevoke.cli.workers.report import Orders, Report
+from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.serving import ServingError, load, log, serve
+from asyncrevoke.cli.run.workers.report import Orders, Report
 from asyncrevoke.errors import FencedInstanceError
 from asyncrevoke.runtime.session.open_session import adapted
 

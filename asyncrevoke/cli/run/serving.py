@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from asyncrevoke.cli.health_server import HealthPortError
-from asyncrevoke.cli.log_output import LogOutput
-from asyncrevoke.cli.process_end import end_process_within
+from asyncrevoke.cli.run.health_server import HealthPortError
+from asyncrevoke.cli.run.log_output import LogOutput
+from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable_lines
 

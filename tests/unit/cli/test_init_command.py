@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def init(*arguments: str) -> tuple[int, str]:

@@ -14,7 +14,7 @@ import pytest
 
 from asyncrevoke.target import TargetError, find_consumer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 APP = """
 from asyncrevoke import Consumer, Router
 

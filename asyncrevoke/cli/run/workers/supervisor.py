@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
-from asyncrevoke.cli.health_server import HealthAnswer, HealthPortError, HealthServer
-from asyncrevoke.cli.serving import FAILED, USAGE, tell_mistake
-from asyncrevoke.cli.workers.settings import Settings
-from asyncrevoke.cli.workers.worker import Worker
+from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
+from asyncrevoke.cli.run.serving import FAILED, USAGE, tell_mistake
+from asyncrevoke.cli.run.workers.settings import Settings
+from asyncrevoke.cli.run.workers.worker import Worker
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 FIRST_BACKOFF = 0.5
