@@ -17,8 +17,8 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.judge import Call
+    from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 
 _OF_ONE_ROUND = 2.0  # seconds between two take-overs, at most
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
 from asyncrevoke.cli.demo.judge import Evidence, Produced, RecordId, Stall, Verdict, judge
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.cli.demo.handler_log import (
+from asyncrevoke.cli.demo.judge import Disorder, Produced, RecordId, Stall, Verdict
+from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
     Draining,
@@ -18,7 +19,6 @@ from asyncrevoke.cli.demo.handler_log import (
     LogReader,
     Started,
 )
-from asyncrevoke.cli.demo.judge import Disorder, Produced, RecordId, Stall, Verdict
 from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.report import facts, faults
 from asyncrevoke.cli.demo.schedule import Action, Step, churn

@@ -21,7 +21,7 @@ from rich.live import Live
 from asyncrevoke.cli.audit import audit_topic, missing_packages, tell
 from asyncrevoke.cli.broker_startup import StartDisplay
 from asyncrevoke.cli.demo.group import Group
-from asyncrevoke.cli.demo.member_config import Client, MemberConfig
+from asyncrevoke.cli.demo.member.config import Client, MemberConfig
 from asyncrevoke.cli.demo.report import facts, faults, table
 from asyncrevoke.cli.demo.schedule import churn
 from asyncrevoke.cli.demo.timeline import Panel, draw

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, LogReader, Started
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
 from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.schedule import Action, Step
 from asyncrevoke.errors import AsyncRevokeError
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from asyncrevoke.cli.demo.handler_log import Event
     from asyncrevoke.cli.demo.judge import Produced
-    from asyncrevoke.cli.demo.member_config import MemberConfig
+    from asyncrevoke.cli.demo.member.config import MemberConfig
+    from asyncrevoke.cli.demo.member.handler_log import Event
     from asyncrevoke.model import TopicPartition
 
 LEAVE_TIMEOUT = 40.0
@@ -145,7 +145,7 @@ class Group:
         self.progress.member(name)
         with self._error_file(name).open("wb") as errors:
             self._processes[name] = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "asyncrevoke.cli.demo.member",
+                sys.executable, "-m", "asyncrevoke.cli.demo.member.main",
                 msgspec.json.encode(config).decode(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=errors,

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 

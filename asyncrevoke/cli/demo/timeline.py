@@ -12,8 +12,8 @@ from asyncrevoke.cli.demo.judge import handler_calls
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.judge import Call, Stall, Verdict
+    from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.schedule import Step
 
 COLOURS = {"A": "#0e7490", "B": "#b45309", "C": "#15803d", "D": "#a21caf"}

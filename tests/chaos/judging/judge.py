@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.report import counts
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
 from asyncrevoke.cli.demo.judge import Call, Evidence, RecordId, handler_calls, judge
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from unit.audit.injected_anomalies import CASES, Injected, written
 from unit.journal.written_journal import audited
 
 from asyncrevoke.audit.anomalies import CATALOGUE, AnomalyKind
-from asyncrevoke.cli.demo.handler_log import Abandoned, Ended, Started
 from asyncrevoke.cli.demo.judge import Produced
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.cli.demo.handler_log import Ended, Started
+from asyncrevoke.cli.demo.member.handler_log import Ended, Started
 from asyncrevoke.model import TopicPartition
 from benchmarks.take_overs import beyond_rounds, take_overs
 

@@ -1,6 +1,6 @@
 """A member of the demo's group: a process of its own, ended by SIGTERM, or with its parent.
 
-Usage: python -m asyncrevoke.cli.demo.member CONFIG   (CONFIG is a MemberConfig as JSON)
+Usage: python -m asyncrevoke.cli.demo.member.main CONFIG   (CONFIG is a MemberConfig as JSON)
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from asyncrevoke.cli.demo.handler_log import HandlerLog
-from asyncrevoke.cli.demo.member_config import Client, MemberConfig
+from asyncrevoke.cli.demo.member.config import Client, MemberConfig
+from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 
 
 def end_with_parent() -> None:
@@ -31,9 +31,9 @@ def end_with_parent() -> None:
 async def serve(config: MemberConfig, log: HandlerLog) -> None:
     """Run the member until it is told to stop."""
     if config.client is Client.ASYNCREVOKE:
-        from asyncrevoke.cli.demo.own_member import run  # noqa: PLC0415 - one of two
+        from asyncrevoke.cli.demo.member.asyncrevoke_member import run  # noqa: PLC0415 - one of two
     else:
-        from asyncrevoke.cli.demo.aiokafka_member import run  # noqa: PLC0415
+        from asyncrevoke.cli.demo.member.aiokafka_member import run  # noqa: PLC0415
     await run(config, log)
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord, TopicPartition
 
-    from asyncrevoke.cli.demo.handler_log import HandlerLog
-    from asyncrevoke.cli.demo.member_config import MemberConfig
+    from asyncrevoke.cli.demo.member.config import MemberConfig
+    from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 
 POLL_TIMEOUT_MS = 200
 MAX_POLL_RECORDS = 500
