@@ -20,12 +20,12 @@ from rich.live import Live
 
 from asyncrevoke.cli.audit import audit_topic, missing_packages, tell
 from asyncrevoke.cli.broker_startup import StartDisplay
+from asyncrevoke.cli.demo.display.live_view import render
+from asyncrevoke.cli.demo.display.report import facts, faults, table
+from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.group import Group
 from asyncrevoke.cli.demo.member.config import Client, MemberConfig
-from asyncrevoke.cli.demo.report import facts, faults, table
 from asyncrevoke.cli.demo.schedule import churn
-from asyncrevoke.cli.demo.timeline import Panel, draw
-from asyncrevoke.cli.demo.view import render
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError

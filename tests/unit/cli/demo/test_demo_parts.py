@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from asyncrevoke.cli.demo.display.report import facts, faults
+from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.judge import Disorder, Produced, RecordId, Stall, Verdict
 from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
@@ -20,9 +22,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Started,
 )
 from asyncrevoke.cli.demo.progress import GroupProgress
-from asyncrevoke.cli.demo.report import facts, faults
 from asyncrevoke.cli.demo.schedule import Action, Step, churn
-from asyncrevoke.cli.demo.timeline import Panel, draw
 from asyncrevoke.cli.demo.workload import CUSTOMERS, orders
 from asyncrevoke.model import TopicPartition
 
