@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
 
 from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.consumer_metrics import Measures
 from asyncrevoke.integrations.histogram import Distribution
-from asyncrevoke.integrations.measures import Measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opentelemetry.metrics import CallbackOptions
 
-    from asyncrevoke.integrations.measures import Attributes
+    from asyncrevoke.integrations.consumer_metrics import Attributes
     from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["OpenTelemetryMetrics"]

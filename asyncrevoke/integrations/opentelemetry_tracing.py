@@ -23,7 +23,7 @@ from opentelemetry.trace import (
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.share import Share
+from asyncrevoke.integrations.offset_sampler import Share
 from asyncrevoke.runtime.hooks.observer import Tracer
 
 if TYPE_CHECKING:

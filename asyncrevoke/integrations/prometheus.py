@@ -15,15 +15,15 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from asyncrevoke.integrations import conventions as names
+from asyncrevoke.integrations.consumer_metrics import Measures
 from asyncrevoke.integrations.histogram import Distribution
-from asyncrevoke.integrations.measures import Measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prometheus_client import Metric as Family
 
-    from asyncrevoke.integrations.measures import Attributes, Value
+    from asyncrevoke.integrations.consumer_metrics import Attributes, Value
     from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.runtime.hooks.observer import Observer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 _Point = HistogramDataPoint | NumberDataPoint
 

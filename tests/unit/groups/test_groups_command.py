@@ -32,8 +32,8 @@ from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.groups import requests
 from asyncrevoke.groups.errors import GroupsError, NotOfferedError
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts
-from asyncrevoke.groups.hold_up import of_classic, of_consumer_group
 from asyncrevoke.groups.observer import describe_group, list_groups, settled
+from asyncrevoke.groups.rebalance_blockers import of_classic, of_consumer_group
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
