@@ -85,7 +85,7 @@ class Orders(NamedTuple):
 
 
 class Database(Protocol):
-    """Answers queries; it has the table ``journal``, as ``views.py`` says."""
+    """Answers queries; it has the table ``journal``, as ``rules/views.py`` says."""
 
     @property
     def dialect(self) -> Dialect:

@@ -1,4 +1,4 @@
-"""The rules, each a query over the tables of ``views.py``: SQL of both engines.
+"""The rules, each a query over the tables of ``rules/views.py``: SQL of both engines.
 
 Each gives ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``; offsets are
 inclusive, and a rule gives a row per record, which :func:`together` makes ranges of.

@@ -1,6 +1,6 @@
 """The tables that the rules read, made of a journal: SQL of both engines. Times are microseconds.
 
-Given are ``journal`` (the columns of ``journal/schema.py`` of one group and one topic, of which
+Given are ``journal`` (the columns of ``journal/format/schema.py`` of one group and one topic, of which
 ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds`` (``part,
 lo, hi``: where each log starts and ends), ``live`` and ``bare`` (``session``; the latter has no
 hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part, lo, hi``, without

@@ -39,7 +39,7 @@ def journal_frame(
     path: str | os.PathLike[str],
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> DataFrame:
-    """All rows of a journal's folder, with the columns of ``journal/schema.py``. Lazy.
+    """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy.
 
     A log that is not sealed is read as far as it is whole, and given to ``keep``, as that takes
     Python. Raises ConfigError if there is none.

@@ -1,4 +1,4 @@
-"""The worker itself: ``python -m asyncrevoke.cli.run.workers.main ORDERS``, started by a supervisor."""
+"""A worker: ``python -m asyncrevoke.cli.run.workers.main ORDERS``, started by a supervisor."""
 
 from __future__ import annotations
 
