@@ -86,16 +86,16 @@ async def audit_topic(
     patience: float,
 ) -> Audited:
     """Read both, and compare them. Raises AsyncRevokeError."""
-    from asyncrevoke.audit import engine  # noqa: PLC0415 - needs the extra
+    from asyncrevoke.audit import local_engine  # noqa: PLC0415 - needs the extra
     from asyncrevoke.audit.comparison import level_of  # noqa: PLC0415
     from asyncrevoke.audit.topic.topic import Topic  # noqa: PLC0415
     from asyncrevoke.journal.reading import read_journal  # noqa: PLC0415
 
     content = read_journal(path)
-    (of_group, _) = engine.of_one_group(content, topic, group)
+    (of_group, _) = local_engine.of_one_group(content, topic, group)
     level = level_of(of_group.sessions)
     async with Topic(topic, config, isolation_level=level, patience=patience) as source:
-        return await engine.audit(content, source, topic, group=group, settings=settings)
+        return await local_engine.audit(content, source, topic, group=group, settings=settings)
 
 
 def missing_packages() -> str:

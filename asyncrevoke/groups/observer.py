@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.groups import hold_up, requests
+from asyncrevoke.groups import rebalance_blockers, requests
 from asyncrevoke.groups.cluster import check
 from asyncrevoke.groups.errors import (
     GroupsError,
@@ -109,7 +109,9 @@ async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
     modern = await _consumer_group(brokers, node, name)
     if modern is not None:
         members = _consumer_members(modern)
-        rebalance = hold_up.of_consumer_group(modern.group_state, modern.assignment_epoch, members)
+        rebalance = rebalance_blockers.of_consumer_group(
+            modern.group_state, modern.assignment_epoch, members
+        )
         kind, state, assignor = "consumer", modern.group_state, modern.assignor_name
         epoch: int | None = modern.assignment_epoch
     else:
@@ -117,7 +119,7 @@ async def describe_group(brokers: Brokers, name: str) -> GroupFacts:
         if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
             raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
         members = tuple(map(_classic_member, classic.members))
-        rebalance = hold_up.of_classic(classic.group_state, members)
+        rebalance = rebalance_blockers.of_classic(classic.group_state, members)
         kind, state, assignor = "classic", classic.group_state, classic.protocol_data
         epoch = None
     return GroupFacts(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.judging.judge import Commit, Ending, Facts
 from chaos.world.group import CONCURRENCY
 
-from asyncrevoke.audit import engine
+from asyncrevoke.audit import local_engine
 from asyncrevoke.audit.comparison import Range, level_of
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.demo.clock import now
@@ -66,10 +66,10 @@ async def facts_of(
 
 async def _audited(stage: Stage, group: Group, content: JournalContent) -> Audited:
     config = ConsumerConfig(bootstrap_servers=stage.direct)
-    of_group, name = engine.of_one_group(content, group.topic, group.name)
+    of_group, name = local_engine.of_one_group(content, group.topic, group.name)
     level = level_of(of_group.sessions)
     async with Topic(group.topic, config, isolation_level=level) as topic:
-        return await engine.audit(content, topic, group.topic, group=name)
+        return await local_engine.audit(content, topic, group.topic, group=name)
 
 
 async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, int]]:

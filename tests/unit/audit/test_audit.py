@@ -19,7 +19,7 @@ from unit.journal.written_journal import (
     of_run,
 )
 
-from asyncrevoke.audit import comparison, engine
+from asyncrevoke.audit import comparison, local_engine
 from asyncrevoke.audit.anomalies import CATALOGUE, AnomalyKind
 from asyncrevoke.audit.comparison import Settings
 from asyncrevoke.audit.local_database import LocalDatabase
@@ -329,7 +329,7 @@ def test_a_topic_that_the_journal_does_not_know_is_named(tmp_path: Path) -> None
     for member in clean_run():
         member.write(tmp_path)
     with pytest.raises(ConfigError, match="says nothing of topic 'bills'; it knows orders"):
-        engine.of_one_group(read_journal(tmp_path), "bills", None)
+        local_engine.of_one_group(read_journal(tmp_path), "bills", None)
 
 
 def test_an_empty_folder_is_named(tmp_path: Path) -> None:
