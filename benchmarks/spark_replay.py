@@ -40,7 +40,7 @@ def main() -> None:
             )
             assert report.outcomes == {"ok": arguments.records}, report.outcomes
 
-        ways = {"source": lambda: run("source"), "fused": lambda: run("fused")}
+        ways = {"source": lambda: run("source"), "direct": lambda: run("direct")}
         if arguments.jars or arguments.packages:
             ways = {"connector (jvm)": lambda: run("jvm"), **ways}
         compare(arguments, ways)

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _run(address: str, records: int, concurrency: int) -> None:
-    target = Target("benchmarks.spark_handlers:consumer", "row", address, concurrency)
+    target = Target("benchmarks.spark_handlers:consumer", "record", address, concurrency)
     task = RangeTask(
         target,
         [OffsetRange(TOPIC, 0, 0, _WARM_UP), OffsetRange(TOPIC, 0, _WARM_UP, records)],

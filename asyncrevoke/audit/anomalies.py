@@ -1,4 +1,4 @@
-"""Everything that an audit looks for, and how bad it is. Imports nothing.
+"""All kinds of anomalies that an audit reports, with severities. Imports nothing.
 
 Terms, for one partition and one group: an *attempt* is a call for a record; it is *done* if its
 outcome is one of ``schema.TERMINAL``; an offset is *covered* from when a commit beyond it was
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class Severity(enum.StrEnum):
-    """What an anomaly means for the verdict."""
+    """What an anomaly means for the result of the audit."""
 
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -22,7 +22,7 @@ class Severity(enum.StrEnum):
 
 
 class AnomalyKind(enum.StrEnum):
-    """What can be wrong."""
+    """Kinds of anomalies."""
 
     LOST = "lost"
     COMMIT_AHEAD = "commit_ahead"
@@ -47,77 +47,87 @@ class AnomalyKind(enum.StrEnum):
     PENDING = "pending"
 
 
-class Meaning(NamedTuple):
-    """How bad it is, and a sentence."""
+class AnomalyDescription(NamedTuple):
+    """The severity of a kind, and a sentence about it."""
 
     severity: Severity
     text: str
 
 
-CATALOGUE: Final = {
-    AnomalyKind.LOST: Meaning(
-        Severity.FAIL, "committed past, and never done: nobody will handle it"
+DESCRIPTIONS: Final = {
+    AnomalyKind.LOST: AnomalyDescription(
+        Severity.FAIL,
+        "the committed offset is past it and no handler completed it: it will not be handled",
     ),
-    AnomalyKind.COMMIT_AHEAD: Meaning(
-        Severity.FAIL, "committed before it was done: a crash in between would have lost it"
+    AnomalyKind.COMMIT_AHEAD: AnomalyDescription(
+        Severity.FAIL,
+        "committed before its handler completed: a crash in between would have lost it",
     ),
-    AnomalyKind.DUPLICATE_AFTER_COMMIT: Meaning(
+    AnomalyKind.DUPLICATE_AFTER_COMMIT: AnomalyDescription(
         Severity.FAIL, "handled again although a commit beyond it had been accepted"
     ),
-    AnomalyKind.CONCURRENT_DUPLICATE: Meaning(
+    AnomalyKind.CONCURRENT_DUPLICATE: AnomalyDescription(
         Severity.FAIL, "handled by two members at the same time"
     ),
-    AnomalyKind.REDELIVERY: Meaning(
-        Severity.WARN, "done more than once, before it was committed: at-least-once"
+    AnomalyKind.REDELIVERY: AnomalyDescription(
+        Severity.WARN, "completed more than once before it was committed, as at-least-once allows"
     ),
-    AnomalyKind.KEY_ORDER: Meaning(
-        Severity.FAIL, "begun before an earlier record of its key (or partition) had ended"
+    AnomalyKind.KEY_ORDER: AnomalyDescription(
+        Severity.FAIL,
+        "its handler started before an earlier record of its key (or partition) had completed",
     ),
-    AnomalyKind.OWNERSHIP: Meaning(
-        Severity.FAIL, "handled by a member that did not own the partition then"
+    AnomalyKind.OWNERSHIP: AnomalyDescription(
+        Severity.FAIL, "handled by a member that did not own the partition at that time"
     ),
-    AnomalyKind.STALE_COMMIT: Meaning(
-        Severity.FAIL, "a commit of an older generation was accepted after one of a newer"
+    AnomalyKind.STALE_COMMIT: AnomalyDescription(
+        Severity.FAIL,
+        "a commit of an older generation was accepted after one of a newer generation",
     ),
-    AnomalyKind.COMMIT_REGRESSION: Meaning(
+    AnomalyKind.COMMIT_REGRESSION: AnomalyDescription(
         Severity.FAIL, "a commit was accepted that is lower than an earlier one, without a seek"
     ),
-    AnomalyKind.PHANTOM: Meaning(Severity.FAIL, "handled, and the topic has no such record"),
-    AnomalyKind.CONTENT_MISMATCH: Meaning(
+    AnomalyKind.PHANTOM: AnomalyDescription(
+        Severity.FAIL, "handled, and the topic has no such record"
+    ),
+    AnomalyKind.CONTENT_MISMATCH: AnomalyDescription(
         Severity.FAIL, "handled with another key or value than the topic has"
     ),
-    AnomalyKind.ORPHAN: Meaning(Severity.WARN, "begun, and its process ended before it did"),
-    AnomalyKind.REVOCATION_OVERRUN: Meaning(
-        Severity.WARN, "the partition was released later than the time there was for it"
+    AnomalyKind.ORPHAN: AnomalyDescription(
+        Severity.WARN, "its handler started, and the process ended before the handler did"
     ),
-    AnomalyKind.STALL: Meaning(
-        Severity.WARN, "records waited while the partition went from one member to the next"
+    AnomalyKind.REVOCATION_OVERRUN: AnomalyDescription(
+        Severity.WARN, "the partition was released after the time limit for its revocation"
     ),
-    AnomalyKind.JOURNAL_GAP: Meaning(Severity.INCONCLUSIVE, "rows are, or may be, missing"),
-    AnomalyKind.NOT_RECORDED: Meaning(
+    AnomalyKind.STALL: AnomalyDescription(
+        Severity.WARN, "records waited while the partition moved from one member to another"
+    ),
+    AnomalyKind.JOURNAL_GAP: AnomalyDescription(
+        Severity.INCONCLUSIVE, "rows are, or may be, missing"
+    ),
+    AnomalyKind.NOT_RECORDED: AnomalyDescription(
         Severity.INCONCLUSIVE,
-        "committed past, and not done by what is left of the journal, of which rows are missing",
+        "the committed offset is past it; no row says that it completed, but rows are missing",
     ),
-    AnomalyKind.SOUGHT_PAST: Meaning(
-        Severity.WARN, "never done, because the position was set beyond it"
+    AnomalyKind.SOUGHT_PAST: AnomalyDescription(
+        Severity.WARN, "never completed, because a seek went past it"
     ),
-    AnomalyKind.ORDER_NOT_COMPARED: Meaning(
+    AnomalyKind.ORDER_NOT_COMPARED: AnomalyDescription(
         Severity.INCONCLUSIVE,
-        "begun before an earlier record had ended, and nobody knows whether their keys differ",
+        "its handler started before an earlier record had completed; their keys are not known",
     ),
-    AnomalyKind.CONTENT_NOT_COMPARED: Meaning(
+    AnomalyKind.CONTENT_NOT_COMPARED: AnomalyDescription(
         Severity.INFO,
-        "handled, and nobody knows whether with the keys and values that the topic has",
+        "handled; whether with the topic's key and value is not known",
     ),
-    AnomalyKind.UNVERIFIABLE: Meaning(
-        Severity.INFO, "handled, and the topic no longer has it, so that it cannot be compared"
+    AnomalyKind.UNVERIFIABLE: AnomalyDescription(
+        Severity.INFO, "handled; the topic no longer has it, so it cannot be compared"
     ),
-    AnomalyKind.PENDING: Meaning(Severity.INFO, "not committed yet, and not done"),
+    AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "neither committed nor completed yet"),
 }
 
 
 class Anomaly(NamedTuple):
-    """One thing that is wrong. Offsets are inclusive; None where it is about no single record."""
+    """One anomaly. Offsets are inclusive, and None if it is not about records."""
 
     kind: AnomalyKind
     topic: str | None = None
@@ -132,12 +142,12 @@ class Anomaly(NamedTuple):
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
-        return CATALOGUE[self.kind].severity
+        """The severity of its kind."""
+        return DESCRIPTIONS[self.kind].severity
 
 
 class Verdict(enum.StrEnum):
-    """What an audit ends with."""
+    """The result of an audit."""
 
     PASS = "PASS"  # noqa: S105 - no password
     FAIL = "FAIL"
@@ -145,12 +155,12 @@ class Verdict(enum.StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """Of the command line."""
+        """The exit code of ``asyncrevoke audit``."""
         return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 3}[self]
 
 
 def verdict_of(anomalies: list[Anomaly]) -> Verdict:
-    """FAIL if anything failed, INCONCLUSIVE if something may be hidden, PASS otherwise."""
+    """FAIL if any anomaly fails, else INCONCLUSIVE if any is inconclusive, else PASS."""
     found = {anomaly.severity for anomaly in anomalies}
     if Severity.FAIL in found:
         return Verdict.FAIL

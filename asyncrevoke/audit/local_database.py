@@ -1,4 +1,4 @@
-"""DuckDB as what answers an audit's queries."""
+"""Runs an audit's queries with DuckDB."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LocalDatabase:
         self._remove()
 
     def add(self, name: str, table: Table) -> None:
-        """A table of Arrow, which is not copied."""
+        """Add an Arrow table without copying it."""
         self._db.register(name, table)
 
     def put(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
@@ -95,7 +95,7 @@ class LocalDatabase:
                 self._db.execute(compose(create, name=self.dialect.identifier(name), query=needed))
 
     def insert(self, name: str, chunk: Table, query: Text) -> None:
-        """Append what ``query`` gives of ``chunk``."""
+        """Append the rows of ``query`` over ``chunk``."""
         self._db.register("chunk", chunk)
         self._db.execute(
             compose("INSERT INTO {name} {query}", name=self.dialect.identifier(name), query=query)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.audit.comparison import (
-    Audited,
+    AuditResult,
+    AuditSettings,
     Comparison,
-    Settings,
     group_of,
-    of_group,
-    orders_of,
+    handler_order_of,
+    sessions_of_group,
 )
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.rules.views import MERGED
@@ -21,19 +21,19 @@ from asyncrevoke.journal.format.arrow import Table, pa, pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.audit.comparison import Bounds, Orders, Range
+    from asyncrevoke.audit.comparison import Bounds, HandlerOrder, Range
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.journal.reading import JournalContent
 
 # Records that are put into a table at once.
 _ENOUGH = 200_000
-# What the rules call it.
+# Names of columns in the rules.
 _NAMES = {"session_id": "session", "partition": "part", "offset": "off"}
 
 
-class Source(Protocol):
-    """The topic."""
+class AuditedTopic(Protocol):
+    """The topic that a journal is compared with."""
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
@@ -42,12 +42,12 @@ class Source(Protocol):
 
     @property
     def compacted(self) -> bool:
-        """Whether records vanish from the middle of the log."""
+        """Whether the topic is compacted."""
         ...
 
     @property
     def has_batches(self) -> bool:
-        """Whether it knows of record batches."""
+        """Whether it can read the headers of record batches."""
         ...
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
@@ -63,20 +63,20 @@ class Source(Protocol):
 
 async def audit(
     content: JournalContent,
-    source: Source,
+    source: AuditedTopic,
     topic: str,
     *,
     group: str | None = None,
-    settings: Settings | None = None,
-) -> Audited:
+    settings: AuditSettings | None = None,
+) -> AuditResult:
     """Compare what a journal says of a topic with the topic.
 
     ``group`` is needed if consumers of several groups share the journal. Raises ConfigError.
     """
-    settings = settings or Settings()
+    settings = settings or AuditSettings()
     content, group = of_one_group(content, topic, group)
     facts = content.table.filter(pc.equal(content.table["kind"], "TOPIC"))["facts"].to_pylist()
-    orders = orders_of(facts, content.sessions)
+    orders = handler_order_of(facts, content.sessions)
     database = database_of(content.table)
     try:
         return await _compared(content, source, topic, group, orders, settings, database)
@@ -86,13 +86,13 @@ async def audit(
 
 async def _compared(
     content: JournalContent,
-    source: Source,
+    source: AuditedTopic,
     topic: str,
     group: str | None,
-    orders: Orders,
-    settings: Settings,
+    orders: HandlerOrder,
+    settings: AuditSettings,
     database: LocalDatabase,
-) -> Audited:
+) -> AuditResult:
     comparison = Comparison(
         database,
         topic,
@@ -127,11 +127,11 @@ async def _compared(
     found.put()
     if not two_tiers:
         ((read,),) = database.rows("SELECT count(*) FROM source")
-    return comparison.audited(group, content.sessions, ranges, read, two_tiers=two_tiers)
+    return comparison.result(group, content.sessions, ranges, read, two_tiers=two_tiers)
 
 
 async def differing(
-    database: LocalDatabase, comparison: Comparison, source: Source
+    database: LocalDatabase, comparison: Comparison, source: AuditedTopic
 ) -> tuple[int, list[Range]]:
     """How many records were read for fingerprints, and where those of the journal differ."""
     windows = comparison.windows()
@@ -152,11 +152,13 @@ def of_one_group(
     chosen = group_of(pairs, topic, group)
     of_chosen = pc.is_null(table["group"]) if chosen is None else pc.equal(table["group"], chosen)
     about = table.filter(pc.and_(pc.equal(table["topic"], topic), of_chosen))
-    return content._replace(table=about, sessions=of_group(content.sessions, chosen)), chosen
+    return content._replace(
+        table=about, sessions=sessions_of_group(content.sessions, chosen)
+    ), chosen
 
 
 def database_of(journal: Table) -> LocalDatabase:
-    """One with a journal's rows, and nothing of the topic."""
+    """A database with a journal's rows and nothing of the topic."""
     database = LocalDatabase()
     names = [_NAMES.get(name, name) for name in journal.column_names]
     database.add("journal", journal.rename_columns(names))
@@ -169,7 +171,7 @@ def database_of(journal: Table) -> LocalDatabase:
 
 
 class _Chunks:
-    """Records on their way into a table: many at a time, as each time costs."""
+    """Collects records and inserts them into a table in large chunks."""
 
     def __init__(
         self,
@@ -184,14 +186,14 @@ class _Chunks:
         self._rows = 0
 
     def take(self, records: Table) -> None:
-        """Some more."""
+        """Add records."""
         self._tables.append(records)
         self._rows += records.num_rows
         if self._rows >= _ENOUGH:
             self.put()
 
     def put(self) -> None:
-        """All of them are there now."""
+        """Insert what was collected."""
         if self._tables:
             chunk = pa.concat_tables(self._tables)
             self._database.insert(self._name, chunk, self._query)

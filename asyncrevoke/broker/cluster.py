@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.broker.process.properties import Node
+from asyncrevoke.broker.process.properties import BrokerNode
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.errors import IllegalStateError
 
@@ -49,7 +49,7 @@ class KafkaCluster(RunningBroker):
     ) -> None:
         ports = free_ports()
         nodes = tuple(
-            Node(
+            BrokerNode(
                 node_id=node_id,
                 clients_port=next(ports),
                 brokers_port=next(ports),

@@ -1,4 +1,4 @@
-"""A broker that the user runs."""
+"""A broker that was started outside of this library."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0
 
 
-class GivenBroker(RunningBroker):
-    """A broker at an address of the user's, without TLS and SASL; never started or ended here."""
+class ExternalBroker(RunningBroker):
+    """A running broker at the user's address, without TLS and SASL. It is never started or stopped
+    here."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -25,7 +26,7 @@ class GivenBroker(RunningBroker):
     @property
     @override
     def bootstrap_servers(self) -> str:
-        """The address as it was given."""
+        """The user's address."""
         return self._bootstrap_servers
 
     @property
@@ -36,7 +37,7 @@ class GivenBroker(RunningBroker):
 
     @override
     def start(self) -> None:
-        """Ask it for its brokers.
+        """Check that it answers.
 
         Raises:
             BrokerStartError: it does not answer.
@@ -53,4 +54,4 @@ class GivenBroker(RunningBroker):
 
     @override
     def close(self) -> None:
-        """Nothing: it is the user's."""
+        """Does nothing: the broker keeps running."""

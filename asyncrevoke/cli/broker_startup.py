@@ -1,4 +1,4 @@
-"""What a terminal shows while a broker is downloaded and started."""
+"""Progress on the terminal while a broker is downloaded and started."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def handover(
     from asyncrevoke.spark.handovers.group_handover import (  # noqa: PLC0415
         apply_handover,
         plan_handover,
-        refuse_living,
+        reject_group_with_members,
     )
 
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
@@ -64,7 +64,7 @@ def handover(
     if not as_json:
         show(plan)
     try:
-        refuse_living(plan)
+        reject_group_with_members(plan)
         if apply:
             apply_handover(plan, bootstrap=config)
     except AsyncRevokeError as error:

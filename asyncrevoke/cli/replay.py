@@ -35,7 +35,7 @@ USAGE = 2
 class EngineName(StrEnum):
     """How records reach the handlers."""
 
-    FUSED = "fused"
+    DIRECT = "direct"
     SOURCE = "source"
     JVM = "jvm"
 
@@ -43,7 +43,7 @@ class EngineName(StrEnum):
 class ErrorsName(StrEnum):
     """How a failed record ends."""
 
-    ROW = "row"
+    RECORD = "record"
     POLICY = "policy"
     FAIL = "fail"
 
@@ -78,10 +78,13 @@ def replay(
     run_id: Annotated[
         str | None, typer.Option(help="Go on with this run, or name a new one.")
     ] = None,
-    engine: Annotated[EngineName, typer.Option()] = EngineName.FUSED,
+    engine: Annotated[EngineName, typer.Option()] = EngineName.DIRECT,
     errors: Annotated[
-        ErrorsName, typer.Option(help="Failed records: rows, the handlers' policy, or the end.")
-    ] = ErrorsName.ROW,
+        ErrorsName,
+        typer.Option(
+            help="Failed records: a row with the error, the handlers' policy, or the replay fails."
+        ),
+    ] = ErrorsName.RECORD,
     max_errors: Annotated[int | None, typer.Option(help="More failed rows end the replay.")] = None,
     concurrency: Annotated[
         int | None, typer.Option(help="Handlers at once in each task; the consumer's by default.")

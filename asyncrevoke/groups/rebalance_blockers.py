@@ -1,10 +1,11 @@
-"""Who holds a rebalance up, as far as a broker tells it.
+"""Which members delay a rebalance, as far as brokers report it.
 
-A classic group that prepares a rebalance shows neither who has rejoined nor what anybody holds.
-Once it is stable again, each member's subscription still lists what it held when it joined; if its
-assignment takes some of that away, a cooperative member joins again when it has released it, and
-until then the group cannot give it to anybody. Under KIP-848 a member that must give something up,
-or has not yet heard of the newest assignment, stays behind its epoch.
+While a classic group is in PreparingRebalance, a broker reports neither which members have rejoined
+nor which partitions they own. Once the group is stable, each member's subscription lists the
+partitions that it owned when it joined. If its assignment lacks some of them, the member releases
+these and joins again; until then the group cannot assign them to others. Under KIP-848, a member
+that has to release partitions, or has not received the newest assignment, has an epoch below the
+group's.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _SYNCING = "CompletingRebalance"
 _IDLE = frozenset(("Stable", "Empty", "Dead", ""))
 
 
-def of_classic(state: str, members: Sequence[MemberFacts]) -> Rebalance:
-    """The verdict on a classic group."""
+def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> Rebalance:
+    """Which members delay a rebalance of a classic group."""
     if state == _JOINING:
         return _unknown(
             "The group waits for members to join again, for the longest rebalance timeout among "
@@ -38,30 +39,30 @@ def of_classic(state: str, members: Sequence[MemberFacts]) -> Rebalance:
             "All have joined; the group waits for its leader's assignment. Which member leads, a "
             "broker does not tell."
         )
-    return _verdict(
+    return _rebalance(
         state,
         [member for member in members if member.releasing],
         lambda member: f"{_name(member)} has not released {_list(member.releasing)} yet",
     )
 
 
-def of_consumer_group(state: str, epoch: int, members: Sequence[MemberFacts]) -> Rebalance:
-    """The verdict on a group of KIP-848."""
+def consumer_group_rebalance(state: str, epoch: int, members: Sequence[MemberFacts]) -> Rebalance:
+    """Which members delay a rebalance of a KIP-848 group."""
 
     def reason(member: MemberFacts) -> str:
         if member.releasing:
             return f"{_name(member)} has not released {_list(member.releasing)} yet"
         return f"{_name(member)} is at epoch {member.epoch}, the newest assignment is of {epoch}"
 
-    return _verdict(state, [member for member in members if behind(member, epoch)], reason)
+    return _rebalance(state, [member for member in members if is_behind(member, epoch)], reason)
 
 
-def behind(member: MemberFacts, epoch: int) -> bool:
+def is_behind(member: MemberFacts, epoch: int) -> bool:
     """Whether a member of KIP-848 has not reached the newest assignment."""
     return bool(member.releasing) or (member.epoch is not None and member.epoch < epoch)
 
 
-def _verdict(
+def _rebalance(
     state: str, slow: list[MemberFacts], reason: Callable[[MemberFacts], str]
 ) -> Rebalance:
     if slow:

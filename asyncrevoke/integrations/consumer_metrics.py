@@ -1,7 +1,7 @@
-"""What is measured of one consumer, whoever asks for it in the end.
+"""The metrics of one consumer, independent of an exporter.
 
-Counting costs a few operations per step or per turn of the event loop. All that can be asked for
-(lag, records in flight) is asked for when somebody reads.
+Counting costs a few operations per step or per turn of the event loop. Lag and records in flight
+are read from the consumer only when an exporter reads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Reading: TypeAlias = tuple[names.Metric, list[tuple[Attributes, Value]]]
 _FULL = "max_in_flight records are not done; nothing more is delivered until some are"
 
 
-class Measures(Observer):
-    """Counts, and reads everything at once; the counts outlast the consumer."""
+class ConsumerMetrics(Observer):
+    """Counts events, and reads all metrics at once. The counts survive the consumer."""
 
     def __init__(self) -> None:
         self._consumer: Observed | None = None
@@ -49,7 +49,7 @@ class Measures(Observer):
     # --- hooks -----------------------------------------------------------------------------------
 
     def opened(self, consumer: Observed) -> None:
-        """Whom to ask from now on."""
+        """Read gauges from this consumer from now on."""
         self._consumer = consumer
         self._of_consumer = {
             names.SYSTEM: "kafka",
@@ -58,7 +58,7 @@ class Measures(Observer):
         }
 
     def closed(self) -> None:
-        """There is nobody to ask any more."""
+        """Stop reading gauges."""
         self._consumer = None
 
     def polled(self, batch: PollResult) -> None:
@@ -119,8 +119,8 @@ class Measures(Observer):
     # --- reading ---------------------------------------------------------------------------------
 
     def read(self) -> list[Reading]:
-        """Everything, from any thread. What only the event loop can tell is left out if that is
-        blocked for a second, or has ended."""
+        """All metrics, from any thread. Gauges are left out if the event loop is blocked for a
+        second, or has ended."""
         return [*self.counted(), *self.asked()]
 
     def counted(self) -> Iterator[Reading]:

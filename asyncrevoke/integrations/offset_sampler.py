@@ -1,4 +1,4 @@
-"""A share of all offsets, the same each time they are asked for."""
+"""Samples a share of all offsets, always the same ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ _ALL = 2**30
 _SPREAD, _MASK = 2_654_435_769, 2**32 - 1
 
 
-class Share:
+class OffsetSampler:
     """``offset in share`` is true of this share (from 0 to 1) of all offsets.
 
-    Offsets stand in blocks, of which each has one: so those within two bounds are found without a
-    look at the others. Which one of its block it is seems to be by chance, so that what repeats in
-    a log (every second offset a marker, for example) is met as often as all else.
+    Offsets are divided into blocks with one sampled offset each, so the samples in a range are
+    found without testing all offsets. Which offset of a block is sampled is pseudo-random, so that
+    a pattern in the log (every second offset a marker, for example) does not bias the sample.
     """
 
     def __init__(self, share: float) -> None:
@@ -22,7 +22,7 @@ class Share:
         return bool(self._share) and self._of_block(offset * self._share // _ALL) == offset
 
     def within(self, first: int, last: int) -> set[int]:
-        """Those from ``first`` to ``last``."""
+        """The sampled offsets from ``first`` to ``last``."""
         share = self._share
         if not share:
             return set()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.journal.recording.writer import Writer
-    from asyncrevoke.journal.segments import Session
+    from asyncrevoke.journal.segments import JournalSession
     from asyncrevoke.journal.topic.kafka_sink import KafkaSink
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
@@ -109,10 +109,10 @@ class Journal:
     ) -> Recorder:
         """A consumer is entered; see :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
         from asyncrevoke.journal.recording.recorder import Recorder  # noqa: PLC0415 - loads everything
-        from asyncrevoke.journal.segments import Session  # noqa: PLC0415
+        from asyncrevoke.journal.segments import JournalSession  # noqa: PLC0415
 
         now = time.time() if wall_clock is None else wall_clock()
-        session = Session(self.path / new_session_id(now))
+        session = JournalSession(self.path / new_session_id(now))
         try:
             self.path.mkdir(folder_mode(self._mode), parents=True, exist_ok=True)
             session.folder.mkdir(folder_mode(self._mode))
@@ -134,7 +134,7 @@ class Journal:
 
     def _open_writer(
         self,
-        session: Session,
+        session: JournalSession,
         group: str | None,
         on_error: Callable[[FatalError], None],
         *,
@@ -165,7 +165,7 @@ class Journal:
             return ThreadWriter(open_log, others, on_error, release, shipping)
         return DirectWriter(open_log, release)
 
-    def _others(self, mine: Session) -> Sequence[Session]:
+    def _others(self, mine: JournalSession) -> Sequence[JournalSession]:
         from asyncrevoke.journal.segments import sessions  # noqa: PLC0415
 
         return [session for session in sessions(self.path) if session != mine]

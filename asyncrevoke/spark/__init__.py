@@ -1,4 +1,4 @@
-"""Topics and handlers on Apache Spark: replay, a source, handing offsets over, and the audit.
+"""Replays, a data source, handovers of offsets and audits on Apache Spark.
 
 Needs ``pip install 'asyncrevoke[spark]'``. Names are loaded when they are first used (PEP 562).
 """

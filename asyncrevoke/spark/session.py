@@ -138,7 +138,7 @@ def driver_host(spark: SparkSession) -> str | None:
     return spark.conf.get("spark.driver.host", None)
 
 
-def told_by_a_task(error: Exception, where: str) -> AsyncRevokeError | None:
+def message_of_task_error(error: Exception, where: str) -> AsyncRevokeError | None:
     """The error of ours with which a task has failed, without Spark's frames; None if there is
     none. ``where`` comes before its sentence."""
     found = re.findall(

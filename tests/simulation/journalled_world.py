@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -164,12 +164,14 @@ class JournalledWorld(World):
             member_id=f"client{client}",
         )
 
-    def audited(self) -> list[Audited]:
+    def audited(self) -> list[AuditResult]:
         """One audit for each topic that somebody has read."""
         content = read_journal(self._folder)
         known = set(content.table["topic"].to_pylist()) - {None}
         return [
-            asyncio.run(audit(content, _Topic(self, name), name, settings=Settings(exact=True)))
+            asyncio.run(
+                audit(content, _Topic(self, name), name, settings=AuditSettings(exact=True))
+            )
             for name in sorted(cast("set[str]", known))
         ]
 

@@ -1,11 +1,10 @@
-"""Content by batches: what a journal has noted of the batches that came, and the topic's batches.
+"""Comparing content by record batches: those that sessions received, and those of the topic.
 
-A batch of a log never changes but by compaction, which keeps the offsets that it was written with
-and leaves fewer records, or marks it. So what a session has handled is what the topic has if the
-topic has the same batch there: the same offsets, as many records and the same checksum, which is
-one of all that it holds. Where it does not, :func:`doubts` says of which calls that is true, and
-what follows. The tables are ``noted`` and ``batches``: ``lo`` is a batch's first offset, ``hi`` the
-one after its last, and ``came`` when it came.
+Only compaction changes a written batch: it keeps the batch's offsets and removes records or sets
+the delete horizon. So a session handled the topic's content if the topic has the same batch: same
+offsets, same number of records, same checksum. For batches that differ, :func:`mismatches` gives
+the affected calls. The tables are ``noted`` and ``batches``: ``lo`` is a batch's first offset,
+``hi`` the one after its last, and ``came`` when it came.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from asyncrevoke.audit.sql.text import compose
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql
 
 NOTED: Final = """
@@ -39,7 +38,7 @@ ALTERED: Final = """
     WHERE b.part IS NULL
 """
 
-DOUBTS: Final = {
+MISMATCHES: Final = {
     "session": "STRING",
     "part": "INT",
     "piece": "BIGINT",
@@ -59,8 +58,8 @@ and before ``until``, were for another batch than the topic has there (``sure``)
 _NEVER = 2**62
 
 
-class Noted(NamedTuple):
-    """A batch that came to a session."""
+class NotedBatch(NamedTuple):
+    """A batch that a session received."""
 
     session: str
     part: int
@@ -71,8 +70,8 @@ class Noted(NamedTuple):
     came: int
 
 
-class OfTopic(NamedTuple):
-    """A batch of the topic, and whether compaction has written into its header."""
+class TopicBatch(NamedTuple):
+    """A batch of the topic; ``rewritten``: compaction has set its delete horizon."""
 
     part: int
     lo: int
@@ -82,20 +81,21 @@ class OfTopic(NamedTuple):
     rewritten: int
 
 
-def doubts(
-    altered: Iterable[Noted],
-    noted: Iterable[Noted],
-    topic: Iterable[OfTopic],
+def mismatches(
+    altered: Iterable[NotedBatch],
+    noted: Iterable[NotedBatch],
+    topic: Iterable[TopicBatch],
     *,
     compacted: bool,
 ) -> Iterator[tuple[str | int, ...]]:
-    """The rows of the table ``doubts``, in pieces. ``altered`` are those of ``noted`` that the
-    topic does not have as they were; ``noted`` and ``topic`` need only have what meets them."""
-    of_session: dict[tuple[str, int, int], list[Noted]] = defaultdict(list)
+    """The rows of the table ``doubts``, split at multiples of ``PIECE``. ``altered`` are the
+    received batches that the topic does not have unchanged; ``noted`` and ``topic`` need only the
+    batches that overlap these."""
+    of_session: dict[tuple[str, int, int], list[NotedBatch]] = defaultdict(list)
     for each in noted:
         for piece in _pieces(each.lo, each.hi):
             of_session[each.session, each.part, piece].append(each)
-    in_log: dict[tuple[int, int], list[OfTopic]] = defaultdict(list)
+    in_log: dict[tuple[int, int], list[TopicBatch]] = defaultdict(list)
     for batch in topic:
         for piece in _pieces(batch.lo, batch.hi):
             in_log[batch.part, piece].append(batch)
@@ -113,8 +113,8 @@ def doubts(
             for first, end in pairwise(sorted(cuts)):
                 has = next((batch for batch in there if batch.lo <= first < batch.hi), None)
                 if has is None:
-                    continue  # gone, or never there: another rule says so
-                # Calls that began later may have been for what came again.
+                    continue  # not in the topic: another rule reports that
+                # Calls that started later may be for a batch that was received again.
                 until = min((o.came for o in later if o.lo <= first < o.hi), default=_NEVER)
                 yield (
                     *(each.session, each.part, piece, first, end, each.came, until),
@@ -123,8 +123,8 @@ def doubts(
                 )
 
 
-def _differs(noted: Noted, has: OfTopic, *, compacted: bool) -> bool:
-    """Whether that is for sure: compaction has not made the one of the other."""
+def _differs(noted: NotedBatch, has: TopicBatch, *, compacted: bool) -> bool:
+    """Whether the content certainly differs: compaction cannot explain the difference."""
     if (noted.lo, noted.hi) != (has.lo, has.hi):
         return not compacted
     return has.records >= noted.records and not has.rewritten
@@ -134,8 +134,8 @@ def _pieces(lo: int, hi: int) -> range:
     return range(lo // PIECE, (hi - 1) // PIECE + 1)
 
 
-def batch_rules(sql: Dialect) -> dict[AnomalyKind, Sql]:
-    """Calls for what is in the table ``doubts``, as the other rules give them."""
+def batch_rules(sql: SqlDialect) -> dict[AnomalyKind, Sql]:
+    """Rules for calls whose batch is in the table ``doubts``."""
 
     def calls(sure: int) -> Sql:
         evidence = sql.evidence(

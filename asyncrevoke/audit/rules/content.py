@@ -1,17 +1,17 @@
-"""What sessions have written down of keys and values, and how far that can be compared."""
+"""Which sessions have hashes of records, and what can be compared of those that have none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
-from asyncrevoke.audit.rules.batches import Noted, OfTopic, doubts
+from asyncrevoke.audit.rules.batches import NotedBatch, TopicBatch, mismatches
 from asyncrevoke.audit.sql.text import compose, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.reading import SessionState
@@ -24,11 +24,11 @@ _NO_BATCHES = (
 _NOT_NOTED = "the journal does not say in which record batches they came"
 
 
-class Answers(Protocol):
-    """What is asked; see :class:`asyncrevoke.audit.comparison.Database`."""
+class RowQueries(Protocol):
+    """The queries of this module; see :class:`asyncrevoke.audit.comparison.Database`."""
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> SqlDialect:
         """How it writes what is not common to all."""
         ...
 
@@ -42,7 +42,7 @@ class Answers(Protocol):
 
 
 class Handled(NamedTuple):
-    """What a session has handled of a partition: the first and the last offset."""
+    """The first and the last offset that a session has handled of a partition."""
 
     session: str
     part: int
@@ -50,13 +50,13 @@ class Handled(NamedTuple):
     last: int
 
 
-class Bare:
-    """The sessions of a journal that have no hashes of records. ``batches`` says whether those of
-    the topic are known."""
+class HashlessSessions:
+    """The sessions of a journal that have no hashes of records. ``batches``: the topic's batches
+    are known."""
 
     def __init__(
         self,
-        database: Answers,
+        database: RowQueries,
         sessions: Sequence[SessionState],
         *,
         batches: bool,
@@ -70,7 +70,8 @@ class Bare:
         self._handled: list[Handled] = []
 
     def _find(self, sessions: Sequence[SessionState]) -> dict[str, Content | None]:
-        """And what they have. Where the beginning is missing that says so, rows do."""
+        """These sessions with their content setting; if the BEGIN row is missing, the rows tell
+        it."""
         bare: dict[str, Content | None] = {
             state.name: state.content for state in sessions if state.content != "records"
         }
@@ -86,8 +87,8 @@ class Bare:
             bare |= {name: "batches" if noted else None for name, noted in found}
         return bare
 
-    def look(self) -> Sequence[int]:
-        """The partitions of which they have handled a part; needs the table ``bare`` of them."""
+    def find_partitions(self) -> Sequence[int]:
+        """The partitions that these sessions handled. Needs the table ``bare``."""
         if self.sessions:
             query = (
                 "SELECT journal.session, part, min(off), max(off) FROM journal"
@@ -101,9 +102,9 @@ class Bare:
         """Partitions whose content is compared by batches."""
         return frozenset(each.part for each in self._handled if each.session in self._noting)
 
-    def unknown(self, topic: str) -> Iterator[Anomaly]:
-        """What cannot be compared: sessions, or what they have handled; needs the table ``noted``
-        if anything is compared by batches."""
+    def not_compared(self, topic: str) -> Iterator[Anomaly]:
+        """Anomalies for content that cannot be compared. Needs the table ``noted`` if
+        :meth:`by_batch` is not empty."""
         kind = AnomalyKind.CONTENT_NOT_COMPARED
         for name, content in self._contents.items():
             if name not in self._noting:
@@ -124,17 +125,20 @@ class Bare:
 
     def doubts(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
         """The rows of the table ``doubts``; needs ``altered``, ``noted`` and ``batches``."""
-        columns = joined(", ", map(self._db.dialect.identifier, Noted._fields))
+        columns = joined(", ", map(self._db.dialect.identifier, NotedBatch._fields))
         altered = list(
-            map(Noted._make, self._rows(compose("SELECT {columns} FROM altered", columns=columns)))
+            map(
+                NotedBatch._make,
+                self._rows(compose("SELECT {columns} FROM altered", columns=columns)),
+            )
         )
         if not altered:
             return []
         noted = map(
-            Noted._make, self._rows(compose("SELECT {columns} FROM noted", columns=columns))
+            NotedBatch._make, self._rows(compose("SELECT {columns} FROM noted", columns=columns))
         )
-        columns = joined(", ", map(self._db.dialect.identifier, OfTopic._fields))
+        columns = joined(", ", map(self._db.dialect.identifier, TopicBatch._fields))
         topic = map(
-            OfTopic._make, self._rows(compose("SELECT {columns} FROM batches", columns=columns))
+            TopicBatch._make, self._rows(compose("SELECT {columns} FROM batches", columns=columns))
         )
-        return list(doubts(altered, noted, topic, compacted=compacted))
+        return list(mismatches(altered, noted, topic, compacted=compacted))

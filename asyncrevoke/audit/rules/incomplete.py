@@ -1,7 +1,7 @@
-"""Sessions of whose journal a part is missing or damaged, and what that part may have held.
+"""Sessions with missing or damaged rows, and what those rows may have said.
 
-Rows of a session are in the order of their times: those that are missing cannot be older than the
-row before them. Where more than that is wrong, they may be of any time.
+A session's rows are ordered by time, so missing rows are not older than the row before them. If
+more is wrong with a session, its missing rows may be of any time.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def incomplete(sessions: Sequence[SessionState]) -> list[tuple[str, int]]:
     ]
 
 
-def absences(
+def absence_rules(
     never_done: Callable[[Text], Sql],
     sought: LiteralString,
     skew_us: int,
     *,
     incomplete: bool,
 ) -> dict[AnomalyKind, Text]:
-    """The rules for what nobody has done, if not ``sought`` past: it is lost, unless rows that are
-    missing may say that somebody has."""
+    """The rules for records that no handler completed and no seek skipped: they are lost, unless
+    missing rows may say that a handler completed them."""
     if not incomplete:
         return {AnomalyKind.LOST: never_done(compose("NOT {sought}", sought=sought))}
     hidden = compose(

@@ -1,14 +1,15 @@
 """The rules, each a query over the tables of ``rules/views.py``: SQL of both engines.
 
-Each gives ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``; offsets are
-inclusive, and a rule gives a row per record, which :func:`together` makes ranges of.
+Each query selects ``part, lo, hi, key_hash, sessions, generations, at_us, evidence``. Offsets are
+inclusive. A rule selects a row per record; :func:`combined` merges them into ranges.
 
 Hints are Spark's, and comments to DuckDB: without them, a join with a table that has a row per
 partition would sort all attempts by partition.
 
-Times of different sessions may come from different machines: they are compared with ``skew``.
-Those of one session are those of one clock, taken at the end of a turn of its event loop. What a
-loop was given and gave up (no number of an attempt, and not done) was perhaps never worked on.
+Times of different sessions may come from different machines: they are compared with ``skew``. Those
+of one session are those of one clock, taken at the end of a turn of its event loop. A record that
+was delivered to a loop and abandoned (no attempt number, not completed) may never have been
+processed.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from asyncrevoke.audit.anomalies import AnomalyKind
-from asyncrevoke.audit.rules.incomplete import OF_WHOLE_SESSIONS, absences
+from asyncrevoke.audit.rules.incomplete import OF_WHOLE_SESSIONS, absence_rules
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import compose, joined, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
 
 _NO_KEY = "CAST(NULL AS BIGINT)"
 
 
-class Terms(NamedTuple):
-    """What the rules are told. ``ordered``: all handlers of the topic keep an order, which is
-    ``by_partition`` or by key, and then ``nulls`` says whether null keys are one.
+class RuleParameters(NamedTuple):
+    """Parameters of the rules. ``ordered``: all handlers of the topic run in order,
+    ``by_partition`` or by key; ``nulls``: null keys are ordered too.
 
     ``keyless``: some sessions have no hashes of keys, and the order is by key; then it is judged by
-    those of the topic, if ``keys`` of it are known. ``incomplete``: rows are
-    missing of some sessions.
+    those of the topic, if ``keys`` of it are known. ``incomplete``: rows are missing of some
+    sessions.
     """
 
     skew_us: int
@@ -48,8 +49,8 @@ class Terms(NamedTuple):
     incomplete: bool = False
 
 
-def judged(sql: Dialect, terms: Terms) -> dict[str, Text]:
-    """Tables that several rules read, in their order; made when the records are there."""
+def definitions(sql: SqlDialect, terms: RuleParameters) -> dict[str, Text]:
+    """The tables that several rules read, in the order in which they are defined."""
     skew = terms.skew_us
     keyed: dict[str, Text] = {"keyed": _keyed(terms)} if terms.keyless else {}
     tables: dict[str, Text] = {
@@ -65,14 +66,14 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, Text]:
         """,
             covering=sql.covering("source", "LEFT"),
         ),
-        # Where a seek has gone from, and to.
+        # Where a seek started, and where it went.
         "sought": """
             SELECT resets.part, spans.off AS lo, resets.off AS hi
             FROM resets JOIN spans
                 ON resets.session = spans.session AND resets.part = spans.part
             WHERE resets.at_us >= spans.since AND resets.off > spans.off
         """,
-        # Begun after it was covered, and not because somebody went back.
+        # Started after it was covered, and not because of a seek back.
         "after_commit": compose(
             """
             SELECT * FROM (
@@ -105,8 +106,8 @@ def judged(sql: Dialect, terms: Terms) -> dict[str, Text]:
     return keyed | tables
 
 
-def _keyed(terms: Terms) -> Sql:
-    """Calls whose keys are known."""
+def _keyed(terms: RuleParameters) -> Sql:
+    """The calls whose keys are known."""
     return compose(
         """
         SELECT a.part, a.off, coalesce(a.key_hash, source.key_hash) AS key_hash, a.session, a.s,
@@ -119,8 +120,8 @@ def _keyed(terms: Terms) -> Sql:
     )
 
 
-def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
-    """All of them."""
+def rules(sql: SqlDialect, terms: RuleParameters) -> dict[AnomalyKind, Text]:
+    """The query of each rule."""
     skew = terms.skew_us
     array, evidence = sql.array, sql.evidence
     nobody, no_generations = sql.empty("STRING"), sql.empty("INT")
@@ -157,7 +158,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
         )
 
     return {
-        **absences(never_done, sought, skew, incomplete=terms.incomplete),
+        **absence_rules(never_done, sought, skew, incomplete=terms.incomplete),
         AnomalyKind.SOUGHT_PAST: never_done(sought),
         AnomalyKind.COMMIT_AHEAD: compose(
             """
@@ -217,7 +218,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
             no_generations=no_generations,
             evidence=evidence(times="d.times"),
         ),
-        # Records of one batch have one time: they are one call, and judged as one.
+        # Records of one batch have one time: they are one call, and are compared as one.
         AnomalyKind.KEY_ORDER: compose(
             """
             SELECT part, off AS lo, off AS hi, lane AS key_hash,
@@ -432,7 +433,7 @@ def rules(sql: Dialect, terms: Terms) -> dict[AnomalyKind, Text]:
     }
 
 
-def _not_compared(sql: Dialect, terms: Terms) -> Sql:
+def _not_compared(sql: SqlDialect, terms: RuleParameters) -> Sql:
     return compose(
         """
         SELECT i.part, i.off AS lo, i.off AS hi, {no_key} AS key_hash,
@@ -451,9 +452,9 @@ def _not_compared(sql: Dialect, terms: Terms) -> Sql:
     )
 
 
-def together(found: Mapping[AnomalyKind, Text]) -> Sql:
-    """What all rules give, with ``kind`` before it: neighbours of one kind as one range, with the
-    evidence of the first."""
+def combined(found: Mapping[AnomalyKind, Text]) -> Sql:
+    """The rows of all rules with a column ``kind``; adjacent rows of a kind merged into one, with
+    the evidence of the first."""
     every = [
         compose(
             "SELECT {kind} AS kind, {rank} AS rank, rule.* FROM ({rule}) rule",

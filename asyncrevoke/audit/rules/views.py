@@ -1,11 +1,11 @@
-"""The tables that the rules read, made of a journal: SQL of both engines. Times are microseconds.
+"""The tables that the rules read, derived from a journal. Times are microseconds.
 
-Given are ``journal`` (the columns of ``journal/format/schema.py`` of one group and one topic, of which
-``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds`` (``part,
-lo, hi``: where each log starts and ends), ``live`` and ``bare`` (``session``; the latter has no
-hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part, lo, hi``, without
-``hi``: what is compared record by record), and ``source``: ``part, off, timestamp_us, key_hash,
-record_hash`` of the records in them.
+Inputs are ``journal`` (the columns of ``journal/format/schema.py``, of one group and topic, of
+which ``session_id``, ``partition`` and ``offset`` are called ``session, part, off``), ``bounds``
+(``part, lo, hi``: where each log starts and ends), ``live`` and ``bare`` (``session``; the latter
+has no hashes) and ``budgets`` (``session, budget``). Later come ``ranges`` (``part, lo, hi``,
+without ``hi``: what is compared record by record), and ``source``: ``part, off, timestamp_us,
+key_hash, record_hash`` of the records in them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from asyncrevoke.journal.format.schema import BUCKET, TERMINAL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.audit.sql.dialect import Dialect
+    from asyncrevoke.audit.sql.dialect import SqlDialect
     from asyncrevoke.audit.sql.text import Sql, Text
 
-# A time that does not come.
+# Later than every time.
 FOREVER = 2**62
 
 _DONE = joined(", ", map(literal, TERMINAL))
@@ -29,9 +29,9 @@ _DONE = joined(", ", map(literal, TERMINAL))
 SUMMED = 2**40 - 1
 
 
-def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
-    """What can be said without the topic's records; each needs only those before it. ``bare`` are
-    the partitions of which a part has no hashes."""
+def views(sql: SqlDialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Text]:
+    """The tables that need no records of the topic; each uses only those before it. ``bare`` are
+    the partitions in which some records have no hashes."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
         "attempts": compose(
@@ -42,7 +42,7 @@ def views(sql: Dialect, stall_us: int, bare: Sequence[int] = ()) -> dict[str, Te
         """,
             done=_DONE,
         ),
-        # Few, beside all that is said of single records.
+        # Few rows, compared with those about records.
         "events": """
             SELECT session, seq, kind, part, off, at_us, generation, outcome
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
@@ -154,9 +154,9 @@ def inverted() -> LiteralString:
     """
 
 
-def marked(sql: Dialect, bare: Sequence[int]) -> Text:
-    """What stands for a record in fingerprints: its hash, and of the partitions in ``bare`` that of
-    its offset."""
+def marked(sql: SqlDialect, bare: Sequence[int]) -> Text:
+    """The number that represents a record in fingerprints: its hash, or in the partitions ``bare``
+    the hash of its offset."""
     if not bare:
         return "record_hash"
     return compose(
@@ -167,8 +167,8 @@ def marked(sql: Dialect, bare: Sequence[int]) -> Text:
 
 
 def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
-    """The fingerprint of those of some records for which this is true: how many, and two mixtures
-    of what stands for them."""
+    """The fingerprint of the records that match ``where``: their number, and two sums over
+    ``mark``."""
     return compose(
         """
         count(CASE WHEN {where} THEN 1 END) AS records,
@@ -181,8 +181,8 @@ def mixtures(mark: Text, where: LiteralString = "true") -> Sql:
     )
 
 
-def fingerprints(sql: Dialect, table: LiteralString, bare: Sequence[int] = ()) -> Sql:
-    """What two sets of records are compared by, of each bucket."""
+def fingerprints(sql: SqlDialect, table: LiteralString, bare: Sequence[int] = ()) -> Sql:
+    """The fingerprint of each bucket of a table of records."""
     bucket, mark = sql.whole("off", BUCKET), marked(sql, bare)
     return compose(
         "SELECT part, {bucket} AS bucket, {mixtures} FROM {table} GROUP BY part, {bucket}",
@@ -200,7 +200,7 @@ MERGED = """
 """``source_fingerprints``, of ``read_fingerprints`` in which a bucket may have several rows."""
 
 
-def flagged(sql: Dialect, *, inverted: bool = False) -> Sql:
+def flagged(sql: SqlDialect, *, inverted: bool = False) -> Sql:
     """The buckets in which ``source_fingerprints`` are not those of what was done; and in one more
     row, without them, what all others have: ``part, lo, hi, read``, of which the last is how many
     records of the topic there were. With ``inverted``, also the buckets of the records in that

@@ -1,4 +1,4 @@
-"""What DuckDB and Spark write differently, of all that the rules need."""
+"""The SQL that DuckDB and Spark write differently, as far as the rules need it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Part, Text
 
 
-class Dialect(Protocol):
-    """Makes expressions of expressions."""
+class SqlDialect(Protocol):
+    """Composes SQL expressions in the dialect of an engine."""
 
     def identifier(self, name: str) -> Sql:
         """The name of a table or column, quoted. ValueError unless it is a word."""
@@ -32,15 +32,15 @@ class Dialect(Protocol):
         ...
 
     def whole(self, number: Text, divisor: Part) -> Sql:
-        """A division of whole numbers that are not negative, without the rest."""
+        """An integer division of numbers that are not negative."""
         ...
 
     def hashed(self, number: Text) -> Sql:
-        """A BIGINT that looks like chance."""
+        """A BIGINT hash."""
         ...
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
-        """An array of them."""
+        """An array of these quantiles."""
         ...
 
     def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
@@ -53,38 +53,38 @@ class DuckDialect:
     """SQL of DuckDB."""
 
     def identifier(self, name: str) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return identifier(name, '"')
 
     def array(self, *items: Text) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("[{listed}]", listed=joined(", ", items))
 
     def empty(self, kind: LiteralString) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("CAST([] AS {kind}[])", kind=kind)
 
     def evidence(self, **fields: Text) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         given = _pairs(fields)
         return compose("CAST(json_object({given}) AS STRING)", given=given)
 
     def whole(self, number: Text, divisor: Part) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("({number}) // ({divisor})", number=number, divisor=divisor)
 
     def hashed(self, number: Text) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("CAST(hash({number}) >> 1 AS BIGINT)", number=number)
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose(
             "quantile_cont({value}, [{wanted}])", value=value, wanted=joined(", ", wanted)
         )
 
     def covering(self, table: LiteralString, how: LiteralString = "") -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose(
             "ASOF {how} JOIN covers ON covers.part = {table}.part AND {table}.off < covers.beyond",
             how=how,
@@ -93,35 +93,35 @@ class DuckDialect:
 
 
 class SparkDialect:
-    """SQL of Spark, without what ANSI mode refuses."""
+    """SQL of Spark, valid in ANSI mode."""
 
     def identifier(self, name: str) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return identifier(name, "`")
 
     def array(self, *items: Text) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("array({listed})", listed=joined(", ", items))
 
     def empty(self, kind: LiteralString) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("CAST(array() AS ARRAY<{kind}>)", kind=kind)
 
     def evidence(self, **fields: Text) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         given = _pairs(fields)
         return compose("to_json(named_struct({given}))", given=given)
 
     def whole(self, number: Text, divisor: Part) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("(({number}) div ({divisor}))", number=number, divisor=divisor)
 
     def hashed(self, number: Text) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose("xxhash64({number})", number=number)
 
     def quantiles(self, value: Text, *wanted: float) -> Sql:
-        """See :class:`Dialect`."""
+        """See :class:`SqlDialect`."""
         return compose(
             "percentile_approx({value}, array({wanted}), 10000)",
             value=value,
@@ -139,7 +139,11 @@ PIECE: Final = 1024
 
 
 def in_piece(
-    sql: Dialect, table: LiteralString, ranges: LiteralString, lo: LiteralString, hi: LiteralString
+    sql: SqlDialect,
+    table: LiteralString,
+    ranges: LiteralString,
+    lo: LiteralString,
+    hi: LiteralString,
 ) -> Sql:
     """Whether ``table.off`` lies in one of these ranges, from column ``lo`` on up to and without
     ``hi``: each has a row for every piece of offsets, ``piece``, that it is in a part of."""

@@ -18,8 +18,8 @@ def tables_of(query: str) -> tuple[str, ...]:
 
 
 def with_places(query: str, tables: Container[str]) -> str:
-    """The query with ``{name}`` for each of these tables, which go on by the names that they had:
-    as Spark takes them."""
+    """The query with a ``{name}`` placeholder for each of these tables, aliased to its own name, as
+    ``spark.sql`` takes it."""
 
     def place(found: re.Match[str]) -> str:
         word, name, other = found.groups()

@@ -28,13 +28,13 @@ Part: TypeAlias = LiteralString | Sql | int | float
 
 
 def compose(template: LiteralString, /, **parts: Part) -> Sql:
-    """The template with these parts for the ``{names}`` in it. ValueError for a number that SQL
+    """The template with its ``{names}`` replaced by these parts. ValueError for a number that SQL
     does not have."""
     return Sql(template.format_map({name: _text(part) for name, part in parts.items()}))
 
 
 def joined(separator: LiteralString, parts: Iterable[Part]) -> Sql:
-    """These, with something between them."""
+    """These parts, separated by ``between``."""
     return Sql(separator.join(map(_text, parts)))
 
 
@@ -45,7 +45,7 @@ def identifier(name: str, quote: Literal['"', "`"]) -> Sql:
 
 
 def literal(word: str) -> Sql:
-    """A text, quoted. ValueError unless it is such a word too: other texts belong into tables."""
+    """A quoted text. ValueError unless it is a word too: other texts must be put into tables."""
     return Sql(f"'{_checked(word)}'")
 
 

@@ -1,4 +1,4 @@
-"""What the headers of a topic's record batches say (message format v2, KIP-98)."""
+"""The headers of a topic's record batches (message format v2, KIP-98)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BATCHES = {
 
 # base offset, checksum, attributes, last offset delta, count
 _HEADER = struct.Struct(">q9xIhi30xi")
-# Compaction has written into the header when it may remove tombstones (KIP-534).
+# The delete horizon, which compaction writes (KIP-534).
 _REWRITTEN = 0x40
 _TYPES = {"INT": pa.int32(), "BIGINT": pa.int64()}
 _SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in BATCHES.items()])
 
 
 def headers(partition: int, batches: Iterable[bytes | memoryview]) -> RecordBatch:
-    """Those of these batches as columns."""
+    """The headers of these batches, as columns."""
     rows = [_row(partition, batch) for batch in batches]
     columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, _SCHEMA, strict=True)]

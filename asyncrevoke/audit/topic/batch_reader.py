@@ -1,4 +1,4 @@
-"""The headers of a topic's record batches, read as they are: no record is taken out of them."""
+"""Reads the headers of a topic's record batches without decoding records."""
 
 from __future__ import annotations
 

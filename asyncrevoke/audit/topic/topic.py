@@ -1,4 +1,5 @@
-"""The topic that an audit compares with, read by aiokafka: another reader than the one audited."""
+"""Reads the topic with aiokafka, so that the audit does not trust the audited consumer's own
+reader."""
 
 from __future__ import annotations
 
@@ -99,18 +100,18 @@ class Topic:
         self.bounds = {tp.partition: Bounds(lows[tp], highs[tp]) for tp in partitions}
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
-        """See :class:`~asyncrevoke.audit.local_engine.Source`."""
+        """See :class:`~asyncrevoke.audit.local_engine.AuditedTopic`."""
         left: dict[int, list[Range]] = {}
         for each in sorted(ranges):
             left.setdefault(each.partition, []).append(each)
-        with _seldom_collected():
+        with _fewer_collections():
             while left:
                 # One range of each partition at a time: a seek in between is cheap.
                 await self._read([of_one.pop(0) for of_one in left.values()], take)
                 left = {partition: of_one for partition, of_one in left.items() if of_one}
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
-        """See :class:`~asyncrevoke.audit.local_engine.Source`."""
+        """See :class:`~asyncrevoke.audit.local_engine.AuditedTopic`."""
         await read_headers(self._config, self._name, ranges, take, patience=self._patience)
 
     async def _read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
@@ -142,9 +143,9 @@ class Topic:
 
 
 @contextmanager
-def _seldom_collected() -> Generator[None]:
-    """Thousands of records are alive at once, and none of them is garbage in a cycle: by default,
-    looking for such takes a quarter of the time that reading takes."""
+def _fewer_collections() -> Generator[None]:
+    """Run the garbage collector less often: the records have no cycles, and by default collections
+    take a quarter of the time of reading."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(before[0], _GARBAGE), *before[1:])
@@ -155,7 +156,7 @@ def _seldom_collected() -> Generator[None]:
 
 
 async def is_compacted(name: str, config: ConsumerConfig) -> bool:
-    """Whether records vanish from the middle of a topic's log."""
+    """Whether the topic is compacted."""
     admin = kafka_admin(**client_options(config))
     await admin.start()
     try:
@@ -190,5 +191,5 @@ def _table(partition: int, records: list[Any]) -> Table:
 
 
 def _longs(numbers: array[int]) -> Array:
-    """Without copying them; unsigned ones become signed."""
+    """An Arrow array over these numbers, not copied; unsigned ones become signed."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])

@@ -1,4 +1,4 @@
-"""Filling the cache of jars from the Maven repositories that jgo is set up with."""
+"""Downloads jars into the cache, from the Maven repositories of the user's jgo settings."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ FetchJar = Callable[[Jar, Path, Callable[[int], None]], Path]
 """Brings a jar into a folder, reporting the size of each piece; returns the file."""
 
 
-def fill(
+def fill_cache(
     jars: Sequence[Jar],
     folder: Path,
     on_progress: OnProgress | None = None,
     *,
     fetch: FetchJar | None = None,
 ) -> None:
-    """Download what is missing of ``jars``; a file is in ``folder`` whole and checked or not.
+    """Download the ``jars`` that ``folder`` lacks. A file appears there only when it is complete
+    and checked.
 
     Raises:
         BrokerMissingError: a package that this needs is not installed.
-        BrokerStartError: a file could not be had, or is not the one that was locked.
+        BrokerStartError: a download failed, or a file differs from its locked digest.
     """
     try:
         import filelock  # noqa: PLC0415 - an extra
@@ -120,7 +121,7 @@ def jgo_fetch() -> FetchJar:
         from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
     except ImportError as error:
         raise BrokerMissingError(f"{error.name} is not installed: {FIX}") from error
-    # A mirror of the user's is asked first.
+    # The user's mirror comes first.
     repositories = {**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL}
 
     def fetch(jar: Jar, folder: Path, piece: Callable[[int], None]) -> Path:

@@ -59,7 +59,7 @@ def locked_jars() -> list[Jar]:
 
 
 def cache_folder() -> Path:
-    """Where the jars are kept, beside what other programs of this user cache."""
+    """Where the jars are kept, in this user's cache folder."""
     try:
         import platformdirs  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -68,8 +68,8 @@ def cache_folder() -> Path:
 
 
 def missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
-    """Those that are not in the folder as they were locked, by their digests: Java runs what it
-    finds there."""
+    """The jars that the folder lacks, or has with another digest. Java would run whatever is
+    there."""
     return [jar for jar in jars if not _is_locked(folder / jar.filename, jar)]
 
 

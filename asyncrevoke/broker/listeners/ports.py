@@ -19,7 +19,7 @@ _LOWEST, _HIGHEST = 20_000, 32_000
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As a Java server does: a port whose last connections are only winding down is free.
+        # As a Java server does: a port whose last connections are in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -1,4 +1,4 @@
-"""Files with passwords and keys in them: nobody else can read them, at no moment."""
+"""Files with passwords and keys, which no other user can read at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clients reach a broker: in the clear, with TLS, with SASL, and with access control."""
+"""How clients reach a broker: plain or with TLS, SASL and access control."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class ClientOptions(TypedDict, total=False):
 class Security:
     """What the clients' listener of a broker asks for.
 
-    A second, plain listener on the loopback interface serves the brokers among themselves and
-    this library's own requests, such as creating topics; it is not restricted.
+    A second, plain listener on the loopback interface serves the brokers among themselves and this
+    library's own requests, such as creating topics; it is not restricted.
 
     Args:
         protocol: Kafka's name of the listener's security protocol.
         mechanism: the SASL mechanism, where the protocol has SASL. With OAUTHBEARER the broker
-            takes tokens that nobody has signed, which is for tests only.
+            accepts unsigned tokens, which is for tests only.
         users: names and passwords, where the protocol has SASL; OAUTHBEARER has no passwords.
-        acls: refuse everything that :meth:`KafkaBroker.allow` has not allowed. Needs SASL, for
+        acls: reject what :meth:`KafkaBroker.allow` has not allowed. Needs SASL, for
             without it every client is the same anonymous user.
     """
 
@@ -78,7 +78,7 @@ class Security:
 
     @property
     def sasl(self) -> bool:
-        """Whether clients name themselves."""
+        """Whether clients authenticate."""
         return self.protocol.startswith("SASL")
 
     @property

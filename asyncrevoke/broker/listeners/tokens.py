@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER as a broker for tests takes them: JSON Web Tokens without a signature."""
+"""Unsigned JSON Web Tokens, which a test broker accepts for OAUTHBEARER."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Tokens:
 
 
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
-    """What gives a client such tokens."""
+    """A token provider for a client, whose tokens are unsigned."""
     from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415 - if used
 
     _ = AbstractTokenProvider.register(_Tokens)

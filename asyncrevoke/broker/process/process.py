@@ -1,4 +1,4 @@
-"""One running broker as seen from the process that asked for it."""
+"""The process of a broker, seen from the process that started it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILL_TIMEOUT = 10.0
 
 
 class BrokerProcess:
-    """A command under a supervisor that ends it when this process dies, however it dies.
+    """A command under a supervisor, which ends the command when this process dies, even by SIGKILL.
 
     Args:
         command: the program and its arguments.
@@ -66,7 +66,8 @@ class BrokerProcess:
             os.kill(self.pid, number)
 
     def terminate(self, timeout: float) -> bool:
-        """Ask the program to end, kill it after ``timeout`` seconds; returns whether it obeyed."""
+        """Send SIGTERM, and SIGKILL after ``timeout`` seconds; returns whether SIGTERM was
+        enough."""
         if sys.platform == "win32":
             self.kill()
             return False

@@ -18,7 +18,7 @@ CONTROLLER = "CONTROLLER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class BrokerNode:
     """One broker of a cluster, which is a controller too, and its three ports."""
 
     node_id: int
@@ -50,8 +50,8 @@ _QUICK: Mapping[str, str] = {
 
 
 def broker_properties(
-    node: Node,
-    nodes: tuple[Node, ...],
+    node: BrokerNode,
+    nodes: tuple[BrokerNode, ...],
     *,
     data: str,
     key_store: str,

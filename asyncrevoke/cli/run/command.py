@@ -14,7 +14,7 @@ import typer
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.serving import USAGE, ServingError, load, serve
-from asyncrevoke.cli.run.workers.settings import Settings
+from asyncrevoke.cli.run.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -39,7 +39,7 @@ def run(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start again when a .py file here changes.")
     ] = False,
-    grace: Annotated[
+    shutdown_timeout: Annotated[
         float,
         typer.Option(min=0, help="Seconds that workers may drain before they are killed."),
     ] = 30.0,
@@ -66,8 +66,8 @@ def run(
 
     Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
     """
-    settings = Settings(
-        target, workers, reload, grace, log_level, log_format, health_host, health_port
+    settings = WorkerSettings(
+        target, workers, reload, shutdown_timeout, log_level, log_format, health_host, health_port
     )
     output = LogOutput(log_level, log_format)
     output.install()
@@ -80,7 +80,7 @@ def run(
         raise typer.Exit(error.code) from error
 
 
-def _supervise(settings: Settings) -> int:
+def _supervise(settings: WorkerSettings) -> int:
     from asyncrevoke.cli.run.workers.supervisor import Supervisor  # noqa: PLC0415 - if used
 
     if settings.workers is not None and settings.reload:
@@ -103,7 +103,7 @@ def _supervise(settings: Settings) -> int:
     return asyncio.run(main())
 
 
-def _health(consumer: Consumer, settings: Settings) -> AbstractAsyncContextManager[object]:
+def _health(consumer: Consumer, settings: WorkerSettings) -> AbstractAsyncContextManager[object]:
     if settings.health_port is None:
         return nullcontext()
 

@@ -1,4 +1,4 @@
-"""The end of a process whose consumer has closed."""
+"""Ends a process whose consumer has closed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _end(code: int) -> None:
     ours = (threading.current_thread(), threading.main_thread())
     threads = [each.name for each in threading.enumerate() if each not in ours and not each.daemon]
     logging.getLogger("asyncrevoke.run").error(
-        "the process did not exit within close_timeout and is ended; threads that run: %s", threads
+        "process did not exit within close_timeout; ending it while these threads run: %s", threads
     )
     logging.shutdown()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Runs the consumer of an application in this process, and says what it ended by."""
+"""Runs the consumer of an application in this process, and logs the error that ended it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USAGE = 2
 
 
 class ServingError(Exception):
-    """It has ended and was told of; ``code`` is the exit code."""
+    """The consumer has ended, and its error was shown; ``code`` is the exit code."""
 
     def __init__(self, code: int, cause: BaseException) -> None:
         self.code = code
@@ -42,7 +42,7 @@ def load(target: str) -> Consumer:
     try:
         return find_consumer(target)
     except TargetError as error:
-        raise tell_mistake(error, USAGE) from error
+        raise print_user_error(error, USAGE) from error
     except Exception as error:
         log().exception("%s could not be imported", target, exc_info=from_the_module(error))
         raise ServingError(FAILED, error) from error
@@ -76,20 +76,23 @@ def serve(
     try:
         asyncio.run(main())
     except HealthPortError as error:
-        raise tell_mistake(error, FAILED) from error
+        raise print_user_error(error, FAILED) from error
     except Exception as error:
         if isinstance(error, ConfigError) and not output.has_shown(error):
-            raise tell_mistake(error, USAGE) from error  # raised before anything ran
+            raise print_user_error(error, USAGE) from error  # raised before anything ran
         # What a handler failed with has its traceback in the log already.
         brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
         log().error(
-            "ended by %s: %s", type(error).__name__, error, exc_info=None if brief else error
+            "application failed: %s: %s",
+            type(error).__name__,
+            error,
+            exc_info=None if brief else error,
         )
         raise ServingError(FAILED, error) from error
 
 
-def tell_mistake(error: Exception, code: int) -> ServingError:
-    """Print the sentence of a mistake; returns what is to be raised."""
+def print_user_error(error: Exception, code: int) -> ServingError:
+    """Print a user's error; returns the exception to raise."""
     print(f"error: {printable_lines(str(error))}", file=sys.stderr)
     return ServingError(code, error)
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 VERSION: Final = 2
 
 
-class Kind(enum.StrEnum):
+class RowKind(enum.StrEnum):
     """What a row says."""
 
     BEGIN = "BEGIN"  # of the session; ``facts`` has the options of the consumer
@@ -31,7 +31,7 @@ class Kind(enum.StrEnum):
     END = "END"  # of the session; nothing comes after it. ``facts`` has the number of its rows
 
 
-class Outcome(enum.StrEnum):
+class CallOutcome(enum.StrEnum):
     """What came of an attempt (and of a commit: ok, or unknown)."""
 
     OK = "ok"
@@ -47,7 +47,12 @@ class Outcome(enum.StrEnum):
 
 
 # With these a record is done.
-TERMINAL: Final = (Outcome.OK, Outcome.SKIPPED, Outcome.DEAD_LETTERED, Outcome.DELIVERED)
+TERMINAL: Final = (
+    CallOutcome.OK,
+    CallOutcome.SKIPPED,
+    CallOutcome.DEAD_LETTERED,
+    CallOutcome.DELIVERED,
+)
 
 # What is written of the content of records: the checksums of the batches that they came in, or
 # hashes of each record.

@@ -12,8 +12,8 @@ from itertools import chain, groupby, repeat
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.journal.format.columns import (
-    Batch,
-    Columns,
+    ColumnArrays,
+    RowBatch,
     little,
     plain,
     put_plain,
@@ -27,10 +27,10 @@ from asyncrevoke.journal.format.hashing import (
     record_hashes,
     signed_key_hashes,
 )
-from asyncrevoke.journal.format.schema import HASH_SEED, Kind, Outcome
+from asyncrevoke.journal.format.schema import HASH_SEED, CallOutcome, RowKind
 from asyncrevoke.journal.recording.entries import (
     Attempts,
-    Encoded,
+    EncodedRows,
     Entry,
     Fact,
     Notes,
@@ -67,7 +67,7 @@ def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterat
             rows, columns = _notes(cast("list[Notes]", some))
         else:
             rows, columns = _facts(cast("list[Fact]", some))
-        yield from frames(Batch(seq, rows, columns))
+        yield from frames(RowBatch(seq, rows, columns))
         seq += rows
 
 
@@ -80,7 +80,7 @@ def encode_last(queue: Queue, *, hashed: bool) -> None:
             item = queue.pop()
         except IndexError:
             break
-        if isinstance(item[1], Encoded):
+        if isinstance(item[1], EncodedRows):
             queue.append(item)
             break
         taken.append(cast("tuple[int, Entry]", item))
@@ -88,7 +88,7 @@ def encode_last(queue: Queue, *, hashed: bool) -> None:
         taken.reverse()
         seq = taken[0][0]
         entries = [entry for _, entry in taken]
-        queue.append((seq, Encoded(list(encode(entries, seq, hashed=hashed)))))
+        queue.append((seq, EncodedRows(list(encode(entries, seq, hashed=hashed)))))
 
 
 def pack(
@@ -166,21 +166,21 @@ def rows_of(entry: Entry) -> int:
     return len(entry.records) if isinstance(entry, (Attempts, Starts)) else 1
 
 
-def _packed_attempts(entries: list[Packed], hashed: bool) -> tuple[int, Columns]:
+def _packed_attempts(entries: list[Packed], hashed: bool) -> tuple[int, ColumnArrays]:
     sizes = [entry.rows for entry in entries]
     rows = sum(sizes)
     turns = list(chain.from_iterable([entry.turns for entry in entries]))
-    columns = Columns(
+    columns = ColumnArrays(
         {
             "partition": b"".join([little(entry.partitions) for entry in entries]),
             "offset": b"".join([little(entry.offsets) for entry in entries]),
         },
         {
             "at_us": runs([turn.at for turn in turns], [turn.rows for turn in turns]),
-            "kind": ([Kind.ATTEMPT.value], [rows]),
+            "kind": ([RowKind.ATTEMPT.value], [rows]),
             "topic": runs([entry.topic for entry in entries], sizes),
             "attempt": ([1], [rows]),
-            "outcome": ([Outcome.OK.value], [rows]),
+            "outcome": ([CallOutcome.OK.value], [rows]),
         },
     )
     _put_started(columns, turns)
@@ -192,7 +192,7 @@ def _packed_attempts(entries: list[Packed], hashed: bool) -> tuple[int, Columns]
     return rows, columns
 
 
-def _put_started(columns: Columns, turns: Sequence[Turn]) -> None:
+def _put_started(columns: ColumnArrays, turns: Sequence[Turn]) -> None:
     times = [_one_time(turn.started) for turn in turns]
     if None not in times:
         columns.runs["started_us"] = runs(times, [turn.rows for turn in turns])
@@ -210,10 +210,10 @@ def _one_time(started: int | Sequence[int]) -> int | None:
     return started[0] if started.count(started[0]) == len(started) else None
 
 
-def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, Columns]:
+def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, ColumnArrays]:
     sizes = [len(entry.records) for entry in entries]
     records = list(chain.from_iterable([entry.records for entry in entries]))
-    columns = _of_records(records, Kind.ATTEMPT, hashed)
+    columns = _of_records(records, RowKind.ATTEMPT, hashed)
     columns.runs["at_us"] = runs([entry.at for entry in entries], sizes)
     columns.runs["outcome"] = runs([entry.outcome.value for entry in entries], sizes)
     if any(entry.attempt is not None for entry in entries):
@@ -227,17 +227,17 @@ def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, Columns]:
     return len(records), columns
 
 
-def _starts(entries: list[Starts], hashed: bool) -> tuple[int, Columns]:
+def _starts(entries: list[Starts], hashed: bool) -> tuple[int, ColumnArrays]:
     sizes = [len(entry.records) for entry in entries]
     records = list(chain.from_iterable([entry.records for entry in entries]))
-    columns = _of_records(records, Kind.START, hashed)
+    columns = _of_records(records, RowKind.START, hashed)
     columns.runs["at_us"] = runs([entry.at for entry in entries], sizes)
     return len(records), columns
 
 
-def _of_records(records: Sequence[Record], kind: Kind, hashed: bool) -> Columns:
+def _of_records(records: Sequence[Record], kind: RowKind, hashed: bool) -> ColumnArrays:
     rows = len(records)
-    columns = Columns(
+    columns = ColumnArrays(
         {
             "partition": plain("partition", [record.partition for record in records]),
             "offset": plain("offset", [record.offset for record in records]),
@@ -260,11 +260,11 @@ def _of_records(records: Sequence[Record], kind: Kind, hashed: bool) -> Columns:
     return columns
 
 
-def _notes(entries: list[Notes]) -> tuple[int, Columns]:
+def _notes(entries: list[Notes]) -> tuple[int, ColumnArrays]:
     sizes = [len(entry.batches) for entry in entries]
     batches = list(chain.from_iterable([entry.batches for entry in entries]))
     ones = [1] * len(batches)
-    columns = Columns(
+    columns = ColumnArrays(
         {
             "partition": plain("partition", [each.partition for each in batches]),
             "offset": plain("offset", [each.first for each in batches]),
@@ -273,7 +273,7 @@ def _notes(entries: list[Notes]) -> tuple[int, Columns]:
             "checksum": plain("checksum", [each.checksum for each in batches]),
         },
         {
-            "kind": ([Kind.FETCHED.value], [len(batches)]),
+            "kind": ([RowKind.FETCHED.value], [len(batches)]),
             "topic": _topics([each.topic for each in batches]),
             "at_us": runs([entry.at for entry in entries], sizes),
             "started_us": runs([each.came for each in batches], ones),
@@ -282,9 +282,9 @@ def _notes(entries: list[Notes]) -> tuple[int, Columns]:
     return len(batches), columns
 
 
-def _facts(entries: list[Fact]) -> tuple[int, Columns]:
+def _facts(entries: list[Fact]) -> tuple[int, ColumnArrays]:
     ones = [1] * len(entries)
-    columns = Columns(
+    columns = ColumnArrays(
         {},
         {
             "kind": runs([entry.kind.value for entry in entries], ones),

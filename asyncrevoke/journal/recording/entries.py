@@ -1,4 +1,4 @@
-"""What waits to be written: rows before they are rows."""
+"""Entries of a journal that wait to be encoded as rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.journal.format.frames import Frame
-from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Attempts(NamedTuple):
     records: Sequence[Record]
     started: int | Sequence[int]
     at: int
-    outcome: Outcome = Outcome.OK
+    outcome: CallOutcome = CallOutcome.OK
     attempt: int | None = 1
     error: BaseException | None = None
 
@@ -41,8 +41,7 @@ class Turn(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Attempts that went well at first, of one topic: columns, as the log will have them, and when
-    they were.
+    """Successful first attempts of one topic, as columns in the log's form.
 
     ``key_hashes`` is empty if all keys are null, and with ``record_hashes`` if there are none.
     """
@@ -69,35 +68,35 @@ class Fetched(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Batches that are written down together."""
+    """Received batches, written together."""
 
     batches: Sequence[Fetched]
     at: int
 
 
 class Fact(NamedTuple):
-    """Any other row."""
+    """Any other single row."""
 
-    kind: Kind
+    kind: RowKind
     at: int
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
     member: str | None = None
     generation: int | None = None
-    outcome: Outcome | None = None
+    outcome: CallOutcome | None = None
     facts: str | None = None
 
 
 Entry: TypeAlias = Attempts | Starts | Packed | Notes | Fact
 
 
-class Encoded(NamedTuple):
-    """Rows that are frames of a log already."""
+class EncodedRows(NamedTuple):
+    """Rows that are encoded as frames already."""
 
     frames: Sequence[Frame]
 
 
 # Each with the number of its first row. Only the event loop's thread appends; entries that come
 # after another have numbers that do.
-Queue: TypeAlias = "deque[tuple[int, Entry | Encoded]]"
+Queue: TypeAlias = "deque[tuple[int, Entry | EncodedRows]]"

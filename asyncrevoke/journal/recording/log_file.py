@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from asyncrevoke.journal.files import PRIVATE, create_file
 from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
 from asyncrevoke.journal.recording.encoding import encode
-from asyncrevoke.journal.recording.entries import Encoded
-from asyncrevoke.journal.segments import LOG, Segment, Session, sync_folder
+from asyncrevoke.journal.recording.entries import EncodedRows
+from asyncrevoke.journal.segments import LOG, JournalSession, Segment, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.recording.entries import Entry, Queue
 
-# What goes to the disk or to a topic at once.
+# Entries in one write.
 _ENTRIES = 4096
 
 
 class LogFile:
-    """Appends entries; used by one thread at a time. ``on_full`` is given each segment that is
-    complete, when the next one is begun, and ``on_frame`` each frame of rows that was written."""
+    """Appends entries; used by one thread at a time. ``on_full`` gets each full segment when the
+    next one begins, ``on_frame`` each frame of rows that was written."""
 
     def __init__(
         self,
-        session: Session,
+        session: JournalSession,
         group: str | None,
         *,
         segment_bytes: int,
@@ -67,11 +67,11 @@ class LogFile:
 
     @property
     def piece_header(self) -> SegmentHeader:
-        """What a log of this session begins with that is no segment, but a piece by itself."""
+        """The header of a piece of this session's log that is sent by itself."""
         return SegmentHeader(self._session.folder.name, self._group, 0)
 
     def take(self, queue: Queue) -> None:
-        """Write all that is in the queue; it is not on disk before :meth:`sync`."""
+        """Write all of the queue. It is on disk only after :meth:`sync`."""
         entries: list[Entry] = []
         first = 0
         while queue:
@@ -79,7 +79,7 @@ class LogFile:
                 seq, item = queue.popleft()
             except IndexError:
                 break  # it is being encoded, and comes again
-            if isinstance(item, Encoded):
+            if isinstance(item, EncodedRows):
                 self._encode(entries, first)
                 self._append(item.frames)
                 entries = []
@@ -128,7 +128,7 @@ class LogFile:
         self._on_full(full)
 
     def close(self) -> Segment:
-        """Put all on disk, and write no more to this segment."""
+        """Sync, and end this segment."""
         self.sync()
         os.close(self._descriptor)
         return self._segment

@@ -1,4 +1,4 @@
-"""What happens in one session, as entries.
+"""Records what happens in one session as journal entries.
 
 The :class:`~asyncrevoke.runtime.hooks.journal_hooks.Witness`.
 """
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.recording.entries import (
     Attempts,
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
     from asyncrevoke.runtime.net.requests import Requests
 
 _NOTICES = {
-    NotifyKind.ASSIGNED: Kind.ASSIGN,
-    NotifyKind.REVOKED: Kind.RELEASED,
-    NotifyKind.LOST: Kind.LOST,
+    NotifyKind.ASSIGNED: RowKind.ASSIGN,
+    NotifyKind.REVOKED: RowKind.RELEASED,
+    NotifyKind.LOST: RowKind.LOST,
 }
 
-# Rows that are encoded together.
+# Rows in one encoded batch, at least.
 _ENOUGH = 2048
-# Records that are taken apart together: more would leave the processor's cache meanwhile.
+# Records that are encoded together: more would not fit into the processor's cache.
 _MANY = 128
-# No time.
+# The start time of a record whose start was not seen.
 _CLOSED = -1
 
 
 class Recorder:
-    """Turns calls into entries. ``clock`` gives microseconds since the epoch that only grow, and
-    ``open_writer`` opens the files; it is given who is to be told of errors."""
+    """Makes journal entries of a session's events. ``clock`` returns microseconds since the epoch
+    and never goes back. ``open_writer`` opens the files and reports errors to its argument."""
 
     def __init__(
         self,
@@ -83,36 +83,37 @@ class Recorder:
         # Set by opened().
         self._writer: Writer | None = None
         self._queue: Queue | None = None
-        # The number of the next row, and how many have been put since some were encoded.
+        # The number of the next row, and how many rows were queued since the last encoding.
         self._seq = 0
         self._fresh = 0
-        # What has ended well at first and is to be put, with its times.
+        # Records whose first call succeeded and that are not queued yet, with their times.
         self._well: list[Record] = []
         self._well_turns: list[Turn] = []
-        # Batches that came, and are to be put before the commit of any of their records.
+        # Received batches, queued before any of their records is committed.
         self._fetched: list[Fetched] = []
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
         self._group: Group | None = None
-        # Called since the last turn ended, then until they end: when that was seen.
+        # Handlers started in this turn of the event loop; ``_open`` has the time of those that run.
         self._began: list[Record] = []
         self.began: Callable[[Record], object] = self._began.append
         self._open: dict[Record, int] = {}
-        # Of ``strict``: about to be called, and what waits until that is on disk.
+        # With ``strict``: handlers about to be called, and the task that waits until that is on
+        # disk.
         self._starting: list[Record] = []
         self._starts: asyncio.Task[None] | None = None
-        self._seen: list[_Seen] = []
+        self._seen: list[_WrittenCount] = []
         # The number of the next attempt, of records that have failed.
         self._next_attempt: dict[Record, int] = {}
-        # What a loop was given and nobody has named since, and when.
+        # When records were delivered that no acknowledgement has named yet.
         self._delivered: dict[Record, int] = {}
 
     # --- the session -----------------------------------------------------------------------------
 
     def requests(self, requests: Requests) -> Requests:
-        """Hold commits back until what they cover is on disk."""
-        return _Requests(requests, self)
+        """Delay commits until the journal's rows of the committed records are on disk."""
+        return _CommitGate(requests, self)
 
     def opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
         """The session begins."""
@@ -120,7 +121,7 @@ class Recorder:
         self._writer = self._open_writer(on_error)
         self._queue = self._writer.queue
         facts = {**self._facts, "strict": self.strict, "content": self._content}
-        self._put(Fact(Kind.BEGIN, self._clock(), facts=json.dumps(facts)))
+        self._put(Fact(RowKind.BEGIN, self._clock(), facts=json.dumps(facts)))
 
     def _put(self, entry: Entry) -> None:
         queue = self._queue
@@ -138,7 +139,7 @@ class Recorder:
             encode_last(queue, hashed=self._hashed)
 
     def _put_well(self, records: Sequence[Record], started: int | Sequence[int], at: int) -> None:
-        """These have ended well at first: what is written is taken out of many at once."""
+        """Queue records whose first call succeeded. They are encoded later, many at once."""
         if self._writer is None or self._queue is None:
             return
         self._put_later(self._writer)
@@ -182,7 +183,7 @@ class Recorder:
 
     @property
     def behind(self) -> bool:
-        """Whether the disk does not keep up."""
+        """Whether the writer is behind: more rows wait than should."""
         return self._writer is not None and self._writer.behind
 
     async def flush(self) -> None:
@@ -200,10 +201,10 @@ class Recorder:
         self.turn(())
         now = self._clock()
         for record, since in self._delivered.items():
-            self._put(Attempts([record], since, now, Outcome.GIVEN_UP, None))
+            self._put(Attempts([record], since, now, CallOutcome.GIVEN_UP, None))
         self._put_waiting()
         # How many rows there are, this one included.
-        self._put(Fact(Kind.END, now, facts=json.dumps({"rows": self._seq + 1})))
+        self._put(Fact(RowKind.END, now, facts=json.dumps({"rows": self._seq + 1})))
         self._queue = None
         await self._writer.aclose()
 
@@ -211,7 +212,7 @@ class Recorder:
         """A handler has this topic."""
         self._topics.add(topic)
         facts = json.dumps({"handler": handler, "order_by": order_by})
-        self._put(Fact(Kind.TOPIC, self._clock(), topic, facts=facts))
+        self._put(Fact(RowKind.TOPIC, self._clock(), topic, facts=facts))
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -245,8 +246,8 @@ class Recorder:
     # --- handlers --------------------------------------------------------------------------------
 
     def watch(self, done: list[Record]) -> None:
-        """Somebody collects here the records that end well in a turn."""
-        self._seen.append(_Seen(done))
+        """Read the records of successful calls from ``done`` at the end of each turn."""
+        self._seen.append(_WrittenCount(done))
 
     def again(self, records: Sequence[Record]) -> None:
         """These are called; those that are under way already go on."""
@@ -256,8 +257,8 @@ class Recorder:
             self._open.setdefault(record, now)
 
     async def start(self, records: Sequence[Record]) -> None:
-        """Return when it is on disk that these are about to be called. All that begin in one turn
-        of the loop are written together."""
+        """Return when the start of these calls is on disk. All calls that start in one turn of the
+        event loop share one write."""
         now = self._clock()
         self._settle(now, starts=False)
         for record in records:
@@ -281,7 +282,7 @@ class Recorder:
         self._put(Starts(starting, now))
 
     def turn(self, done: Sequence[Record]) -> None:
-        """A turn of the loop ends, in which the handlers of these records have ended."""
+        """A turn of the event loop has ended, in which the handlers of these records returned."""
         now = self._clock()
         began = self._began
         if began and began == done and not (self._open or self._next_attempt or self._is_split()):
@@ -295,12 +296,12 @@ class Recorder:
                 seen.count = 0
 
     def _is_split(self) -> bool:
-        """Whether a part of this turn has been written down already, or is another's."""
+        """Whether a part of this turn was written already, or belongs to another turn."""
         return len(self._seen) > 1 or self._seen[0].count > 0
 
     def _settle(self, now: int, *, starts: bool = True) -> None:
-        """Write down all of this turn so far, so that nothing that began later seems to have begun
-        before something ended; ``starts``: also what is about to be called."""
+        """Queue all of this turn so far, so that a later start never seems to precede an end.
+        ``starts``: also queue the calls that are about to start."""
         began = self._began
         if began:
             opened = self._open
@@ -344,9 +345,9 @@ class Recorder:
         if since is None:
             return
         number = self._next_attempt.pop(record, 1)
-        outcome = Outcome(decision.replace("-", "_").replace(" ", "_"))
+        outcome = CallOutcome(decision.replace("-", "_").replace(" ", "_"))
         self._put(Attempts([record], since, now, outcome, number, error))
-        if outcome is Outcome.RETRIED:
+        if outcome is CallOutcome.RETRIED:
             self._next_attempt[record] = number + 1
 
     def cancelled(self, records: Sequence[Record], error: BaseException) -> None:
@@ -358,7 +359,7 @@ class Recorder:
             since = self._open.pop(record, None)
             number = self._next_attempt.pop(record, 1)
             if since is not None:
-                self._put(Attempts([record], since, now, Outcome.CANCELLED, number, told))
+                self._put(Attempts([record], since, now, CallOutcome.CANCELLED, number, told))
 
     # --- iteration -------------------------------------------------------------------------------
 
@@ -368,7 +369,7 @@ class Recorder:
             return
         now = self._clock()
         if self._manual:
-            self._put(Attempts(list(batch.records), now, now, Outcome.DELIVERED, None))
+            self._put(Attempts(list(batch.records), now, now, CallOutcome.DELIVERED, None))
         else:
             self._delivered.update(dict.fromkeys(batch.records, now))
 
@@ -404,11 +405,11 @@ class Recorder:
         kind = _NOTICES[notify.kind]
         for partition in sorted(notify.partitions):
             self._tell(kind, partition, self._position(partition))
-        if kind is not Kind.ASSIGN:
+        if kind is not RowKind.ASSIGN:
             self._forget(notify.partitions)
 
     def _forget(self, gone: frozenset[TopicPartition]) -> None:
-        """Attempts that wait for their turn in vain."""
+        """Forget the attempt numbers of records of lost partitions that wait for a retry."""
         if self._next_attempt:
             waiting = [r for r in self._next_attempt if r not in self._open]
             for record in waiting:
@@ -421,17 +422,17 @@ class Recorder:
         match event.event:
             case "revoke requested":
                 for name in _strings(fields["partitions"]):
-                    self._tell(Kind.REVOKE_BEGIN, _partition(name))
+                    self._tell(RowKind.REVOKE_BEGIN, _partition(name))
             case "revoke withdrawn":
-                self._tell(Kind.WITHDRAWN, _partition(str(fields["partition"])))
+                self._tell(RowKind.WITHDRAWN, _partition(str(fields["partition"])))
             case "position is set":
                 offset = fields["offset"]
                 assert isinstance(offset, int)
-                self._tell(Kind.RESET, _partition(str(fields["partition"])), offset)
+                self._tell(RowKind.RESET, _partition(str(fields["partition"])), offset)
             case _:
                 pass
 
-    def _tell(self, kind: Kind, partition: TopicPartition, offset: int | None = None) -> None:
+    def _tell(self, kind: RowKind, partition: TopicPartition, offset: int | None = None) -> None:
         assert self._group is not None
         us = self._group.group_metadata()
         self._put(
@@ -446,35 +447,35 @@ class Recorder:
             return None  # it is not ours any more
 
     def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
-        """A commit was answered, or may have been carried out without an answer."""
+        """A commit was answered, or its outcome is unknown."""
         now = self._clock()
         if isinstance(reply, Failed):
             if reply.kind is FailureKind.UNREACHABLE:
                 return
-            taken, outcome = {e.partition for e in request.entries}, Outcome.UNKNOWN
+            taken, outcome = {e.partition for e in request.entries}, CallOutcome.UNKNOWN
         else:
             answer = reply.message
             if not isinstance(answer, OffsetCommitResponse):
                 return
             taken = {tp for tp, error in answer.errors if error is ErrorCode.none}
-            outcome = Outcome.OK
+            outcome = CallOutcome.OK
         for entry in request.entries:
             if entry.partition in taken:
                 member, generation = request.member_id or None, request.generation
                 topic, number = entry.partition
                 offset = entry.offset
-                fact = Fact(Kind.COMMIT, now, topic, number, offset, member, generation, outcome)
+                fact = Fact(RowKind.COMMIT, now, topic, number, offset, member, generation, outcome)
                 self._put(fact)
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:
-    """What cannot be written is told to the consumer, also if nobody waits for it any more."""
+    """Report a failed write to the consumer, even if nothing awaits it any more."""
     if not task.cancelled():
         task.exception()
 
 
-class _Seen:
-    """How many of a list have been written down."""
+class _WrittenCount:
+    """How many items of a list were written."""
 
     __slots__ = ("count", "done")
 
@@ -483,8 +484,8 @@ class _Seen:
         self.count = 0
 
 
-class _Requests(ForwardedRequests):
-    """Requests, of which commits wait for the journal."""
+class _CommitGate(ForwardedRequests):
+    """Sends requests, and commits only when the journal has what they cover."""
 
     def __init__(self, requests: Requests, recorder: Recorder) -> None:
         super().__init__(requests)
@@ -492,14 +493,14 @@ class _Requests(ForwardedRequests):
 
     @override
     def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
-        """Send one request at once; no commit, which waits."""
+        """Send one request at once, unless it is a commit."""
         if isinstance(send.message, OffsetCommitRequest):
             return False
         return self._requests.begin(send, then)
 
     @override
     async def request(self, send: Send) -> Replied | Failed:
-        """Send one request; a commit when what it covers is on disk."""
+        """Send one request; a commit only when the rows of what it covers are on disk."""
         message = send.message
         if not isinstance(message, OffsetCommitRequest):
             return await self._requests.request(send)

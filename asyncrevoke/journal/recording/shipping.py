@@ -1,4 +1,4 @@
-"""What a journal's thread has written, on its way to a topic: the event loop sends it."""
+"""Sends what a journal's thread has written to a topic, on the event loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.recording.log_file import LogFile
-    from asyncrevoke.journal.segments import Session
+    from asyncrevoke.journal.segments import JournalSession
 
 
 class Sink(Protocol):
-    """Where it goes."""
+    """Where the pieces of logs are sent."""
 
     async def send(self, session: str, pieces: list[bytes]) -> None:
-        """Return when these are there, in their order."""
+        """Return when these pieces are stored, in their order."""
         ...
 
     async def aclose(self) -> None:
@@ -29,15 +29,15 @@ class Sink(Protocol):
 
 
 class Shipping:
-    """Made on the event loop, and called by the thread that writes."""
+    """Created on the event loop, called from the journal's thread."""
 
-    def __init__(self, sink: Sink, session: Session) -> None:
+    def __init__(self, sink: Sink, session: JournalSession) -> None:
         self._sink = sink
         self._session = session
         self._loop = asyncio.get_running_loop()
 
     def send(self, log: LogFile, frames: Sequence[Frame]) -> None:
-        """Return when they have arrived. Raises JournalError."""
+        """Return when the sink has stored them. Raises JournalError."""
         from asyncrevoke.journal.topic.kafka_sink import pieces  # noqa: PLC0415 - loads aiokafka
 
         blobs = list(pieces(log.piece_header, frames))

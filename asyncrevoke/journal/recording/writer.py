@@ -1,4 +1,4 @@
-"""Who brings entries to the disk: a thread, so that the event loop never waits for it."""
+"""Writes entries to disk in a thread, so that the event loop never waits for the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.errors import ConfigError, JournalError
-from asyncrevoke.journal.segments import Session, seal, seal_session
+from asyncrevoke.journal.segments import JournalSession, seal, seal_session
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.recording.shipping import Shipping
     from asyncrevoke.journal.segments import Segment
 
-# Seconds between two writes that nobody waits for.
+# Seconds between two writes when no flush waits.
 _PACE = 0.1
-# Of what may wait before steps wait for the disk.
+# Rows that may wait before polls wait for the disk.
 _MANY = 5_000
-# Seconds that closing waits for the last segment to be sealed, and then for sealing to be given up.
+# Seconds that closing waits for the last segment to be sealed, and then for sealing to stop.
 _SEALING_AT_END = 1.0
 _GIVING_UP = 1.0
 
@@ -38,17 +38,18 @@ OpenLog: TypeAlias = (
 
 
 class Writer(Protocol):
-    """Brings what is put into ``queue`` to the disk, some time."""
+    """Writes the entries of ``queue`` to disk, some time later."""
 
     queue: Queue
 
     @property
     def behind(self) -> bool:
-        """Whether more waits than should, or the session's beginning is not on disk yet."""
+        """Whether more rows wait than should, or the session's BEGIN row is not on disk yet."""
         ...
 
     def later(self, function: Callable[[], None]) -> None:
-        """Call it when it is time to put what waits for more, unless a flush comes first anyway."""
+        """Call ``function`` between two writes, so that the recorder queues what it has
+        collected."""
         ...
 
     async def flush(self) -> None:
@@ -58,13 +59,13 @@ class Writer(Protocol):
     async def aclose(self) -> None:
         """Flush, write no more, and seal what can be sealed soon. Raises JournalError.
 
-        If cancelled, nothing is waited for any more: what was not sealed stays a log, which is as
-        complete, and is sealed when somebody opens the folder next."""
+        If cancelled, returns at once: unsealed segments stay logs, which are as complete, and are
+        sealed when a consumer opens the folder next."""
         ...
 
 
 class DirectWriter:
-    """Writes when it is flushed, in the caller's thread: for virtual time."""
+    """Writes on flush, in the caller's thread: for tests in virtual time."""
 
     def __init__(self, open_log: OpenLog, release: Callable[[], None]) -> None:
         self.queue: Queue = deque()
@@ -90,18 +91,17 @@ class DirectWriter:
 
 
 class ThreadWriter:
-    """Writes in a thread, about every 0.1 s, and at once when somebody waits for it.
+    """Writes in a thread, about every 0.1 s, and at once when :meth:`flush` is called.
 
-    All who wait meanwhile are served by one sync. ``shipping`` brings what was written
-    somewhere else, too. After a failure nothing more is written:
-    ``on_error`` is told, and each flush raises. ``release`` is called when no thread works on the
-    session's files any more.
+    Concurrent flushes share one sync. ``shipping`` also sends what was written to a topic. After a
+    failure nothing more is written: ``on_error`` is told, and each flush raises. ``release`` is
+    called when no thread works on the session's files any more.
     """
 
     def __init__(
         self,
         open_log: OpenLog,
-        others: Callable[[], Sequence[Session]],
+        others: Callable[[], Sequence[JournalSession]],
         on_error: Callable[[JournalError], None],
         release: Callable[[], None],
         shipping: Shipping | None = None,
@@ -125,8 +125,9 @@ class ThreadWriter:
 
     @property
     def behind(self) -> bool:
-        """Whether the disk does not keep up, or has nothing of the session yet: so nothing was
-        handled of which no trace is left, however soon the process is killed."""
+        """Whether the disk is behind, or has no row of the session yet. Waiting for the latter
+        leaves a trace of every session that handles a record, however soon its process is
+        killed."""
         return not self._begun or len(self.queue) > _MANY
 
     def later(self, function: Callable[[], None]) -> None:
@@ -151,7 +152,7 @@ class ThreadWriter:
             await asyncio.wait((self._ended,), timeout=_SEALING_AT_END)
         finally:
             self._wake.set()
-            self._sealer.give_up()
+            self._sealer.stop_waiting()
         await asyncio.wait((self._ended,), timeout=_GIVING_UP)
 
     # --- the thread ------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class ThreadWriter:
         self._call(_resolve, [self._ended])
 
     def _round(self, log: LogFile, written: list[Frame]) -> bool:
-        """Write what there is; True if it was the last round."""
+        """Write what is queued. True if this was the last round."""
         self._wake.clear()
         closing = self._closing
         with self._lock:
@@ -227,14 +228,14 @@ class ThreadWriter:
 
 
 class Sealer:
-    """Seals segments one after another, in a thread: at first what sessions that were killed have
-    left, then what it is given.
+    """Seals segments one after another, in a thread: first those that killed sessions left open,
+    then those given to :meth:`seal`.
 
-    A log that is not sealed is as complete as before: so sealing is given up at any time, and what
-    goes wrong with it is logged and harms nobody.
+    An unsealed log is as complete as a sealed one, so sealing may stop at any time, and its errors
+    are only logged.
     """
 
-    def __init__(self, others: Callable[[], Sequence[Session]]) -> None:
+    def __init__(self, others: Callable[[], Sequence[JournalSession]]) -> None:
         self._others = others
         self._log = EventLog()
         self._wanted: deque[Segment] = deque()
@@ -246,23 +247,24 @@ class Sealer:
         )
 
     def start(self) -> None:
-        """Begin with what others have left."""
+        """Start the thread, which first seals the segments of ended sessions."""
         # An interpreter that ends may not take Arrow away from a thread that works with it.
         atexit.register(self._end_at_exit)
         self._thread.start()
 
     def seal(self, segment: Segment) -> None:
-        """This one, some time."""
+        """Queue this segment for sealing."""
         self._wanted.append(segment)
         self._wake.set()
 
-    def give_up(self) -> None:
-        """Seal no more; that under way ends within a row group."""
+    def stop_waiting(self) -> None:
+        """Stop sealing. A segment that is being sealed stops at its next row group."""
         self._given_up = True
         self._wake.set()
 
     def end(self) -> None:
-        """Return when all is sealed, or sealing was given up. Not for the event loop."""
+        """Return when all segments are sealed or sealing was stopped. Blocks: not for the event
+        loop."""
         self._ending = True
         self._wake.set()
         if self._thread.ident is not None:
@@ -270,7 +272,7 @@ class Sealer:
             atexit.unregister(self._end_at_exit)
 
     def _end_at_exit(self) -> None:
-        self.give_up()
+        self.stop_waiting()
         self._thread.join(_GIVING_UP)
 
     def _has_given_up(self) -> bool:
@@ -304,7 +306,7 @@ class Sealer:
 
     def _tell(self, error: Exception) -> None:
         self._log.warning(
-            "a segment of the journal was not sealed; audits read its log instead",
+            "journal segment not sealed; audits read its log instead",
             error=str(error),
         )
 

@@ -1,9 +1,8 @@
-"""The folder that ``asyncrevoke journal collect`` makes of pieces of logs from a topic.
+"""The folder that ``asyncrevoke journal collect`` writes from pieces of logs in a topic.
 
-Whoever may write to the topic may write any bytes: a piece counts only if it is whole, of one
-session whose id this library generates, of rows that no piece before it had, and not larger than
-what ``KafkaSink`` sends. So a name from the topic cannot leave the folder, and what is written is
-bounded by what is in the topic.
+The topic is not trusted. A piece is written only if it is complete, belongs to one session with a
+valid id, repeats no row, and is no larger than what ``KafkaSink`` sends. So no name from the topic
+leads out of the folder, and the folder is no larger than the topic.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.journal.session_id import SessionId
 
-# Sessions: more consumers than a group has in years.
+# Sessions: more than a group starts in years.
 MOST_SESSIONS: Final = 10_000
 # Files that are written at the same time.
 _MOST_OPEN: Final = 100
-# Holes in the rows of a session, that a retention or an attacker has left.
+# Gaps in the rows of a session, which retention or an attacker may have left.
 _MOST_RANGES: Final = 10_000
 
 
@@ -51,7 +50,7 @@ class CollectedFolder:
         return len(self._known)
 
     def begin(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         self._folder.mkdir(folder_mode(PRIVATE), parents=True, exist_ok=True)
 
     def take(self, piece: bytes) -> bool:
@@ -100,7 +99,7 @@ class CollectedFolder:
         file.seal(About(name, self._segments[name], None, None, VERSION))
 
     def seal(self) -> None:
-        """All pieces were taken."""
+        """Seal all files: the topic was read to its end."""
         while self._open:
             self._seal(*self._open.popitem())
 
@@ -112,16 +111,15 @@ class CollectedFolder:
 
 
 class RowRanges:
-    """The rows of a session that were seen: ranges of their numbers, in order, none next to
-    another."""
+    """The row numbers of a session that were seen, as sorted ranges that do not touch."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, first: int, end: int) -> bool:
-        """Some more, without ``end``; False if one of them is there, or there are too many holes
-        between them."""
+        """Add the numbers from ``first`` up to, not including, ``end``. False if one of them was
+        added before, or if there are too many gaps."""
         firsts, ends = self._firsts, self._ends
         at = bisect_right(firsts, first)
         if (at and ends[at - 1] > first) or (at < len(firsts) and firsts[at] < end):

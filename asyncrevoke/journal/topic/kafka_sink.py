@@ -1,7 +1,6 @@
-"""A journal in a topic, for members whose disks go with them: written, and brought back.
+"""A journal in a topic, for members whose disks are lost with them.
 
-A record of the topic is a piece of a session's log that can be read by itself, with the session's
-name as its key.
+Each record is a piece of a session's log that can be read alone; its key is the session's id.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-# Half of what a topic takes by default, for what is around it.
+# Half of the default max.message.bytes, which leaves room for the batch around it.
 _MOST_BYTES = 500_000
 _TIMEOUT = 30.0
 _STOP = 2.0
 
 
 class KafkaSink:
-    """Where else a journal goes: ``Journal(path, sink=KafkaSink("billing-journal", ...))``.
+    """Also sends a journal to a topic: ``Journal(path, sink=KafkaSink("billing-journal", ...))``.
 
-    What a commit covers is then also in this topic, on all replicas in sync, before that commit is
-    sent. ``options`` are those of aiokafka's producer, such as ``bootstrap_servers`` and for
-    security. What cannot be sent within 30 s ends the consumer with a JournalError, as a full disk
-    does.
+    The rows of what a commit covers are then also in this topic, on all in-sync replicas, before
+    the commit is sent. ``options`` are those of aiokafka's producer, such as ``bootstrap_servers``
+    and for security. If rows cannot be sent within 30 s, the consumer ends with a JournalError, as
+    it does on a full disk.
 
-    The topic keeps rows for as long as its retention says; ``asyncrevoke journal collect`` makes a
-    folder of it.
+    The topic's retention decides how long rows are kept. ``asyncrevoke journal collect`` writes a
+    folder from it.
     """
 
     def __init__(self, topic: str, **options: object) -> None:
@@ -46,7 +45,7 @@ class KafkaSink:
         refused = {"acks", "enable_idempotence", "transactional_id"} & options.keys()
         if refused:
             raise ConfigError(
-                f"KafkaSink({topic!r}): {', '.join(sorted(refused))} is not yours to choose: what "
+                f"KafkaSink({topic!r}): {', '.join(sorted(refused))} cannot be set: what "
                 "is committed has to be in the topic once, on all replicas"
             )
         self.topic = topic

@@ -1,4 +1,4 @@
-"""Spark as what answers an audit's queries; of what is small, DuckDB in this process."""
+"""Runs an audit's queries with Spark, and those over small tables with DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
 def over(spark: SparkSession, query: Text, tables: Mapping[str, DataFrame]) -> DataFrame:
-    """What a query gives of these tables, by the names that it has for them. Lazy, and nothing is
-    registered in the session: DataFrames in, a DataFrame out."""
+    """The result of a query over these DataFrames. Lazy; registers no view in the session."""
     # What Spark has kept it finds again in plans without WITH alone; and it drops the names that it
     # gives to frames, and with a name what is kept of the very same frame: hence ``where``.
     used = {name: tables[name].where("true") for name in tables_of(query) if name in tables}
@@ -47,12 +46,12 @@ def over(spark: SparkSession, query: Text, tables: Mapping[str, DataFrame]) -> D
 def small_frame(
     spark: SparkSession, columns: Mapping[str, str], rows: Sequence[Sequence[object]]
 ) -> DataFrame:
-    """A DataFrame of what this process has, without asking Python for it again."""
+    """A DataFrame of local rows that Spark does not ask Python for again."""
     return frame_of(spark, _table(columns, rows))
 
 
 def frame_of(spark: SparkSession, table: Table) -> DataFrame:
-    """The same of a table of Arrow."""
+    """A DataFrame of an Arrow table."""
     if not table.num_rows:
         # Spark Connect makes nothing of an empty table of Arrow, whose columns have types as well.
         empty = [F.lit(None).cast(_NAMES[each.type]).alias(each.name) for each in table.schema]
@@ -69,7 +68,8 @@ def _table(columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> Tabl
 class SparkDatabase:
     """See :class:`asyncrevoke.audit.comparison.Database`. :meth:`close` frees what it has kept.
 
-    A table is made when a query needs it: here if all that it is made of is here, else by Spark.
+    A table is computed when a query needs it: in this process if all of its inputs are here, else
+    by Spark.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -82,7 +82,7 @@ class SparkDatabase:
         self._kept: list[DataFrame] = []
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Make it once, when it is first asked for."""
+        """Compute it once, when it is first needed."""
         kept = frame.persist()
         self._kept.append(kept)
         return kept
@@ -92,16 +92,17 @@ class SparkDatabase:
         self._take(name, _table(columns, rows))
 
     def define(self, name: str, query: Text) -> None:
-        """A table of what this gives, when it is asked for."""
+        """Define a table by a query. Computed when it is needed."""
         self._queries[name] = query
 
     def add(self, name: str, frame: DataFrame) -> None:
-        """A table that somebody else has made."""
+        """Add an existing DataFrame as a table."""
         self._is_here[name] = False
         self._frames[name] = self.keep(frame) if name in _KEPT else frame
 
     def gather(self, name: str, frame: DataFrame, rows: int) -> None:
-        """The same, of at most so many rows: if these are few, they come here at once."""
+        """Define a table of at most ``most`` rows, which is collected into this process if it is
+        small."""
         if rows > MOST_GATHERED:
             self.add(name, self.keep(frame))
         else:
@@ -136,7 +137,8 @@ class SparkDatabase:
         return self._frames[name]
 
     def _all_here(self, names: Sequence[str]) -> bool:
-        """Whether all of these tables are here; what is to be gathered for them comes first."""
+        """Whether all of these tables are in this process, after collecting what can be
+        collected."""
         self._gather_for(names)
         return all(self._made_here(name) for name in names)
 
@@ -162,7 +164,7 @@ class SparkDatabase:
                     self._take(name, table)
 
     def _missing(self, names: Sequence[str]) -> set[str]:
-        """What is to be gathered, and was not, of all that these tables are made of."""
+        """The inputs of these tables that can be collected and are not yet."""
         missing: set[str] = set()
         for name in names:
             if name not in self._is_here:
@@ -182,7 +184,7 @@ def _arrow_of(frame: DataFrame) -> Table:
 
 
 def _at_once(spark: SparkSession, works: Sequence[Callable[[], Table]]) -> list[Table]:
-    """Each in a thread of its own, with the properties of this one: its jobs' group, their tags."""
+    """Run each in a thread that inherits this thread's job group and tags."""
     pyspark: Any = import_module("pyspark")
     with ThreadPoolExecutor(len(works)) as pool:
         # One by one: what each is given is its own to change.

@@ -1,4 +1,4 @@
-"""A topic that an audit knows by its offsets alone: each of them is a record."""
+"""A topic without gaps, audited by offsets alone: each offset is a record."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 # Stands for a record's content, on both sides.
 _HASH = "xxhash64(off) AS record_hash"
 _UNKNOWN = ("CAST(NULL AS BIGINT) AS timestamp_us", "CAST(NULL AS BIGINT) AS key_hash")
-# What a gap would be taken for.
+# The kinds of anomalies that a gap would cause.
 _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.SOUGHT_PAST})
 
 
 class DenseSource:
-    """See :class:`asyncrevoke.spark.audits.sources.Bounded`. Nothing of the topic is read but what
-    shows that it has no gaps. Raises ConfigError if it has."""
+    """See :class:`asyncrevoke.spark.audits.sources.TopicRecords`. Reads only what shows that the
+    topic has no gaps. Raises ConfigError if it has any."""
 
     compacted = False
     has_keys = False
@@ -57,24 +57,24 @@ class DenseSource:
         *,
         bare: Sequence[int],  # noqa: ARG002 - all of them are
     ) -> DataFrame:
-        """See :class:`~asyncrevoke.spark.audits.sources.Bounded`."""
+        """See :class:`~asyncrevoke.spark.audits.sources.TopicRecords`."""
         return over(spark, query, {"records": self.records(spark, ranges)})
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`~asyncrevoke.spark.audits.sources.Bounded`. When they were written is not
-        known."""
+        """See :class:`~asyncrevoke.spark.audits.sources.TopicRecords`. When they were written is
+        not known."""
         parts = [self._range(each.partition, each.lo, each.hi) for each in ranges]
         offsets = dense_offsets(spark, self._bootstrap, parts, check=False)
         named = offsets.selectExpr("partition AS part", "offset AS off")
         return named.selectExpr("part", "off", *_UNKNOWN, _HASH)
 
     def without_content(self, journal: DataFrame) -> DataFrame:
-        """A journal, with the names that the rules have, whose records are such as these."""
+        """A journal with the column names of the rules, without the content of records."""
         hashed = F.when(F.col("record_hash").isNotNull(), F.xxhash64("off"))
         return journal.withColumn("record_hash", hashed)
 
     def confirm(self, anomalies: Sequence[Anomaly]) -> None:
-        """What is called lost is there, and no gap that nobody has looked at before."""
+        """Check that the offsets reported as lost are records and not gaps."""
         check_all(
             self._bootstrap,
             [

@@ -1,4 +1,4 @@
-"""What tasks of an audit read of a topic: the hashes of its records, or the fingerprints of them.
+"""Tasks that compute the hashes or the fingerprints of a topic's records.
 
 Both are made of whole record batches, with no object for any record.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from asyncrevoke.spark.arrow import Array, DataType, RecordBatch
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType
     from asyncrevoke.spark.reading.batch_columns import Fields, Places
 
     Contents: TypeAlias = list[bytes] | list[bytes | None]
@@ -40,21 +40,22 @@ RECORDS = "part INT, off BIGINT, timestamp_us BIGINT, key_hash BIGINT, record_ha
 FINGERPRINTS = "part INT, bucket BIGINT, records BIGINT, mixed BIGINT, total BIGINT"
 
 
-class Reading(NamedTuple):
-    """What a task does: records, or fingerprints, of partitions in ``bare`` by offsets alone."""
+class HashTask(NamedTuple):
+    """A task that computes hashes, or fingerprints if ``bare`` is given: by offsets alone in these
+    partitions."""
 
     options: SourceOptions
     parts: Sequence[OffsetRange]
     bare: frozenset[int] | None
 
-    def run(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Read what the identifiers name."""
+    def run(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+        """Read the ranges that the identifiers name."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[int(number)]
                 yield from (self._records if self.bare is None else self._fingerprints)(part)
 
-    def _fingerprints(self, part: OffsetRange) -> Generator[RecordBatch]:
+    def _fingerprints(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
         bare = self.bare is not None and part.partition in self.bare
         buckets: dict[int, tuple[int, int, int]] = {}
         for data, fields in self._read(part):
@@ -80,7 +81,7 @@ class Reading(NamedTuple):
             np.array([total for _, _, total in counted], np.int64),
         )
 
-    def _records(self, part: OffsetRange) -> Generator[RecordBatch]:
+    def _records(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
         for data, fields in self._read(part):
             keys = _contents(data, fields.key)
             of_keys = key_hashes(keys)
@@ -132,12 +133,12 @@ def _mix(buckets: dict[int, tuple[int, int, int]], bucket: int, marks: NDArray[n
 
 def _batch(
     schema: str, *columns: NDArray[np.int32] | NDArray[np.int64] | list[int | None]
-) -> RecordBatch:
+) -> ArrowRecordBatch:
     declared = [column.split() for column in schema.split(", ")]
     types = {"INT": pa.int32(), "BIGINT": pa.int64()}
     arrays = [_column(types[kind], v) for v, (_, kind) in zip(columns, declared, strict=True)]
     names = [name for name, _ in declared]
-    return cast("RecordBatch", pa.RecordBatch.from_arrays(arrays, names))
+    return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(arrays, names))
 
 
 def _column(

@@ -14,18 +14,18 @@ from asyncrevoke.spark.source.options import SourceOptions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.spark.arrow import RecordBatch
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
 
 
-class HeaderReading(NamedTuple):
-    """What a task does: rows of ``BATCHES``, of all batches that have an offset in its parts,
-    and of some behind them, perhaps."""
+class HeaderTask(NamedTuple):
+    """A task that reads the headers of all batches with an offset in its ranges, and perhaps of
+    some batches after them."""
 
     options: SourceOptions
     parts: Sequence[OffsetRange]
 
-    def run(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Read what the identifiers name."""
+    def run(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+        """Read the ranges that the identifiers name."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 part = self.parts[int(number)]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.audit.sql.text import compose, literal
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.format.schema import COLUMNS, Kind
+from asyncrevoke.journal.format.schema import COLUMNS, RowKind
 from asyncrevoke.journal.reading import SessionState, facts_of
 from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, read_blob, sessions
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.spark.arrow import RecordBatch
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
 
 _TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}
 SCHEMA = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in COLUMNS)
@@ -41,8 +41,8 @@ def journal_frame(
 ) -> DataFrame:
     """All rows of a journal's folder, with the columns of ``journal/format/schema.py``. Lazy.
 
-    A log that is not sealed is read as far as it is whole, and given to ``keep``, as that takes
-    Python. Raises ConfigError if there is none.
+    An unsealed log is read up to its last complete frame. Such rows are decoded in Python, so their
+    DataFrame goes to ``keep``. Raises ConfigError if the folder has no journal.
     """
     root = str(path)
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
@@ -59,7 +59,7 @@ def journal_frame(
         ) from error
     sealed = sorted(name for name in found if name.endswith(SEALED))
     stems = {name.removesuffix(SEALED) for name in sealed}
-    # Of a log that was sealed meanwhile, only the result.
+    # Of a log that was sealed, only the Parquet file.
     logs = sorted(
         name
         for name in found
@@ -78,13 +78,13 @@ def journal_frame(
 
 
 def blobs_frame(frame: DataFrame, column: str = "value") -> DataFrame:
-    """The rows of a journal in a column that has pieces of logs, such as the values of a topic
-    that ``KafkaSink`` has written to. Lazy."""
+    """The rows of a journal from a column with pieces of logs, such as the values of a topic that
+    ``KafkaSink`` has written to. Lazy."""
     values = frame.select(F.col(column).alias("value")).where("value IS NOT NULL")
     return map_in_arrow(values, _decode, SCHEMA)
 
 
-def _decode(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+def _decode(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
     for batch in batches:
         for blob in batch.column("value").to_pylist():
             yield from read_blob(blob).batches
@@ -99,15 +99,15 @@ def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
 
 
 class Overview(NamedTuple):
-    """What is in a journal: its sessions, the (topic, group) that they have read, and the facts of
-    the TOPIC rows of each."""
+    """The sessions of a journal, their (topic, group) pairs, and the facts of each pair's TOPIC
+    rows."""
 
     sessions: tuple[SessionState, ...]
     topics: Mapping[tuple[str, str | None], frozenset[str]]
 
 
 def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> Overview:
-    """Look at all rows once."""
+    """Compute the overview, in one pass over all rows."""
     tables = {"journal": journal}
     query = compose(
         """
@@ -118,9 +118,9 @@ def overview(spark: SparkSession, journal: DataFrame, live: frozenset[str]) -> O
                collect_set(CASE WHEN kind = {topic} THEN facts END) AS orders
         FROM journal GROUP BY session_id, topic, `group` ORDER BY session_id
         """,
-        begin=literal(Kind.BEGIN),
-        end=literal(Kind.END),
-        topic=literal(Kind.TOPIC),
+        begin=literal(RowKind.BEGIN),
+        end=literal(RowKind.END),
+        topic=literal(RowKind.TOPIC),
     )
     rows = over(spark, query, tables).collect()
     for row in rows:
@@ -185,7 +185,7 @@ def _missing(
 
 
 def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:
-    """Why a journal is refused that has rows of such a session; names the file, if Spark knows."""
+    """The error for a journal with rows of an invalid session; names the file if Spark knows it."""
     found = journal.where(F.col("session_id").eqNullSafe(F.lit(name)))
     row = found.select(F.input_file_name()).limit(1).collect()
     file = unquote(row[0][0]) if row and row[0][0] else "the journal"
@@ -193,7 +193,7 @@ def _unknown_session(journal: DataFrame, name: str | None) -> ConfigError:
 
 
 def for_the_rules(journal: DataFrame) -> DataFrame:
-    """The same with the names that the rules have for its columns."""
+    """The journal with the column names of the rules."""
     return journal.withColumnsRenamed(_NAMES)
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.audit.comparison import (
-    Audited,
+    AuditResult,
+    AuditSettings,
     Comparison,
-    Settings,
     group_of,
-    level_of,
-    of_group,
-    orders_of,
+    handler_order_of,
+    isolation_level_of,
+    sessions_of_group,
 )
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.report import write_report
@@ -30,17 +30,17 @@ from asyncrevoke.spark.audits.journal import (
     overview,
 )
 from asyncrevoke.spark.audits.sources import FrameSource, TopicSource
-from asyncrevoke.spark.session import check_spark, told_by_a_task
+from asyncrevoke.spark.session import check_spark, message_of_task_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.comparison import Orders, Range
+    from asyncrevoke.audit.comparison import HandlerOrder, Range
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.reading import SessionState
-    from asyncrevoke.spark.audits.sources import Bounded
+    from asyncrevoke.spark.audits.sources import TopicRecords
 
 
 def audit(
@@ -56,7 +56,7 @@ def audit(
     exact: bool = False,
     compacted: bool | None = None,
     out: str | os.PathLike[str] | None = None,
-) -> Audited:
+) -> AuditResult:
     """Compare what a journal says of a topic with the topic. Blocks.
 
     ``journal`` is the folder that consumers wrote to, of any storage that Spark reads, or a
@@ -65,12 +65,12 @@ def audit(
     of it. Or it is a DataFrame with ``partition, offset, timestamp, key, value`` of all its
     records; then ``topic`` is needed. Or it is ``"dense"``, with ``topic`` and ``bootstrap`` (the
     brokers, or a consumer's configuration): each offset is a record. Then the topic is not read,
-    and neither content nor stalls are judged; where it has gaps, ConfigError is raised.
+    and neither content nor stalls are checked. Raises ConfigError if the topic has gaps.
 
-    ``skew`` and ``stall`` are seconds: how far the clocks of machines may be apart, and the longest
-    handover that is none. ``exact`` compares every record, whatever there is of them. Of a
-    ``compacted`` topic records vanish, which is asked of the broker if it is not given. ``out`` is
-    a folder of this machine for ``report.html`` and ``report.json``.
+    ``skew`` and ``stall`` are seconds: the largest difference between clocks of machines, and the
+    longest handover that is not reported as a stall. ``exact`` compares every record, however many
+    there are. ``compacted``: whether the topic is compacted; read from the broker by default.
+    ``out`` is a folder of this machine for ``report.html`` and ``report.json``.
 
     The rules are those of ``asyncrevoke audit``, and so is what is returned. Raises ConfigError;
     TopicError where the topic cannot be read.
@@ -80,10 +80,17 @@ def audit(
 
     try:
         audited = _audit(
-            spark, journal, source, topic, group, bootstrap, Settings(skew, stall, exact), compacted
+            spark,
+            journal,
+            source,
+            topic,
+            group,
+            bootstrap,
+            AuditSettings(skew, stall, exact),
+            compacted,
         )
     except PySparkException as error:
-        told = told_by_a_task(error, "the audit")
+        told = message_of_task_error(error, "the audit")
         if told is None:
             raise
         raise TopicError(str(told)) from error
@@ -99,9 +106,9 @@ def _audit(
     topic: str | None,
     group: str | None,
     bootstrap: str | Sequence[str] | ConsumerConfig | None,
-    settings: Settings,
+    settings: AuditSettings,
     compacted: bool | None,
-) -> Audited:
+) -> AuditResult:
     name = _topic_of(source, topic)
     database = SparkDatabase(spark)
     try:
@@ -111,8 +118,8 @@ def _audit(
         else:
             rows, known = journal, overview(spark, journal, frozenset())
         group = group_of(known.topics, name, group)
-        states = of_group(known.sessions, group)
-        orders = orders_of(known.topics[name, group], states)
+        states = sessions_of_group(known.sessions, group)
+        orders = handler_order_of(known.topics[name, group], states)
         about = rows.where(rows["topic"] == name)
         about = about.where(about["group"].isNull() if group is None else about["group"] == group)
         about = for_the_rules(about)
@@ -135,10 +142,10 @@ def _compared(
     topic: str,
     group: str | None,
     states: tuple[SessionState, ...],
-    orders: Orders,
-    source: Bounded,
-    settings: Settings,
-) -> Audited:
+    orders: HandlerOrder,
+    source: TopicRecords,
+    settings: AuditSettings,
+) -> AuditResult:
     comparison = Comparison(
         database,
         topic,
@@ -160,13 +167,14 @@ def _compared(
     database.add("source", source.records(spark, comparison.compare(ranges)))
     if not two_tiers:
         ((read,),) = database.rows("SELECT count(*) FROM source")
-    return comparison.audited(group, states, ranges, read, two_tiers=two_tiers)
+    return comparison.result(group, states, ranges, read, two_tiers=two_tiers)
 
 
 def differing(
-    spark: SparkSession, database: SparkDatabase, comparison: Comparison, source: Bounded
+    spark: SparkSession, database: SparkDatabase, comparison: Comparison, source: TopicRecords
 ) -> tuple[int, list[Range]]:
-    """How many records were read for fingerprints, and where those of the journal differ."""
+    """The number of records read for fingerprints, and the ranges in which the journal's
+    fingerprints differ."""
     windows = comparison.windows()
     query = comparison.fingerprints("records")
     found = source.fingerprints(spark, windows, query, bare=comparison.bare_partitions)
@@ -199,7 +207,7 @@ def _dense(
             'source="dense" asks brokers where the topic begins and ends: '
             'audit(..., bootstrap="localhost:9092")'
         )
-    return DenseSource(bootstrap, topic, committed=level_of(states) == "read_committed")
+    return DenseSource(bootstrap, topic, committed=isolation_level_of(states) == "read_committed")
 
 
 def _source(
@@ -207,9 +215,10 @@ def _source(
     topic: str,
     states: tuple[SessionState, ...],
     compacted: bool | None,
-) -> Bounded:
+) -> TopicRecords:
     if not isinstance(source, Mapping):
         return FrameSource(source.where(source["topic"] == topic), compacted=compacted is True)
     return TopicSource(
-        {"isolation_level": level_of(states), **source, "topic": topic}, compacted=compacted
+        {"isolation_level": isolation_level_of(states), **source, "topic": topic},
+        compacted=compacted,
     )

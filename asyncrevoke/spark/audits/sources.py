@@ -1,4 +1,4 @@
-"""The topic that an audit on Spark compares with: a DataFrame, or what tasks read by themselves."""
+"""The topic that an audit on Spark compares with: a DataFrame, or a topic that tasks read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from asyncrevoke.audit.topic.topic import is_compacted
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.database import over, small_frame
-from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, RECORDS, Reading
-from asyncrevoke.spark.audits.header_tasks import HeaderReading
+from asyncrevoke.spark.audits.hash_tasks import FINGERPRINTS, RECORDS, HashTask
+from asyncrevoke.spark.audits.header_tasks import HeaderTask
 from asyncrevoke.spark.reading.offsets import OffsetRange, find_ranges, run_blocking
 from asyncrevoke.spark.source.options import SourceOptions
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _NEEDED = ("partition", "offset", "timestamp", "key", "value")
 
 
-class Bounded(Protocol):
-    """Records, and where their logs begin and end."""
+class TopicRecords(Protocol):
+    """The records of a topic, with the bounds of its logs."""
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
@@ -37,12 +37,12 @@ class Bounded(Protocol):
 
     @property
     def compacted(self) -> bool:
-        """Whether records vanish from the middle of the log."""
+        """Whether the topic is compacted."""
         ...
 
     @property
     def has_keys(self) -> bool:
-        """Whether hashes of keys are known."""
+        """Whether it has hashes of keys."""
         ...
 
     @property
@@ -67,8 +67,7 @@ class Bounded(Protocol):
 class FrameSource:
     """A DataFrame with the columns of Spark's or of this library's Kafka source, of one topic.
 
-    It has to have been read after the journal was written: what lies beyond its last record is
-    taken to be not there.
+    It must be read after the journal was written: offsets beyond its last record count as missing.
     """
 
     has_keys = True
@@ -101,11 +100,11 @@ class FrameSource:
         *,
         bare: Sequence[int],  # noqa: ARG002 - the query knows
     ) -> DataFrame:
-        """See :class:`Bounded`."""
+        """See :class:`TopicRecords`."""
         return over(spark, query, {"records": self.records(spark, ranges)})
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`Bounded`."""
+        """See :class:`TopicRecords`."""
         wanted = small_frame(spark, {"p": "INT", "lo": "BIGINT", "hi": "BIGINT"}, ranges)
         tables = {"records": self._records, "wanted": wanted}
         return over(
@@ -147,21 +146,21 @@ class TopicSource:
         *,
         bare: Sequence[int],
     ) -> DataFrame:
-        """See :class:`Bounded`."""
+        """See :class:`TopicRecords`."""
         return self._read(spark, ranges, FINGERPRINTS, frozenset(bare))
 
     def records(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`Bounded`."""
+        """See :class:`TopicRecords`."""
         return self._read(spark, ranges, RECORDS, None)
 
     def batches(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """See :class:`Bounded`."""
+        """See :class:`TopicRecords`."""
         topic = self.options.topic
         parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
         tasks = min(len(parts), _MOST_TASKS)
         ids = spark.range(0, len(parts), 1, tasks)
         schema = ", ".join(f"{name} {kind}" for name, kind in BATCHES.items())
-        return map_in_arrow(ids, HeaderReading(self.options, parts).run, schema)
+        return map_in_arrow(ids, HeaderTask(self.options, parts).run, schema)
 
     def _read(
         self, spark: SparkSession, ranges: Sequence[Range], schema: str, bare: frozenset[int] | None
@@ -170,7 +169,7 @@ class TopicSource:
         parts = [OffsetRange(topic, each.partition, each.lo, each.hi) for each in ranges]
         if not parts:
             return small_frame(spark, dict(each.split() for each in schema.split(", ")), [])
-        task = Reading(self.options, parts, bare)
+        task = HashTask(self.options, parts, bare)
         # The identifier says which ranges a task has: one or more.
         tasks = min(len(parts), _MOST_TASKS)
         return map_in_arrow(spark.range(0, len(parts), 1, tasks), task.run, schema)

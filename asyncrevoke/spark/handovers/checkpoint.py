@@ -1,4 +1,4 @@
-"""What a checkpoint of Spark's says of offsets: where a query stands, by what it has committed."""
+"""Reads the offsets of a streaming query from its checkpoint."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 _VERSION = "v1"
 
 
-class Standing(NamedTuple):
-    """The offsets that follow the last batch that has ended: the next record of each partition.
+class CheckpointOffsets(NamedTuple):
+    """The offsets after the last completed batch: the next record of each partition.
 
-    ``pending`` is the number of a batch that was begun and has not ended, None if there is none.
+    ``pending`` is the number of a batch that was started and not completed, None if there is none.
     """
 
     batch: int
@@ -26,8 +26,8 @@ class Standing(NamedTuple):
     pending: int | None
 
 
-def read_checkpoint(folder: str | Path, topic: str | None = None) -> Standing:
-    """Read where a streaming query stands.
+def read_checkpoint(folder: str | Path, topic: str | None = None) -> CheckpointOffsets:
+    """Read the offsets after a streaming query's last completed batch.
 
     ``topic`` is needed for this library's source, whose offsets do not name it. The folder is the
     query's ``checkpointLocation``, on this machine. Raises HandoverError.
@@ -36,7 +36,7 @@ def read_checkpoint(folder: str | Path, topic: str | None = None) -> Standing:
     committed, begun = _numbers(root / "commits"), _numbers(root / "offsets")
     if not committed:
         raise HandoverError(
-            f"no batch of the query in {root} has ended, so it stands where it was started: let "
+            f"no batch of the query in {root} has completed: let "
             "one end, or commit the start yourself"
         )
     batch = committed[-1]
@@ -46,7 +46,7 @@ def read_checkpoint(folder: str | Path, topic: str | None = None) -> Standing:
             "while the query ran; stop the query and copy it again"
         )
     offsets = _offsets(root / "offsets" / str(batch), topic)
-    return Standing(batch, offsets, begun[-1] if begun[-1] > batch else None)
+    return CheckpointOffsets(batch, offsets, begun[-1] if begun[-1] > batch else None)
 
 
 def _checked_root(root: Path) -> Path:

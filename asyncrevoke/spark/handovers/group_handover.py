@@ -1,4 +1,4 @@
-"""Gives a consumer group the offsets at which a Spark query stands."""
+"""Commits the offsets of a Spark query, or of a replay, for a consumer group."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from asyncrevoke.groups import requests
-from asyncrevoke.groups.cluster import Cluster
-from asyncrevoke.groups.errors import NoGroupError, UnsettledError
-from asyncrevoke.groups.observer import committed_offsets, describe_group, settled
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.errors import CoordinatorUnavailableError, NoGroupError
+from asyncrevoke.groups.observer import committed_offsets, describe_group, retry_until_settled
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.spark.errors import HandoverError
-from asyncrevoke.spark.handovers.checkpoint import Standing, read_checkpoint
-from asyncrevoke.spark.reading.offsets import Log, configured, run_blocking
+from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
+from asyncrevoke.spark.reading.offsets import LogBounds, configured, run_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +34,11 @@ _RETRIABLE = (
 )
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     """One partition. ``before`` is what the group has committed, None if nothing.
 
-    ``skipped`` counts offsets that nobody would handle if ``before`` was right, ``repeated`` those
-    that would be handled again. Offsets, of which some may be gaps.
+    ``skipped`` counts the offsets that the group would not process, ``repeated`` those that it
+    would process again. Some of them may be gaps.
     """
 
     partition: TopicPartition
@@ -74,12 +74,12 @@ class Move(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """What :func:`plan_handover` found. ``alive`` names the members of the group."""
+    """What :func:`plan_handover` found. ``members`` describes the members of the group."""
 
     group: str
-    moves: tuple[Move, ...]
+    moves: tuple[OffsetMove, ...]
     state: str
-    alive: tuple[str, ...]
+    members: tuple[str, ...]
     pending: int | None = None
 
 
@@ -91,16 +91,18 @@ def handover(
     topic: str | None = None,
     dry_run: bool = True,
 ) -> dict[TopicPartition, int]:
-    """Commit for ``group`` where a query, or a replay, has ended, so that the group goes on there.
+    """Commit the offsets at which a query or a replay ended for ``group``, which then continues
+    there.
 
     ``source`` is the query's checkpoint folder on this machine, offsets by partition (the next
     record to read), or the ranges of a replay, whose ends count. ``topic`` names the topic of a
     checkpoint of this library's source, which does not say it. Returns these offsets; commits them
-    only with ``dry_run=False``. Stop the query first: what it does later is repeated by the group.
+    only with ``dry_run=False``. Stop the query first: the group repeats what the query processes
+    later.
 
-    Committing needs a group without members: a broker refuses it otherwise (KIP-848 and classic
-    alike), and a killed member counts until its session timeout. Consumers that read with
-    ``assign`` are members of nothing, so that nobody sees them.
+    The group must have no members: otherwise the broker rejects the commit. A killed member counts
+    until its session timeout. Consumers that use ``assign`` are not members, so they are not
+    detected.
 
     Raises HandoverError, GroupsError if no broker answers, ConfigError.
     """
@@ -118,38 +120,38 @@ def plan_handover(
     bootstrap: str | Sequence[str] | ConsumerConfig,
     topic: str | None = None,
 ) -> Handover:
-    """What a handover would change; nothing is written. Raises as :func:`handover`."""
-    return run_blocking(_plan(configured(bootstrap), _standing(source, topic), group))
+    """What a handover would change. Commits nothing. Raises as :func:`handover`."""
+    return run_blocking(_plan(configured(bootstrap), _offsets_of(source, topic), group))
 
 
 def apply_handover(
     plan: Handover, *, bootstrap: str | Sequence[str] | ConsumerConfig
 ) -> dict[TopicPartition, int]:
-    """Commit a plan, and read back what is committed then. Raises as :func:`handover`."""
+    """Commit a plan, then check the committed offsets. Raises as :func:`handover`."""
     return run_blocking(_apply(configured(bootstrap), plan))
 
 
-def _standing(source: Source, topic: str | None) -> Standing:
+def _offsets_of(source: Source, topic: str | None) -> CheckpointOffsets:
     if isinstance(source, (str, Path)):
         return read_checkpoint(source, topic)
     if isinstance(source, Mapping):
-        return Standing(-1, dict(source), None)
-    return Standing(-1, {each.topic_partition: each.end for each in source}, None)
+        return CheckpointOffsets(-1, dict(source), None)
+    return CheckpointOffsets(-1, {each.topic_partition: each.end for each in source}, None)
 
 
-async def _plan(config: ConsumerConfig, standing: Standing, group: str) -> Handover:
+async def _plan(config: ConsumerConfig, standing: CheckpointOffsets, group: str) -> Handover:
     if not standing.offsets:
         raise HandoverError("there are no offsets to hand over")
     begins: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
     async with consumer_of(config) as consumer:
         for topic in sorted({tp.topic for tp in standing.offsets}):
-            log = await Log.of(consumer, topic)
+            log = await LogBounds.of(consumer, topic)
             begins |= log.first
             ends |= log.last
-    async with Cluster(config) as cluster:
+    async with GroupsClient(config) as cluster:
         facts = await _describe(cluster, group)
-        before = await settled(lambda: committed_offsets(cluster, group))
+        before = await retry_until_settled(lambda: committed_offsets(cluster, group))
     unknown = sorted(set(standing.offsets) - set(begins))
     if unknown:
         raise HandoverError(
@@ -157,35 +159,39 @@ async def _plan(config: ConsumerConfig, standing: Standing, group: str) -> Hando
             "made anew, or this is another cluster"
         )
     moves = tuple(
-        Move(tp, before.get(tp), offset, begins[tp], ends[tp])
+        OffsetMove(tp, before.get(tp), offset, begins[tp], ends[tp])
         for tp, offset in sorted(standing.offsets.items())
     )
     return Handover(
-        group, moves, "missing" if facts is None else facts.state, alive(facts), standing.pending
+        group,
+        moves,
+        "missing" if facts is None else facts.state,
+        members_of(facts),
+        standing.pending,
     )
 
 
-async def _describe(cluster: Cluster, group: str) -> GroupFacts | None:
+async def _describe(cluster: GroupsClient, group: str) -> GroupFacts | None:
     try:
-        return await settled(lambda: describe_group(cluster, group))
+        return await retry_until_settled(lambda: describe_group(cluster, group))
     except NoGroupError:
         return None
 
 
-def alive(facts: GroupFacts | None) -> tuple[str, ...]:
-    """The members, as an operator knows them."""
+def members_of(facts: GroupFacts | None) -> tuple[str, ...]:
+    """The members: client id, host and member id."""
     if facts is None:
         return ()
     return tuple(f"{each.client_id} at {each.host} ({each.member_id})" for each in facts.members)
 
 
-def refuse_living(plan: Handover) -> None:
-    """HandoverError that names the members of a group that has any, or what does not fit."""
-    if plan.alive:
+def reject_group_with_members(plan: Handover) -> None:
+    """Raise HandoverError if the group has members, or an offset cannot be committed."""
+    if plan.members:
         raise HandoverError(
-            f"group {plan.group!r} has {len(plan.alive)} live member(s): {'; '.join(plan.alive)}. "
-            "Stop them and try again; one that was killed counts until its session timeout (45 s "
-            "by default). Nothing was committed"
+            f"group {plan.group!r} has {len(plan.members)} live member(s): "
+            f"{'; '.join(plan.members)}. Stop them and try again; one that was killed counts until "
+            "its session timeout (45 s by default). Nothing was committed"
         )
     for move in plan.moves:
         if move.problem is not None:
@@ -197,11 +203,13 @@ def refuse_living(plan: Handover) -> None:
 
 async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition, int]:
     offsets = {move.partition: move.after for move in plan.moves}
-    async with Cluster(config) as cluster:
-        # The plan may be old.
-        refuse_living(plan._replace(alive=alive(await _describe(cluster, plan.group))))
-        await settled(lambda: _commit(cluster, plan.group, offsets))
-        committed = await settled(lambda: committed_offsets(cluster, plan.group))
+    async with GroupsClient(config) as cluster:
+        # The plan may be outdated.
+        reject_group_with_members(
+            plan._replace(members=members_of(await _describe(cluster, plan.group)))
+        )
+        await retry_until_settled(lambda: _commit(cluster, plan.group, offsets))
+        committed = await retry_until_settled(lambda: committed_offsets(cluster, plan.group))
     wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
     if wrong:
         told = ", ".join(f"{tp.topic}-{tp.partition}: {at}" for tp, at in sorted(wrong.items()))
@@ -212,7 +220,7 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
     return offsets
 
 
-async def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     node = await cluster.coordinator(group)
     answer = await cluster.ask(node, requests.commit(group, offsets))
     errors = {
@@ -225,7 +233,9 @@ async def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition,
         return
     code = next(iter(errors.values()))
     if code in _RETRIABLE:
-        raise UnsettledError(f"committing for group {group!r}: the broker answers {code.name}")
+        raise CoordinatorUnavailableError(
+            f"committing for group {group!r}: the broker answers {code.name}"
+        )
     if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
         raise HandoverError(
             f"group {group!r} has got a member meanwhile, so the broker refuses the commit "

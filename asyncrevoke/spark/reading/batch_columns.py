@@ -1,7 +1,7 @@
 """Record batches (message format v2, KIP-98) as Arrow columns, with no object for any record.
 
-Where a record begins is known by the length of the one before it, so that is walked. Everything
-else is read by numpy, one field of all records at a time; keys and values are copied once.
+Finding where records begin takes a loop, since each begins where the one before ends. All other
+fields are read by numpy, one field of all records at a time. Keys and values are copied once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrevoke.spark.reading.record_columns import ARROW_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
     Bytes: TypeAlias = NDArray[np.uint8]
@@ -46,19 +46,19 @@ _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
 
 class Places(NamedTuple):
-    """Where the keys or values of records begin and end, and which of them are null."""
+    """Where the keys or values begin and end, and which are null."""
 
     begin: Numbers
     end: Numbers
     null: NDArray[np.bool_]
 
     def part(self, wanted: slice) -> Places:
-        """Those of some of the records."""
+        """The fields of some of the records."""
         return Places(self.begin[wanted], self.end[wanted], self.null[wanted])
 
 
 class Fields(NamedTuple):
-    """What the records have, in the order of their offsets."""
+    """The fields of records, ordered by offset."""
 
     offset: Numbers
     timestamp: Numbers
@@ -88,14 +88,14 @@ class BatchColumns:
         self._makers = [makers[name] for name in names]
         self._schema: Schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
 
-    def rows(self, batches: Sequence[Buffer]) -> Iterator[RecordBatch]:
-        """Those of batches without compression, as far as they are in the range.
+    def rows(self, batches: Sequence[Buffer]) -> Iterator[ArrowRecordBatch]:
+        """The columns of uncompressed batches, within the range.
 
         Raises CorruptRecordError for what contradicts itself.
         """
         for data, fields in fields_of(self._range, batches):
             columns = [make(data, fields) for make in self._makers]
-            yield cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            yield cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
 def fields_of(wanted: OffsetRange, batches: Sequence[Buffer]) -> Iterator[tuple[Joined, Fields]]:
@@ -130,9 +130,8 @@ def _piece(wanted: OffsetRange, batches: Sequence[Buffer]) -> Iterator[tuple[Joi
 
 
 def joined(batches: Sequence[Buffer]) -> tuple[Joined, int]:
-    """What has all of them, one behind the other, and where in it the first one begins.
-
-    Those that one fetch has brought stand so already, mostly.
+    """A buffer with all of these batches in sequence, and the position of the first one. Batches of
+    one fetch are usually in one buffer already.
     """
     first = batches[0]
     if isinstance(first, memoryview) and isinstance(first.obj, (bytes, bytearray)):
@@ -153,8 +152,8 @@ def _address(data: Buffer | bytearray) -> int:
 
 
 def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end: int) -> Fields:
-    """Those of the records from offset ``start`` to ``end``, in batches of these sizes, of which
-    the first one stands at ``first``."""
+    """The fields of the records from offset ``start`` to ``end``, in batches of these sizes that
+    begin at ``first``."""
     begins: list[int] = []
     facts: list[tuple[int, int, bool, int]] = []
     counts: list[int] = []
@@ -200,9 +199,8 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
 
 
 def walk(data: Joined, at: int, stop: int, count: int, begins: list[int]) -> None:
-    """Add where each record begins: with its length, a varint, of which the sign is not looked at.
-
-    Records of one length, one behind the other, are found at once.
+    """Append the position of each record, which begins with its length as a varint. Consecutive
+    records of one length are found in one step.
     """
     if count > stop - at:
         raise CorruptBatch(_UNFILLED)
@@ -248,7 +246,7 @@ def _long(data: Joined, at: int) -> int:
 
 
 def _alike(content: Bytes, at: int, size: int, most: int) -> int:
-    """How many of so many records begin with the length of the one before them."""
+    """How many of the next records have the length of the record before."""
     same = content[at : at + most * size : size] == content[at - size]
     if content[at - size] >= 0x80:
         if content[at - size + 1] >= 0x80:
@@ -266,7 +264,7 @@ def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers
 
 
 def _varints(content: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """The signed number (zigzag) at each of these places, and where it ends."""
+    """The signed varint (zigzag) at each of these positions, and where it ends."""
     byte = content[at]
     number = (byte & 0x7F).astype(np.uint64)
     at = at + 1

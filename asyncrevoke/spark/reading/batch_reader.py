@@ -19,7 +19,7 @@ _MOST = 2000
 
 
 class BatchReader(RangeReader):
-    """Like :class:`RangeReader`; a record that it gives is a whole batch."""
+    """Like :class:`RangeReader`, but each of its records is a whole batch."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class BatchReader(RangeReader):
         self._at_once = _FIRST
 
     async def read_batches(self) -> Sequence[bytes | memoryview]:
-        """The next ones, without compression; empty only at the end of the range.
+        """The next batches, decompressed; empty only at the end of the range.
 
-        The first may begin before the range, and the last end behind it. If cancelled, none is
-        gone.
+        The first may begin before the range, and the last end after it. If cancelled, no batch is
+        lost.
         """
         records = await self._next(self._at_once)
         batches = [each.value for each in records if each.value is not None]

@@ -1,4 +1,4 @@
-"""A topic whose offsets are known without reading it: each of them is a record."""
+"""Topics without gaps, whose offsets are known without reading them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def dense_offsets(
 ) -> DataFrame:
     """Rows (topic, partition, offset) for *each* offset of the ranges, without reading the topic.
 
-    Only where no offset is a gap. So ConfigError is raised for a compacted topic, and where the
-    first or last thousand offsets of a range show a gap, as each transaction leaves one. What lies
-    between is not looked at: of a topic that was once written by transactions and is not any more,
-    the gaps would be rows. Lazy, but for these looks, which ``check=False`` leaves out.
+    Correct only if the topic has no gaps. Raises ConfigError for a compacted topic, and if the
+    first or last thousand offsets of a range have a gap, as every transaction leaves one. Offsets
+    between these are not checked: old gaps there become rows. Lazy, except for these checks, which
+    ``check=False`` skips.
     """
     if check:
         check_dense(bootstrap, ranges)
@@ -60,14 +60,14 @@ def dense_offsets(
 def check_dense(
     bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
 ) -> None:
-    """ConfigError, with the fix, if the topic is compacted or its ends have gaps."""
+    """Raise ConfigError if the topic is compacted or the ends of its ranges have gaps."""
     run_blocking(_check(configured(bootstrap, "read_committed"), ranges))
 
 
 def check_all(
     bootstrap: str | Sequence[str] | ConsumerConfig, ranges: Sequence[OffsetRange]
 ) -> None:
-    """Read these ranges; ConfigError, with the fix, if they have gaps."""
+    """Read these ranges; raise ConfigError if they have gaps."""
 
     async def check() -> None:
         config = configured(bootstrap, "read_committed")

@@ -1,4 +1,4 @@
-"""Which records of a topic: offsets of each partition, planned before anything is read."""
+"""Plans which offsets of a topic are read, before anything is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GroupOffsets(NamedTuple):
-    """Where a consumer group stands: the offsets that it has committed."""
+    """A place in a topic: the committed offsets of a consumer group."""
 
     group_id: str
 
@@ -36,11 +36,11 @@ Missing: TypeAlias = Literal["error", "clip"]
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one partition, from ``start`` up to and without ``end``.
+    """Offsets of one partition, from ``start`` up to, not including, ``end``.
 
-    Not each of them is a record: aborted transactions, compaction and control markers leave gaps.
-    ``missing`` counts the offsets before ``start`` that were asked for and that the log has lost,
-    ``unstable`` those from ``end`` on that were asked for and that are not decided or not there.
+    Some offsets have no record: aborted transactions, compaction and control markers leave gaps.
+    ``missing`` counts the requested offsets before ``start`` that were deleted; ``unstable`` the
+    requested ones from ``end`` on that are beyond the last stable offset.
     """
 
     topic: str
@@ -70,14 +70,14 @@ def resolve_ranges(
     missing: Missing = "error",
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> list[OffsetRange]:
-    """Ask the brokers which offsets of a topic lie between two places; one range per partition.
+    """Find the offsets of a topic between two places; one range per partition.
 
     A place is ``"earliest"``, ``"latest"``, an offset for all partitions or one for each, a time
-    (an aware ``datetime``: the first record that is not older), or ``GroupOffsets("billing")``:
-    where a group stands; partitions in which it has committed nothing count from the earliest.
-    No range goes beyond the last stable offset, where an open transaction begins
-    (``read_uncommitted``: the high watermark), because reading on would wait for it. So
-    ``"latest"`` is the end at the time of this call.
+    (an aware ``datetime``: the first record that is not older), or ``GroupOffsets("billing")``: the
+    committed offsets of a group, and the earliest offset where it has committed none. No range goes
+    beyond the last stable offset, where an open transaction begins (``read_uncommitted``: the high
+    watermark), because reading on would wait for it. So ``"latest"`` is the end at the time of this
+    call.
 
     ``bootstrap`` may be the configuration of a consumer, for its security options. Blocks; may be
     called while an event loop runs in this thread.
@@ -94,7 +94,7 @@ def configured(
     bootstrap: str | Sequence[str] | ConsumerConfig,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> ConsumerConfig:
-    """How to connect for planning, without being a member of anything."""
+    """The configuration to plan with: it has no group."""
     given = (
         bootstrap
         if isinstance(bootstrap, ConsumerConfig)
@@ -117,21 +117,22 @@ async def find_ranges(
     for name, place in (("start", start), ("end", end)):
         check_place(name, place)
     async with consumer_of(config) as consumer:
-        known = await Log.of(consumer, topic)
+        known = await LogBounds.of(consumer, topic)
         starts = await known.offsets(consumer, config, start, "start")
         ends = await known.offsets(consumer, config, end, "end")
     ranges = [
         plan_range(tp, starts[tp], ends[tp], known.first[tp], known.last[tp])
         for tp in sorted(known.first)
     ]
-    tell_missing(ranges, missing)
+    log_missing_offsets(ranges, missing)
     return ranges
 
 
 def plan_range(
     partition: TopicPartition, start: int, end: int, first: int, last: int
 ) -> OffsetRange:
-    """The range that is wanted, within what the log has: ``first`` up to and without ``last``."""
+    """The requested range, limited to the log's offsets from ``first`` up to, not including,
+    ``last``."""
     missing = max(0, min(first, end) - start)
     unstable = max(0, end - max(last, start))
     begin = min(max(start, first), last) if start <= last else last
@@ -139,8 +140,8 @@ def plan_range(
     return OffsetRange(*partition, begin, stop, missing, unstable)
 
 
-def tell_missing(ranges: Sequence[OffsetRange], missing: Missing) -> None:
-    """Raise, or log, what the log has lost; log what it does not have yet."""
+def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None:
+    """Raise or log which requested offsets were deleted; log which are not stable yet."""
     log = EventLog()
     lost = [each for each in ranges if each.missing]
     if lost and missing == "error":
@@ -150,7 +151,7 @@ def tell_missing(ranges: Sequence[OffsetRange], missing: Missing) -> None:
         )
     for each in lost:
         log.warning(
-            "the log begins after the start that was asked for",
+            "requested start was deleted; reading from the earliest offset",
             topic=each.topic,
             partition=each.partition,
             start=each.start,
@@ -159,7 +160,7 @@ def tell_missing(ranges: Sequence[OffsetRange], missing: Missing) -> None:
     for each in ranges:
         if each.unstable:
             log.warning(
-                "the end that was asked for is not reached: the log ends, or a transaction is open",
+                "requested end is beyond the last stable offset; reading up to that",
                 topic=each.topic,
                 partition=each.partition,
                 end=each.end,
@@ -168,7 +169,7 @@ def tell_missing(ranges: Sequence[OffsetRange], missing: Missing) -> None:
 
 
 def describe_lost(ranges: Sequence[OffsetRange]) -> str:
-    """Which offsets are gone."""
+    """A sentence about deleted offsets."""
     return "; ".join(
         f"{each.topic}-{each.partition} begins at offset {each.start}, and "
         f"{each.missing} offsets before it were asked for"
@@ -177,7 +178,7 @@ def describe_lost(ranges: Sequence[OffsetRange]) -> str:
 
 
 def check_place(name: str, place: object) -> None:
-    """ConfigError, with the fix, for what is no place in a topic."""
+    """Raise ConfigError if ``place`` is not a place in a topic."""
     if isinstance(place, datetime):
         if place.tzinfo is None:
             raise ConfigError(
@@ -200,15 +201,15 @@ def check_place(name: str, place: object) -> None:
                           '"latest"')  # fmt: skip
 
 
-class Log(NamedTuple):
-    """Where the log of each partition begins and, for this isolation level, ends."""
+class LogBounds(NamedTuple):
+    """The first offset of each partition, and the end for this isolation level."""
 
     topic: str
     first: Mapping[TopicPartition, int]
     last: Mapping[TopicPartition, int]
 
     @classmethod
-    async def of(cls, consumer: Consumer, topic: str) -> Log:
+    async def of(cls, consumer: Consumer, topic: str) -> LogBounds:
         """Ask the brokers. ConfigError if there is no such topic."""
         numbers = await consumer.partitions_for_topic(topic)
         if not numbers:
@@ -261,16 +262,16 @@ class Log(NamedTuple):
 
 
 async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:
-    """All that a group has committed. Raises GroupsError."""
-    from asyncrevoke.groups.cluster import Cluster  # noqa: PLC0415 - loads aiokafka
-    from asyncrevoke.groups.observer import committed_offsets, settled  # noqa: PLC0415 - and kio
+    """The committed offsets of a group. Raises GroupsError."""
+    from asyncrevoke.groups.cluster import GroupsClient  # noqa: PLC0415 - loads aiokafka
+    from asyncrevoke.groups.observer import committed_offsets, retry_until_settled  # noqa: PLC0415 - and kio
 
-    async with Cluster(config) as cluster:
-        return await settled(lambda: committed_offsets(cluster, group_id))
+    async with GroupsClient(config) as cluster:
+        return await retry_until_settled(lambda: committed_offsets(cluster, group_id))
 
 
 def run_blocking(work: Coroutine[object, object, T]) -> T:
-    """The result of async work, also where an event loop runs already, as in a notebook."""
+    """Run a coroutine to its end, also in a thread that runs an event loop, as a notebook does."""
     results: list[T] = []
     errors: list[BaseException] = []
 

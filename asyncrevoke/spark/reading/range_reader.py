@@ -22,17 +22,17 @@ MOST_RECORDS = 1000
 NO_PROGRESS_TIMEOUT = 120.0
 
 FETCH_BYTES = 8 * 1024 * 1024
-# Of one partition, fetched while others are handled.
+# Bytes of one partition that are fetched ahead.
 AHEAD = 32 * 1024 * 1024
 
 
 class RangeReader:
-    """An async context manager; :meth:`read` gives what comes next until the range ends.
+    """Reads one range; an async context manager.
 
-    ``config`` gives addresses, security and the isolation level, and never a group: nothing is
-    committed. ``most`` records come at once. Where the log does not have an offset that is asked
-    for, DataLossError is raised; if nothing comes for ``no_progress_timeout`` seconds,
-    StalledReadError.
+    ``config`` has the addresses, security and the isolation level; its group is not used, and
+    nothing is committed. A read returns at most ``most`` records. Raises DataLossError if an offset
+    of the range was deleted, and StalledReadError after ``no_progress_timeout`` seconds without
+    progress.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RangeReader:
     async def read(self) -> Sequence[Record]:
         """The next records; empty only at the end of the range.
 
-        If cancelled, no record is gone.
+        If cancelled, no record is lost.
         """
         records = await self._next(None)
         if records and records[-1].offset >= self._range.end:
@@ -103,7 +103,8 @@ class RangeReader:
         return records
 
     async def _next(self, most: int | None) -> Sequence[Record]:
-        """What comes next, beyond the end of the range, too; empty only if that was reached."""
+        """The next records, some perhaps beyond the end of the range; empty only if the end was
+        reached."""
         if self.ended:
             return ()
         try:

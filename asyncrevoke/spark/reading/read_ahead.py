@@ -1,10 +1,10 @@
-"""Reading on the worker's loop while the task's own thread is busy with what was read before."""
+"""Reads on the worker's event loop while the task's thread processes what was read before."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.spark.reading.worker import Worker
+from asyncrevoke.spark.reading.worker import PythonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -17,8 +17,8 @@ def read_ahead(
     reader: AbstractAsyncContextManager[object],
     read: Callable[[], Coroutine[object, object, Sequence[T]]],
 ) -> Generator[Sequence[T]]:
-    """What ``read`` gives until that is nothing, with ``reader`` entered; always one read ahead."""
-    worker = Worker.current()
+    """The results of ``read`` until one is empty, with ``reader`` entered and one read ahead."""
+    worker = PythonWorker.current()
     worker.do(_enter(reader))
     coming = None
     try:

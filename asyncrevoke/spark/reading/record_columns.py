@@ -1,4 +1,4 @@
-"""Records as Arrow columns, as Spark takes them; only those that are asked for are made."""
+"""Records as Arrow columns for Spark; only the requested columns are built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from asyncrevoke.model import Record
-    from asyncrevoke.spark.arrow import Array, DataType, RecordBatch, Schema
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema
 
     Records = Sequence[Record]
     Column = Callable[[Records], Array]
@@ -80,21 +80,21 @@ _COLUMNS: dict[str, tuple[DataType, Column]] = {
 ARROW_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items()}
 
 
-class Columns:
-    """Makes batches of the columns of a schema."""
+class RecordColumns:
+    """Builds batches with the columns of a schema."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._makers = [_COLUMNS[name][1] for name in names]
         self._schema: Schema = pa.schema([(name, _COLUMNS[name][0]) for name in names])
 
-    def batch(self, records: Records) -> RecordBatch:
+    def batch(self, records: Records) -> ArrowRecordBatch:
         """At least one record of one partition."""
         columns = [make(records) for make in self._makers]
-        return cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
 def check_columns(schema: StructType) -> list[str]:
-    """The names of a schema that a user has given, or Spark; ConfigError for other columns."""
+    """The names of a schema's columns. Raises ConfigError for unknown columns."""
     for field in schema.fields:
         given = field.dataType.simpleString()
         if _TYPES.get(field.name) != given:

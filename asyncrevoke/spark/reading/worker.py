@@ -1,4 +1,4 @@
-"""What a Python worker of Spark keeps from task to task: an event loop and the opened handlers."""
+"""What a Python worker of Spark keeps between tasks: an event loop and the opened handlers."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _MOST_KEPT = 128 * 1024 * 1024
 # Objects between two looks of the garbage collector.
 _GARBAGE = 50_000
 
-Errors: TypeAlias = Literal["row", "policy", "fail"]
+Errors: TypeAlias = Literal["record", "policy", "fail"]
 
 
 class Target(NamedTuple):
-    """Which handlers, and how a failed record ends; what a task needs to open them.
+    """The handlers of a replay and their options; all that a task needs to open them.
 
     ``bootstrap_servers`` and ``concurrency`` are those of the consumer if None.
     """
 
     name: str
-    errors: Errors = "row"
+    errors: Errors = "record"
     bootstrap_servers: str | None = None
     concurrency: int | None = None
     order_by: Literal["key", "partition", "as configured"] | None = "as configured"
@@ -56,7 +56,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Handlers that can be called, as the worker keeps them until its process ends."""
+    """Opened handlers, kept until the worker's process ends."""
 
     config: ConsumerConfig
     router: Router
@@ -69,14 +69,14 @@ class Opened:
     dead_letters: DeadLetterProducer | None
 
 
-class Worker:
-    """One per process. Its loop runs in a thread of its own, because Spark has the main one."""
+class PythonWorker:
+    """One per process. Its event loop runs in a thread, because Spark uses the main thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._loop = new_event_loop()
         self._opened: dict[Target, Opened] = {}
-        # Spark ends workers without a word: nothing of this is ever left.
+        # Spark kills workers without notice, so handlers are never closed.
         self._stack = AsyncExitStack()
         # Spark collects garbage after each task: what is imported by now need not be looked at.
         gc.freeze()
@@ -132,8 +132,8 @@ class Worker:
         )
 
     @classmethod
-    def current(cls) -> Worker:
-        """That of this process, made after it was forked."""
+    def current(cls) -> PythonWorker:
+        """The worker of this process, created after the fork."""
         worker = _current[0] if _current else None
         if worker is None or worker.pid != os.getpid():
             worker = cls()
@@ -141,14 +141,14 @@ class Worker:
         return worker
 
 
-_current: list[Worker] = []
+_current: list[PythonWorker] = []
 
 
 def keep_freed_memory() -> None:
-    """Fetches of megabytes come and go: what one has freed is for the next one.
+    """Let malloc keep the freed memory of large fetches for the next one.
 
-    By its defaults glibc gives such memory back to the kernel, which has to clear it again, page
-    by page. Other libraries are left as they are.
+    By default glibc returns such memory to the kernel, which has to clear each page again. Does
+    nothing with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -157,7 +157,7 @@ def keep_freed_memory() -> None:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """One of uvloop if that is installed: what handlers await costs a task less; else asyncio's."""
+    """A uvloop event loop if uvloop is installed, else asyncio's."""
     try:
         import uvloop  # noqa: PLC0415 - where there is one
     except ModuleNotFoundError:
@@ -166,7 +166,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def imported(name: str) -> Consumer:
-    """The consumer of a target; ReplayError, with the fix, if it cannot be had in this process."""
+    """Import the consumer of a target. Raises ReplayError if that fails in this process."""
     try:
         return find_consumer(name)
     except Exception as error:
@@ -178,7 +178,7 @@ def imported(name: str) -> Consumer:
 
 
 def checked_router(consumer: Consumer, name: str) -> Router:
-    """Its handlers; ReplayError if there are none."""
+    """The consumer's handlers. Raises ReplayError if it has none."""
     router = consumer.hosting.router
     if router is None or not router.handlers:
         raise ReplayError(
@@ -189,18 +189,18 @@ def checked_router(consumer: Consumer, name: str) -> Router:
 
 
 def with_errors(router: Router, errors: Errors) -> Router:
-    """The handlers with another end for failed records; ConfigError for an unknown one.
+    """The handlers with ``errors`` applied. Raises ConfigError for an unknown value.
 
-    ``"row"``: the replay goes on, and nothing is written to other topics. ``"fail"``: the first
+    ``"record"``: the replay goes on, and nothing is written to other topics. ``"fail"``: the first
     one fails the replay. ``"policy"``: as live.
     """
     if errors == "policy":
         return router
-    if errors not in ("row", "fail"):
-        raise ConfigError(f'errors={errors!r}: use "row", "policy" or "fail"')
+    if errors not in ("record", "fail"):
+        raise ConfigError(f'errors={errors!r}: use "record", "policy" or "fail"')
 
     def change(handler: Handler) -> Handler:
-        on_error: Literal["skip", "stop"] = "skip" if errors == "row" else "stop"
+        on_error: Literal["skip", "stop"] = "skip" if errors == "record" else "stop"
         return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
 
     return router.adapted(change)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.worker import Target
     from asyncrevoke.spark.replays.progress import Address
 
-Engine: TypeAlias = Literal["fused", "source", "jvm"]
+Engine: TypeAlias = Literal["direct", "source", "jvm"]
 
 _SPLITTING = ("minpartitions", "maxrecordsperpartition")
-# What a replay decides itself, as the two readers call it.
+# Options that a replay sets itself, by their names in both readers.
 _DECIDED = (
     "assign", "subscribe", "subscribepattern", "topic", "ranges", "start", "end",
     "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
@@ -37,23 +37,23 @@ _DECIDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is the same for all tasks. ``source_options`` are those of what Spark reads with."""
+class ReplayJob:
+    """The settings that all tasks of a replay share. ``source_options`` are for Spark's reader."""
 
     target: Target
     isolation_level: IsolationLevel
     no_progress_timeout: float
     max_errors: int | None
-    engine: Engine = "fused"
+    engine: Engine = "direct"
     source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     report_to: Address | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
-            raise ConfigError(f'engine={self.engine!r}: use "fused", "source" or "jvm"')
-        if self.source_options and self.engine == "fused":
+            raise ConfigError(f'engine={self.engine!r}: use "direct", "source" or "jvm"')
+        if self.source_options and self.engine == "direct":
             raise ConfigError(
-                'source_options= is for engine="source" and "jvm": fused tasks read with the '
+                'source_options= is for engine="source" and "jvm": "direct" reads with the '
                 "options of the consumer"
             )
         decided = [name for name in self.source_options if name.lower() in _DECIDED]
@@ -72,16 +72,16 @@ class Job:
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether the pieces of a partition are done one after another."""
+        """Whether the ranges of a partition are replayed one after another."""
         return self.target.order_by is not None or self.engine == "jvm"
 
-    def reporting_to(self, address: Address) -> Job:
-        """The same with progress."""
+    def reporting_to(self, address: Address) -> ReplayJob:
+        """This job, reporting progress to ``address``."""
         return replace(self, report_to=address)
 
     def apply(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The result rows of these ranges, each of a task of its own. Lazy: nothing has run yet."""
-        if self.engine == "fused":
+        """The result rows of these ranges, one task for each range. Lazy."""
+        if self.engine == "direct":
             task = RangeTask(
                 self.target,
                 ranges,
@@ -112,15 +112,16 @@ class Job:
         return frame.withColumn("timestamp", _millis(frame))
 
     def options_of_source(self, topic: str) -> dict[str, str]:
-        """What this library's source is told: how the consumer connects, and what is given.
+        """The options of this library's data source: the consumer's connection and
+        ``source_options``.
 
-        ConfigError if its ``ssl_context`` would be lost.
+        Raises ConfigError if the consumer's ``ssl_context`` would be lost.
         """
         config = self._config()
         if config.ssl_context is not None and "ssl_cafile" not in self.source_options:
             raise ConfigError(
                 "the consumer's ssl_context cannot travel to Spark's reader: pass "
-                'source_options={"ssl_cafile": ...}, or use engine="fused"'
+                'source_options={"ssl_cafile": ...}, or use engine="direct"'
             )
         options = {
             "bootstrap_servers": self._servers(config),
@@ -158,7 +159,7 @@ class Job:
             raise ConfigError(
                 f"the consumer connects by {config.security_protocol}, for which Spark's connector "
                 'has options of its own: pass source_options={"kafka.security.protocol": ...}, or '
-                'use engine="fused"'
+                'use engine="direct"'
             )
         try:
             frame = spark.read.format("kafka").options(**options).load()
@@ -166,7 +167,7 @@ class Job:
             raise ConfigError(
                 'engine="jvm" needs the jars of Spark\'s Kafka connector: start Spark with '
                 "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:<version of Spark>, or use "
-                f'engine="fused", which needs none ({error.getCondition()})'
+                f'engine="direct", which needs none ({error.getCondition()})'
             ) from error
         renamed = frame.withColumnRenamed("timestampType", "timestamp_type")
         return renamed.withColumn("timestamp", _millis(renamed))

@@ -1,4 +1,4 @@
-"""Which ranges a replay still has to do, and in which order."""
+"""Plans which ranges a replay still has to do, and in which stages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 
-def remaining(
+def unfinished_ranges(
     planned: Iterable[OffsetRange], done: Iterable[tuple[str, int, int, int]]
 ) -> list[OffsetRange]:
-    """What of the planned ranges is not in those that are done: (topic, partition, start, end)."""
+    """The planned ranges without the offsets of those that are done: (topic, partition, start,
+    end)."""
     by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for topic, partition, start, end in done:
         by_partition.setdefault((topic, partition), []).append((start, end))
@@ -29,12 +30,13 @@ def remaining(
     return [each for each in left if each.start < each.end]
 
 
-def waves(
+def stages(
     ranges: Sequence[OffsetRange], most: int | None, *, ordered: bool
 ) -> list[list[OffsetRange]]:
-    """Pieces of at most ``most`` offsets, in waves of what may be done at the same time.
+    """Split ranges into at most ``most`` offsets each, and group them into stages that run in
+    parallel.
 
-    ``ordered``: a partition's pieces are in different waves, in the order of their offsets.
+    ``ordered``: each stage has at most one range of a partition, in the order of offsets.
     """
     by_partition: dict[tuple[str, int], list[OffsetRange]] = {}
     for each in sorted(ranges, key=lambda each: each[:3]):

@@ -1,7 +1,7 @@
-"""How far a replay is, while it runs: tasks tell the driver over a socket, and it may stop them.
+"""Progress of a running replay: tasks report to the driver over a socket, which may stop them.
 
-Spark itself tells of tasks only when they end. Where a task cannot reach the driver (a client of
-Spark Connect elsewhere), it goes on without, and numbers come when its part of the replay ends.
+Spark itself reports tasks only when they end. A task that cannot reach the driver (a client of
+Spark Connect elsewhere) runs without reporting; its numbers count when its stage ends.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _INTERVAL = 0.5
 _TIMEOUT = 2.0
 _LONGEST_LINE = 4096
-# Connections that have not said the word yet; one more drops the oldest of them.
+# Connections that have not sent the secret yet; one more closes the oldest.
 _MOST_UNKNOWN = 64
 
 
 class Address(NamedTuple):
-    """Where a driver listens, and the word by which its tasks are known."""
+    """Where a driver listens, and the secret that identifies its tasks."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
 
 class ReplayProgress(NamedTuple):
-    """``records`` of about ``total`` (offsets, of which some may be gaps) are done.
+    """``records`` are done, of about ``total``: that counts offsets, some of which may be gaps.
 
     ``rate`` is records per second since the start of this run, ``seconds_left`` an estimate by it,
     None before the first record.
@@ -84,7 +84,7 @@ class ProgressServer:
         self._max_errors = max_errors
         self._lock = threading.Lock()
         self._unknown: dict[socket.socket, None] = {}
-        # By range: of a task that was begun again, the last numbers count.
+        # By range: of a task that was started again, the last numbers count.
         self._told: dict[str, tuple[int, int]] = {}
         self._settled = 0, 0
         self._began = time.monotonic()
@@ -99,14 +99,14 @@ class ProgressServer:
         self._listener.close()
 
     def settle(self, records: int, errors: int) -> None:
-        """These numbers hold for all that was told so far: they were counted in the results."""
+        """Replace what tasks have reported so far by these numbers, counted from the results."""
         with self._lock:
             self._told.clear()
             self._settled = records, errors
         self._show()
 
     def progress(self) -> ReplayProgress:
-        """How far it is now."""
+        """The progress now."""
         with self._lock:
             records = self._settled[0] + sum(each[0] for each in self._told.values())
             errors = self._settled[1] + sum(each[1] for each in self._told.values())
@@ -139,7 +139,7 @@ class ProgressServer:
                     oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
 
     def _is_task(self, connection: socket.socket) -> bool:
-        """Whether the word comes in time. Raises OSError."""
+        """Whether the client sends the secret in time. Raises OSError."""
         word, heard = f"{self.address.secret}\n".encode(), b""
         until = time.monotonic() + _TIMEOUT
         while len(heard) < len(word) and b"\n" not in heard:
@@ -188,8 +188,8 @@ class ProgressServer:
         return ""
 
 
-class Reporter:
-    """A task's side; a context manager. ``stopped`` is why the driver wants it to end, or empty."""
+class ProgressReporter:
+    """The task's side; a context manager. ``stopped`` is the driver's reason to stop, or empty."""
 
     def __init__(self, address: Address | None, wanted: OffsetRange) -> None:
         self._address = address
@@ -212,7 +212,7 @@ class Reporter:
         self._give_up()
 
     def tell(self, records: int, errors: int, *, at_once: bool = False) -> None:
-        """Tell the numbers of this task, at most twice a second unless they are the last ones."""
+        """Report the numbers of this task, at most twice a second unless they are the last ones."""
         now = time.monotonic()
         if self._connection is None or (now < self._next and not at_once):
             return

@@ -1,4 +1,4 @@
-"""A source of records for handlers: those of one range, instead of a live group's."""
+"""Gives handlers the records of one range, instead of those of a group's member."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record, TopicPartition
 
 
-class Done(Protocol):
-    """Who is told of records that are done, and has room for so many."""
+class RecordSink(Protocol):
+    """Takes completed records, and limits how many may wait."""
 
     def complete(self, records: Sequence[Record], /) -> None:
         """They are done."""
         ...
 
-    def room(self) -> Awaitable[None]:
-        """Returns when more may be done."""
+    def wait_for_room(self) -> Awaitable[None]:
+        """Return when there is room for more."""
         ...
 
 
 class RangeSource:
-    """What the handler runner polls. Nothing is ever revoked, and the end comes when all is done.
+    """The source that the handler runner polls. No partition is revoked; polling ends when all
+    records are done.
 
-    ``read`` gives the next records of one partition, at most so many, and none at the end.
+    ``read`` returns the next records of one partition, none at the end.
     """
 
     def __init__(
         self,
         partition: TopicPartition,
         read: Callable[[], Awaitable[Sequence[Record]]],
-        done: Done,
+        done: RecordSink,
         max_in_flight: int,
     ) -> None:
         self.membership = NoMembership()
@@ -55,22 +56,22 @@ class RangeSource:
 
     @property
     def in_flight(self) -> int:
-        """Records that were given and are not done."""
+        """Records that were delivered and are not done."""
         return self._in_flight
 
     @property
     def stopping(self) -> bool:
-        """Whether no more are given."""
+        """Whether no more records are delivered."""
         return self._stopping
 
     @property
     def finished(self) -> bool:
-        """Whether all records were given, and are done."""
+        """Whether all records were delivered and are done."""
         return self._ended and not self._in_flight and self._failure is None
 
     async def poll(self) -> PollResult:
         """The next records, once there is room; ends when all are done."""
-        await self._done.room()
+        await self._done.wait_for_room()
         while not self._stopping and self._in_flight >= (1 if self._ended else self._limit):
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -91,7 +92,7 @@ class RangeSource:
         self._wake()
 
     def submit(self, record: Record) -> bool:
-        """Only loops of a user's own have tasks."""
+        """Not supported: only loops of the user submit tasks."""
         raise NotImplementedError(f"handlers alone read a range, no task has {record.offset}")
 
     def complete(self, record: Record) -> bool:
@@ -106,12 +107,13 @@ class RangeSource:
         self._wake()
 
     def abandon(self, record: Record) -> None:  # noqa: ARG002 - none is given again
-        """It has ended and is not done, so the range never ends well: the runner stops."""
+        """The record's handler ended without completing it, so the range fails: the runner
+        stops."""
         self._in_flight -= 1
         self._wake()
 
     def abandon_all(self, records: Sequence[Record]) -> None:
-        """The runner stops, and these were not started: so the range does not end well."""
+        """These records were not started because the runner stops, so the range fails."""
         self._in_flight -= len(records)
         self._wake()
 
@@ -121,13 +123,13 @@ class RangeSource:
         return 0
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
-        """What was not started is not: the range does not end well, so nobody counts on it."""
+        """Does nothing: records that were not started fail the range."""
         del partition, offset
         self._in_flight = 0
         self._wake()
 
     def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """There is one topic, so its limit is that of all."""
+        """One topic: its limit is the limit of all."""
         limit = limit_of(self._partition.topic)
         if limit is not None:
             self._limit = min(self._limit, limit[1])
@@ -143,18 +145,18 @@ class RangeSource:
         return self._paused
 
     def pause(self, record: Record) -> None:
-        """A partition that pauses would never go on here: the replay fails."""
+        """A paused partition would never resume here, so the replay fails."""
         self._paused = True
         self._failure = ReplayError(
             f"{record.topic}-{record.partition} has paused at offset {record.offset} (its handler "
             'is stuck, or has on_error="pause"; the log says why), and nobody would resume it in a '
-            'replay: use errors="row", or mend the handler and run the same run_id again'
+            'replay: use errors="record", or mend the handler and run the same run_id again'
         )
         self._wake()
 
     @contextmanager
     def parked(self) -> Generator[None]:
-        """Nobody watches how often it polls."""
+        """Does nothing: there is no max_poll_interval here."""
         yield
 
     def _wake(self) -> None:

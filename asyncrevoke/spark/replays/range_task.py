@@ -1,4 +1,4 @@
-"""What a Spark task does with the ranges that it is given: handlers in, rows out."""
+"""A Spark task that reads ranges itself and runs the handlers on their records."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import DataLossError, ReplayError, StalledReadError
 from asyncrevoke.spark.reading.range_reader import RangeReader
-from asyncrevoke.spark.reading.worker import Worker
-from asyncrevoke.spark.replays.progress import Reporter
+from asyncrevoke.spark.reading.worker import PythonWorker
+from asyncrevoke.spark.replays.progress import ProgressReporter
 from asyncrevoke.spark.replays.range_source import RangeSource
-from asyncrevoke.spark.replays.result_rows import Outcomes
+from asyncrevoke.spark.replays.result_rows import ResultRows
 
 if TYPE_CHECKING:
     from array import array
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import IsolationLevel
     from asyncrevoke.model import Record
-    from asyncrevoke.spark.arrow import Array, RecordBatch, Schema
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.worker import Opened, Target
     from asyncrevoke.spark.replays.progress import Address
-    from asyncrevoke.spark.replays.result_rows import Quick, Row
+    from asyncrevoke.spark.replays.result_rows import FastPathRows, Row
 
 RESULT_SCHEMA = (
     "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "
@@ -59,18 +59,18 @@ _ROWS = 8_000
 _PATIENCE = 0.5
 
 
-class Reading(Protocol):
-    """Where a job's records come from; an async context manager's inside."""
+class NextRecords(Protocol):
+    """Reads the next records of a range."""
 
     def __call__(self) -> Awaitable[Sequence[Record]]:
-        """The next ones, none at the end."""
+        """The next records, none at the end."""
         ...
 
 
 class RangeTask:
-    """Called by ``mapInArrow`` in each task, with a row whose ``id`` is the number of a range.
+    """Called by ``mapInArrow`` in each task, with rows whose ``id`` is the number of a range.
 
-    Pickled by reference to this class: a task gets the values, and imports the rest.
+    Pickled by reference: a task gets the values and imports the class.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class RangeTask:
         self._max_errors = max_errors
         self._report_to = report_to
 
-    def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """The result rows of the ranges that are named by ``batches``."""
+    def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+        """The result rows of the ranges that ``batches`` name."""
         for batch in batches:
             for number in cast("list[int]", batch.column("id").to_pylist()):
                 yield from self._run(self._ranges[number])
 
-    def _run(self, wanted: OffsetRange) -> Generator[RecordBatch]:
-        worker = Worker.current()
+    def _run(self, wanted: OffsetRange) -> Generator[ArrowRecordBatch]:
+        worker = PythonWorker.current()
         opened = worker.open(self._target)
         config = replace(opened.config, isolation_level=self._isolation_level)
-        outcomes = Outcomes(EventLog(), "error" if self._target.errors == "row" else "skipped")
+        outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
 
         async def handle() -> None:
             reader = RangeReader(config, wanted, no_progress_timeout=self._no_progress_timeout)
@@ -118,9 +118,9 @@ class RangeTask:
 
 
 async def handle_all(
-    opened: Opened, wanted: OffsetRange, read: Reading, outcomes: Outcomes
+    opened: Opened, wanted: OffsetRange, read: NextRecords, outcomes: ResultRows
 ) -> None:
-    """Run the handlers on all that ``read`` gives, as a live consumer does."""
+    """Run the handlers on all records of ``read``, as a consumer does."""
     source = RangeSource(wanted.topic_partition, read, outcomes, opened.max_in_flight)
     runner = HandlerRunner(
         source,
@@ -142,15 +142,16 @@ async def handle_all(
 
 
 def emit(
-    worker: Worker,
+    worker: PythonWorker,
     handle: Callable[[], Awaitable[None]],
-    outcomes: Outcomes,
+    outcomes: ResultRows,
     wanted: OffsetRange,
     *,
     max_errors: int | None,
     report_to: Address | None,
-) -> Generator[RecordBatch]:
-    """Arrow batches of the rows while ``handle`` runs on the worker's loop; raises as it does."""
+) -> Generator[ArrowRecordBatch]:
+    """Arrow batches of result rows while ``handle`` runs on the worker's loop. Raises what it
+    raises."""
     attempt = task_attempt()
 
     async def run() -> None:
@@ -160,7 +161,7 @@ def emit(
             outcomes.end()
 
     job = worker.start(run())
-    with Reporter(report_to, wanted) as reporter:
+    with ProgressReporter(report_to, wanted) as reporter:
         try:
             while True:
                 ended = job.done()
@@ -171,7 +172,7 @@ def emit(
                 if reporter.stopped:
                     raise ReplayError(reporter.stopped)
                 if taken.quick:
-                    yield quick_to_arrow(taken.quick, wanted, attempt)
+                    yield fast_path_to_arrow(taken.quick, wanted, attempt)
                 if taken.rows:
                     yield to_arrow(taken.rows, wanted, attempt)
                 if ended:
@@ -184,8 +185,8 @@ def emit(
             job.cancel()
 
 
-def over_budget(max_errors: int, outcomes: Outcomes) -> str:
-    """The sentence of a replay that has too many errors."""
+def over_budget(max_errors: int, outcomes: ResultRows) -> str:
+    """The message of a replay with too many errors."""
     return (
         f"more than max_errors={max_errors} records have failed, for example "
         f"{'; '.join(outcomes.examples)}. Mend the handler and run the same run_id again, which "
@@ -193,7 +194,7 @@ def over_budget(max_errors: int, outcomes: Outcomes) -> str:
     )
 
 
-def quick_to_arrow(quick: Quick, wanted: OffsetRange, attempt: int) -> RecordBatch:
+def fast_path_to_arrow(quick: FastPathRows, wanted: OffsetRange, attempt: int) -> ArrowRecordBatch:
     """Rows as Spark takes them."""
     count = len(quick)
     no_text = pa.nulls(count, pa.string())
@@ -209,7 +210,7 @@ def quick_to_arrow(quick: Quick, wanted: OffsetRange, attempt: int) -> RecordBat
     return _batch(wanted, attempt, _int64s(quick.offsets), rest)
 
 
-def to_arrow(rows: Sequence[Row], wanted: OffsetRange, attempt: int) -> RecordBatch:
+def to_arrow(rows: Sequence[Row], wanted: OffsetRange, attempt: int) -> ArrowRecordBatch:
     """Rows as Spark takes them."""
     _, offsets, *rest = (list(column) for column in zip(*rows, strict=True))
     types = [field.type for field in _ARROW][-len(rest) :]
@@ -224,7 +225,9 @@ def _int64s(numbers: array[int]) -> Array:
     )
 
 
-def _batch(wanted: OffsetRange, attempt: int, offsets: Array, rest: Sequence[Array]) -> RecordBatch:
+def _batch(
+    wanted: OffsetRange, attempt: int, offsets: Array, rest: Sequence[Array]
+) -> ArrowRecordBatch:
     count = len(offsets)
     end = None if wanted.end == UNKNOWN else wanted.end
     columns = [
@@ -236,11 +239,11 @@ def _batch(wanted: OffsetRange, attempt: int, offsets: Array, rest: Sequence[Arr
         pa.repeat(pa.scalar(attempt, pa.int32()), count),
         *rest,
     ]
-    return cast("RecordBatch", pa.RecordBatch.from_arrays(columns, schema=_ARROW))
+    return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=_ARROW))
 
 
 def task_attempt() -> int:
-    """How often Spark has begun this task before; 0 outside of one."""
+    """The attempt number of this Spark task, from 0; 0 outside of a task."""
     from pyspark import TaskContext  # noqa: PLC0415 - on workers
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""What came of a replay, counted by Spark from its rows."""
+"""The report of a replay, counted by Spark from its result rows."""
 
 from __future__ import annotations
 

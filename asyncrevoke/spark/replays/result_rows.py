@@ -1,4 +1,4 @@
-"""What became of each record of a range: one row per record, as they end."""
+"""The result rows of a range: one row per record, in the order of completion."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import Decision
 
-Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
 
-# Rows that may wait for Spark to take them, before reading waits too.
+# Rows that may wait for Spark before reading stops.
 _MOST_ROWS = 50_000
 # Characters of an error's text in its row.
 _MOST_TEXT = 4096
@@ -46,10 +46,10 @@ class Row(NamedTuple):
     result: bytes | None
 
 
-class Quick:
-    """Rows of records whose first call has ended well, by column; times are nanoseconds.
+class FastPathRows:
+    """Rows of records whose first call succeeded, by column; times in nanoseconds.
 
-    Most records are such, and numbers in an array cost the garbage collector nothing.
+    Most records are like that, and numbers in arrays cost the garbage collector nothing.
     """
 
     __slots__ = ("finished", "offsets", "results", "started")
@@ -64,10 +64,10 @@ class Quick:
         return len(self.results)
 
 
-class Taken(NamedTuple):
-    """What has ended since the last time."""
+class FinishedRows(NamedTuple):
+    """The rows completed since the last call."""
 
-    quick: Quick
+    quick: FastPathRows
     rows: list[Row]
 
 
@@ -79,12 +79,12 @@ class _Call(NamedTuple):
     error: BaseException | None
 
 
-class Outcomes:
-    """Makes the calls of handlers and has the rows; it is their log and their call log.
+class ResultRows:
+    """Calls handlers and collects a row for each record; also their logger and call recorder.
 
-    ``failed_as`` is the outcome of a record that the handlers' policy passes over. Lines about the
-    failures of single records, which have rows, do not reach ``log``. ``errors`` counts the rows
-    whose outcome is ``"error"``, and ``examples`` tells of the first ones.
+    ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. Failures of single
+    records go into their rows, not to ``log``. ``errors`` counts the rows with the outcome
+    ``"error"``; ``examples`` describes the first ones.
     """
 
     def __init__(self, log: Log, failed_as: Literal["error", "skipped"]) -> None:
@@ -92,11 +92,11 @@ class Outcomes:
         self._failed_as: Outcome = failed_as
         self._calls: dict[tuple[int, int], _Call] = {}
         self._decided: dict[tuple[int, int], Outcome] = {}
-        # Why a record failed that no handler was called for.
+        # Errors of records for which no handler was called.
         self._refused: dict[tuple[int, int], BaseException] = {}
         self._rows: list[Row] = []
-        self._quick = Quick()
-        # Whether first calls that end well make their row themselves.
+        self._quick = FastPathRows()
+        # Whether the fast path builds the rows of successful first calls.
         self._makes_rows = False
         self._waiter: asyncio.Future[None] | None = None
         self._has_rows: asyncio.Future[None] | None = None
@@ -118,7 +118,7 @@ class Outcomes:
         call: Callable[[], Awaitable[object]],
         /,
     ) -> None:
-        """Make a call, and remember when it ran and what came of it."""
+        """Call a handler, and keep the times and the result."""
         clock, calls = self._clock, self._calls
         started = clock() // 1000
         try:
@@ -132,14 +132,14 @@ class Outcomes:
         for record in records:
             calls[record.partition, record.offset] = ended
             if result is not None:
-                # What a batch returns stands with its first record.
+                # The result of a batch goes into the row of its first record.
                 ended = ended._replace(result=None)
                 result = None
 
     def first(
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]]:
-        """The same call, for the first one of records that nothing goes around: most of them."""
+        """Wrap the first call of records without middleware: the fast path."""
         self._makes_rows = True
         clock, calls = self._clock, self._calls
 
@@ -169,14 +169,14 @@ class Outcomes:
         return timed
 
     def decided(self, record: Record, decision: Decision, /) -> None:
-        """Remember what becomes of a failed record."""
+        """Keep the decision about a failed record."""
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
         elif decision == "dead-lettered":
-            self._decided[record.partition, record.offset] = "sent_on"
+            self._decided[record.partition, record.offset] = "dead_lettered"
 
     def complete(self, records: Sequence[Record], /) -> None:
-        """These records are done: their rows are made."""
+        """Build the rows of these completed records."""
         self.done += len(records)
         if not self._makes_rows or self._calls or self._decided:
             self._complete(records)
@@ -238,14 +238,14 @@ class Outcomes:
 
     # -- rows ------------------------------------------------------------------------------------
 
-    async def room(self) -> None:
-        """Returns when few enough rows wait to be taken."""
+    async def wait_for_room(self) -> None:
+        """Return when fewer rows than the limit wait."""
         while len(self._rows) + len(self._quick) >= _MOST_ROWS:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
-    async def rows(self, least: int, patience: float) -> Taken:
-        """Take the rows that there are: once there are so many, or so many seconds have passed."""
+    async def rows(self, least: int, patience: float) -> FinishedRows:
+        """Take the rows once there are ``least``, or after ``patience`` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         self._least = least
@@ -259,15 +259,15 @@ class Outcomes:
         return self.take()
 
     def end(self) -> None:
-        """There will be no further rows."""
+        """No further rows will come."""
         self._ended = True
         if self._has_rows is not None and not self._has_rows.done():
             self._has_rows.set_result(None)
 
-    def take(self) -> Taken:
-        """Take the rows that there are."""
-        taken = Taken(self._quick, self._rows)
-        self._quick, self._rows = Quick(), []
+    def take(self) -> FinishedRows:
+        """Take all rows."""
+        taken = FinishedRows(self._quick, self._rows)
+        self._quick, self._rows = FastPathRows(), []
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         return taken
@@ -283,7 +283,7 @@ class Outcomes:
         self._log.info(event, **fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Pass a line on, unless it is about one record's failure: that goes into its row."""
+        """Log a line, unless it is about a record's failure: that goes into the record's row."""
         error, partition, offset = (
             fields.get(name) for name in ("exc_info", "partition", "offset")
         )
@@ -302,7 +302,7 @@ class Outcomes:
 
 
 def encode_result(result: object) -> bytes:
-    """What a handler returned, as bytes; ReplayError, with the fix, if it has no JSON."""
+    """A handler's result as bytes. Raises ReplayError if it cannot be encoded."""
     if isinstance(result, bytes):
         return result
     if isinstance(result, str):

@@ -1,4 +1,4 @@
-"""The handlers on rows that Spark has read: the bridge of the engines ``source`` and ``jvm``."""
+"""Runs handlers on rows that Spark has read, for the engines ``source`` and ``jvm``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.worker import Worker
+from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_all
-from asyncrevoke.spark.replays.result_rows import Outcomes
+from asyncrevoke.spark.replays.result_rows import ResultRows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
-    from asyncrevoke.spark.arrow import RecordBatch
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
     from asyncrevoke.spark.reading.worker import Target
     from asyncrevoke.spark.replays.progress import Address
 
@@ -28,7 +28,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key",
 class RowsTask:
     """Called by ``mapInArrow`` in each task, with the rows of one range in their order.
 
-    ``ranges`` is None in a stream, where nobody knows before a task reads it which range it has.
+    ``ranges`` is None in a stream, where the range is known only when its task reads it.
     """
 
     def __init__(
@@ -44,18 +44,20 @@ class RowsTask:
         self._max_errors = max_errors
         self._report_to = report_to
 
-    def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Their result rows."""
+    def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
+        """The result rows."""
         coming = (to_records(batch) for batch in batches if batch.num_rows)
         first = next(coming, None)
         if first is not None:
             yield from self._run(first, coming)
 
-    def _run(self, first: list[Record], coming: Iterator[list[Record]]) -> Generator[RecordBatch]:
+    def _run(
+        self, first: list[Record], coming: Iterator[list[Record]]
+    ) -> Generator[ArrowRecordBatch]:
         wanted = self._range_of(first[0])
-        worker = Worker.current()
+        worker = PythonWorker.current()
         opened = worker.open(self._target)
-        outcomes = Outcomes(EventLog(), "error" if self._target.errors == "row" else "skipped")
+        outcomes = ResultRows(EventLog(), "error" if self._target.errors == "record" else "skipped")
         waiting: list[list[Record]] = [first]
         # Spark's stream blocks, and the loop has handlers to run.
         thread = ThreadPoolExecutor(1, thread_name_prefix="asyncrevoke rows")
@@ -101,8 +103,8 @@ class RowsTask:
         )
 
 
-def to_records(batch: RecordBatch) -> list[Record]:
-    """Rows as handlers know them."""
+def to_records(batch: ArrowRecordBatch) -> list[Record]:
+    """Rows as records."""
     columns = [batch.column(name).to_pylist() for name in COLUMNS]
     return [
         Record(

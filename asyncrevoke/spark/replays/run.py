@@ -15,11 +15,11 @@ from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.reading.worker import Errors, Target
-from asyncrevoke.spark.replays.engines import Job
-from asyncrevoke.spark.replays.plan import remaining, waves
+from asyncrevoke.spark.replays.engines import ReplayJob
+from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
 from asyncrevoke.spark.replays.progress import ProgressServer
 from asyncrevoke.spark.replays.report import ReplayReport, read_report
-from asyncrevoke.spark.session import check_spark, driver_host, told_by_a_task
+from asyncrevoke.spark.session import check_spark, driver_host, message_of_task_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,9 +43,9 @@ def replay(
     run_id: str | None = None,
     concurrency: int | None = None,
     order_by: Literal["key", "partition", "as configured"] | None = "as configured",
-    errors: Errors = "row",
+    errors: Errors = "record",
     max_errors: int | None = None,
-    engine: Engine = "fused",
+    engine: Engine = "direct",
     isolation_level: IsolationLevel = "read_committed",
     bootstrap_servers: str | None = None,
     checkpoint_every: int | None = CHECKPOINT_EVERY,
@@ -56,7 +56,7 @@ def replay(
 ) -> ReplayReport:
     """Call the handlers of ``target`` (``"app:consumer"``) for all records of the ranges.
 
-    An action: it returns when all is done and written. Each worker imports the consumer, opens its
+    A Spark action: returns when all rows are written. Each worker imports the consumer, opens its
     ``resources`` once, reads a range and runs the handlers with its own order, concurrency, retries
     and limits; it is no member of any group, and commits nothing. Offsets and sizes are Kafka's,
     times of rows microseconds since the epoch.
@@ -64,34 +64,34 @@ def replay(
     ``sink`` is a folder that Spark can write (``/data/replay``, ``s3a://...``). Below it,
     ``results/run_id=.../`` has a row for each record, as Parquet: topic, partition, offset, the
     range, attempts, when the last call began and ended, the outcome (``ok``, ``error``,
-    ``skipped``, ``sent_on``), the error, and what the handler returned.
+    ``skipped``, ``dead_lettered``), the error, and what the handler returned.
 
-    ``errors``: ``"row"``, a record that has failed for good is a row and nothing is sent anywhere;
-    ``"policy"``, its handler's dead letter topic, retry topic and ``on_error`` count as live;
-    ``"fail"``, the replay ends. It also ends when more than ``max_errors`` rows are errors: tasks
-    that are not done then write nothing.
+    ``errors``: with ``"record"``, a record whose retries failed becomes a row with its error, and
+    nothing is sent to other topics; with ``"policy"``, the handlers' dead letter topics, retry
+    topics and ``on_error`` apply as in a live consumer; with ``"fail"``, the replay ends. It also
+    ends when more than ``max_errors`` rows are errors; unfinished tasks then write nothing.
 
-    ``run_id`` names the run, a new one by default. With one that exists, the replay goes on with
-    *its* ranges, without those that are done: each range is written as a whole or not at all. What
-    is repeated after a failure are the ranges that were being done, so effects happen at least
-    once; ``HandlerContext.idempotency_key`` tells which are the same. Ranges longer than
-    ``checkpoint_every`` offsets are done in pieces, one after another where the order counts.
+    ``run_id`` names the run, a new one by default. With an existing one, the replay resumes the
+    ranges *of that run*, without those that are done. A range is written completely or not at all,
+    so after a failure unfinished ranges are repeated: effects happen at least once.
+    ``HandlerContext.idempotency_key`` identifies repeated records. Longer ranges than
+    ``checkpoint_every`` offsets are split.
 
     ``concurrency`` (a task) and ``order_by`` are the consumer's unless given. ``engine``:
-    ``"fused"`` reads inside the task, ``"source"`` by Spark through this library's source,
-    ``"jvm"`` through the Kafka connector of Spark, whose jars you bring; ``source_options`` are
-    for these two. ``py_files`` go to the workers. ``on_progress`` is called about twice a second,
-    from another thread.
+    ``"direct"`` reads inside the task, ``"source"`` by Spark through this library's source,
+    ``"jvm"`` through the Kafka connector of Spark, whose jars you bring; ``source_options`` are for
+    these two. ``py_files`` go to the workers. ``on_progress`` is called about twice a second, from
+    another thread.
 
-    Cancelled or interrupted, ranges that were written count. Raises ReplayError, DataLossError,
-    StalledReadError, ConfigError and SparkSetupError.
+    If cancelled or interrupted, the ranges that were written count. Raises ReplayError,
+    DataLossError, StalledReadError, ConfigError and SparkSetupError.
     """
     check_spark()
     planned = list(ranges)
     check_options(target, planned, run_id, errors, max_errors, checkpoint_every, concurrency)
     if py_files:
         spark.addArtifacts(*py_files, pyfile=True)
-    job = Job(
+    job = ReplayJob(
         target=Target(target, errors, bootstrap_servers, concurrency, order_by),
         isolation_level=isolation_level,
         no_progress_timeout=no_progress_timeout,
@@ -99,14 +99,14 @@ def replay(
         engine=engine,
         source_options=dict(source_options or {}),
     )
-    run = Run.begin(spark, sink, run_id or new_run_id(), target, planned)
-    left = remaining(run.ranges, run.done())
+    run = ReplayRun.begin(spark, sink, run_id or new_run_id(), target, planned)
+    left = unfinished_ranges(run.ranges, run.done())
     total = sum(each.size for each in left)
     host = driver_host(spark)
     with ProgressServer(host or "127.0.0.1", total, on_progress, max_errors) as progress:
         if host is not None:
             job = job.reporting_to(progress.address)
-        for wave in waves(left, checkpoint_every, ordered=job.one_at_a_time):
+        for wave in stages(left, checkpoint_every, ordered=job.one_at_a_time):
             run.write(job.apply(spark, wave))
             if max_errors is not None or host is None:
                 progress.settle(*run.counts_of(left))
@@ -120,7 +120,7 @@ def replay(
 
 
 def new_run_id() -> str:
-    """A name that no other run has."""
+    """A new unique run id."""
     return uuid.uuid4().hex[:12]
 
 
@@ -133,7 +133,7 @@ def check_options(
     checkpoint_every: int | None,
     concurrency: int | None,
 ) -> None:
-    """ConfigError, with the fix, for what cannot work."""
+    """Raise ConfigError for options that cannot work."""
     if not isinstance(cast("object", target), str) or ":" not in target:
         raise ConfigError(
             f'target={target!r}: name the consumer by its import path, as "app:consumer"; a '
@@ -142,7 +142,7 @@ def check_options(
     if run_id is not None and not _RUN_ID.fullmatch(run_id):
         raise ConfigError(f"run_id={run_id!r} names a folder: use letters, digits, '.', '_', '-'")
     if errors not in get_args(Errors):
-        raise ConfigError(f'errors={errors!r}: use "row", "policy" or "fail"')
+        raise ConfigError(f'errors={errors!r}: use "record", "policy" or "fail"')
     for name, value, least in (
         ("max_errors", max_errors, 0),
         ("checkpoint_every", checkpoint_every, 1),
@@ -160,8 +160,8 @@ def check_options(
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a replay: its plan, and what of it is done, in the folder that it writes to."""
+class ReplayRun:
+    """One run of a replay: its plan and its finished ranges, stored in its output folder."""
 
     spark: SparkSession
     sink: str
@@ -181,10 +181,10 @@ class Run:
     @classmethod
     def begin(
         cls, spark: SparkSession, sink: str, run_id: str, target: str, planned: list[OffsetRange]
-    ) -> Run:
+    ) -> ReplayRun:
         """Write the plan of a new run, or read that of one that exists.
 
-        ReplayError if that one is another target's, or another topic's.
+        Raises ReplayError if that run has another target or topic.
         """
         folder = f"{sink.rstrip('/')}/runs/run_id={run_id}"
         stored = read_lines(spark, folder)
@@ -203,7 +203,7 @@ class Run:
             )
         if ranges != planned:
             EventLog().info(
-                "this run exists: its own ranges are gone on with, not those given", run_id=run_id
+                "run exists; resuming its own ranges and ignoring those given", run_id=run_id
             )
         return cls(spark, sink, run_id, ranges, resumed=True)
 
@@ -216,7 +216,7 @@ class Run:
         return [(each[0], each[1], each[2], each[3]) for each in found]
 
     def counts_of(self, ranges: Sequence[OffsetRange]) -> tuple[int, int]:
-        """Rows and errors of these ranges so far."""
+        """The number of rows and of errors in these ranges."""
         rows = self._written()
         if rows is None or not ranges:
             return 0, 0
@@ -231,7 +231,7 @@ class Run:
         return sum(row[2] for row in ours), sum(row[3] for row in ours)
 
     def write(self, rows: DataFrame) -> None:
-        """Write rows; each task's count when it has ended well, whatever becomes of the others."""
+        """Write rows. The rows of a successful task count even if other tasks fail."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - of the extra
 
         writer = (
@@ -243,7 +243,7 @@ class Run:
         try:
             writer.parquet(self._rows)
         except PySparkException as error:
-            told = told_by_a_task(error, f"run {self.run_id}")
+            told = message_of_task_error(error, f"run {self.run_id}")
             if told is None:
                 raise
             raise told from error
@@ -262,7 +262,7 @@ class Run:
 
 
 def read_lines(spark: SparkSession, folder: str) -> list[str] | None:
-    """The lines of a text that Spark has written; None if there is none."""
+    """The lines of a text file that Spark has written; None if it does not exist."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - of the extra
 
     try:

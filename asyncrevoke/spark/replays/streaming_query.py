@@ -8,7 +8,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.reading.worker import Errors, Target
-from asyncrevoke.spark.replays.engines import Job
+from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.spark.replays.run import check_options
@@ -33,7 +33,7 @@ def replay_stream(
     max_offsets_per_trigger: int | None = None,
     concurrency: int | None = None,
     order_by: Literal["key", "partition", "as configured"] | None = "as configured",
-    errors: Errors = "row",
+    errors: Errors = "record",
     bootstrap_servers: str | None = None,
     no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
     source_options: Mapping[str, str] | None = None,
@@ -66,7 +66,7 @@ def replay_stream(
 
     if py_files:
         spark.addArtifacts(*py_files, pyfile=True)
-    job = Job(
+    job = ReplayJob(
         target=Target(target, errors, bootstrap_servers, concurrency, order_by),
         isolation_level="read_committed",
         no_progress_timeout=no_progress_timeout,

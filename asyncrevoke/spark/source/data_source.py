@@ -23,16 +23,16 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import (
-    Log,
+    LogBounds,
     OffsetRange,
     find_ranges,
+    log_missing_offsets,
     plan_range,
     run_blocking,
-    tell_missing,
 )
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
-from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, Columns, check_columns
+from asyncrevoke.spark.reading.record_columns import HEADERS, SCHEMA, RecordColumns, check_columns
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_offsets import advance, check_not_renewed
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from asyncrevoke.spark.arrow import RecordBatch
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
 
 _RECORDS = 2000
 
@@ -94,12 +94,12 @@ class _Reading:
         self.options = options
         self.columns = list(columns)
 
-    def read_part(self, part: OffsetRange) -> Generator[RecordBatch]:
+    def read_part(self, part: OffsetRange) -> Generator[ArrowRecordBatch]:
         config, patience = self.options.config(), self.options.no_progress_timeout
         if "headers" in self.columns or find_spec("numpy") is None:
             # Headers are lists of what has any length: single records have them.
             singly = RangeReader(config, part, no_progress_timeout=patience, most=_RECORDS)
-            columns = Columns(self.columns)
+            columns = RecordColumns(self.columns)
             yield from map(columns.batch, read_ahead(singly, singly.read))
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns  # noqa: PLC0415 - needs numpy
@@ -128,7 +128,7 @@ class TableReader(DataSourceReader):
             )
         return [Part(each) for each in ranges if each.size] or [Part(_nothing(options.topic))]
 
-    def read(self, partition: InputPartition) -> Generator[RecordBatch]:
+    def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
         """In a task."""
         part = cast("Part", partition).part
         if part.size:
@@ -184,10 +184,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 check_not_renewed(options.topic, {number: stop}, {})
             begin = start.get(number, log.first[tp])
             parts.append(plan_range(tp, begin, stop, log.first[tp], max(log.last[tp], stop)))
-        tell_missing(parts, options.missing)
+        log_missing_offsets(parts, options.missing)
         return [Part(each) for each in parts if each.size] or [Part(_nothing(options.topic))]
 
-    def read(self, partition: InputPartition) -> Generator[RecordBatch]:
+    def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
         """In a task."""
         part = cast("Part", partition).part
         if part.size:
@@ -199,13 +199,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is kept open."""
 
-    def _log(self) -> Log:
+    def _log(self) -> LogBounds:
         return run_blocking(_find_log(self._reading.options))
 
 
-async def _find_log(options: SourceOptions) -> Log:
+async def _find_log(options: SourceOptions) -> LogBounds:
     async with consumer_of(replace(options.config(), group_id=None)) as consumer:
-        return await Log.of(consumer, options.topic)
+        return await LogBounds.of(consumer, options.topic)
 
 
 def _nothing(topic: str) -> OffsetRange:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.anomalies import Anomaly
-    from asyncrevoke.audit.comparison import Audited
+    from asyncrevoke.audit.comparison import AuditResult
     from asyncrevoke.broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -95,7 +95,7 @@ class Both:
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         topic = written(folder, *ALL)
-        here: Audited = asyncio.run(audit_locally(read_journal(folder), topic, TOPIC))
+        here: AuditResult = asyncio.run(audit_locally(read_journal(folder), topic, TOPIC))
         self.here = here
         # Half of it as Parquet, as it is found in practice.
         for session in sessions(folder)[::2]:
@@ -105,7 +105,7 @@ class Both:
         self.folder = folder
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FrameSource, "batches", staticmethod(batches_of(topic)))
-            self.there: Audited = audit(
+            self.there: AuditResult = audit(
                 spark, journal=folder, source=self.source, topic=TOPIC, out=folder / "report"
             )
 

@@ -13,10 +13,10 @@ from spark.transactions import ended_ranges
 from unit.journal.written_journal import A, facts
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.recording.log_file import LogFile
-from asyncrevoke.journal.segments import Session
+from asyncrevoke.journal.segments import JournalSession
 from asyncrevoke.model import Record
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
@@ -62,19 +62,19 @@ def journal(folder: Path, topic: str, offsets: list[int], committed: int) -> Pat
     known = json.dumps(facts())
     order = json.dumps({"handler": "bill", "order_by": "key"})
     rows: list[Entry] = [
-        Fact(Kind.BEGIN, _AT, facts=known),
-        Fact(Kind.ASSIGN, _AT, topic, 0, 0, "m", 1),
-        Fact(Kind.TOPIC, _AT, topic, facts=order),
+        Fact(RowKind.BEGIN, _AT, facts=known),
+        Fact(RowKind.ASSIGN, _AT, topic, 0, 0, "m", 1),
+        Fact(RowKind.TOPIC, _AT, topic, facts=order),
         Attempts(records, _AT, _AT + 1),
-        Fact(Kind.COMMIT, _AT + 2, topic, 0, committed, "m", 1, Outcome.OK),
-        Fact(Kind.END, _AT + 3),
+        Fact(RowKind.COMMIT, _AT + 2, topic, 0, committed, "m", 1, CallOutcome.OK),
+        Fact(RowKind.END, _AT + 3),
     ]
     queue: deque[Any] = deque()
     seq = 0
     for row in rows:
         queue.append((seq, row))
         seq += len(row.records) if isinstance(row, Attempts) else 1
-    session = Session(folder / A)
+    session = JournalSession(folder / A)
     session.folder.mkdir()
     log = LogFile(session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=print)
     log.take(queue)

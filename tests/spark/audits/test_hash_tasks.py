@@ -17,7 +17,7 @@ from asyncrevoke.spark.source.options import SourceOptions
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from asyncrevoke.spark.audits.hash_tasks import Reading
+from asyncrevoke.spark.audits.hash_tasks import HashTask
 from asyncrevoke.spark.reading.batch_columns import fields_of
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kn
         batches.append(batch(base, records))
         known |= records
 
-    def read(_: Reading, part: OffsetRange) -> Generator[tuple[bytes | bytearray, Fields]]:
+    def read(_: HashTask, part: OffsetRange) -> Generator[tuple[bytes | bytearray, Fields]]:
         yield from fields_of(part, batches[:2])
         yield from fields_of(part, batches[2:])
 
-    monkeypatch.setattr(Reading, "_read", read)
+    monkeypatch.setattr(HashTask, "_read", read)
     return {offset: known[offset] for offset in known if PART.start <= offset < PART.end}
 
 
 def rows(bare: frozenset[int] | None) -> list[dict[str, Any]]:
     """What a task gives for the first range."""
     asked: Any = Number()
-    made: list[Any] = list(Reading(OPTIONS, [PART], bare).run([asked]))
+    made: list[Any] = list(HashTask(OPTIONS, [PART], bare).run([asked]))
     return [row for each in made for row in each.to_pylist()]
 
 

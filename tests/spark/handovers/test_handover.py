@@ -94,15 +94,15 @@ async def test_a_group_with_members_is_refused_and_they_are_named(
         plan = plan_handover(wanted, group=kafka_topic, bootstrap=address)
         await anext(consumer)
         with pytest.raises(HandoverError, match=r"1 live member\(s\): billing-7 at .*Stop them"):
-            apply_handover(plan._replace(alive=()), bootstrap=address)
-        assert plan_handover(wanted, group=kafka_topic, bootstrap=address).alive
+            apply_handover(plan._replace(members=()), bootstrap=address)
+        assert plan_handover(wanted, group=kafka_topic, bootstrap=address).members
     assert handover(wanted, group=kafka_topic, bootstrap=address, dry_run=False) == wanted
 
 
 async def test_the_broker_itself_refuses_what_no_look_has_seen(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    from asyncrevoke.groups.cluster import Cluster
+    from asyncrevoke.groups.cluster import GroupsClient
     from asyncrevoke.spark.handovers.group_handover import _commit
     from asyncrevoke.spark.reading.offsets import configured
 
@@ -110,7 +110,7 @@ async def test_the_broker_itself_refuses_what_no_look_has_seen(
     address = kafka_broker.bootstrap_servers
     async with Consumer(kafka_topic, group_id=kafka_topic, bootstrap_servers=address) as consumer:
         await anext(consumer)
-        async with Cluster(configured(address)) as cluster:
+        async with GroupsClient(configured(address)) as cluster:
             with pytest.raises(HandoverError, match="has got a member meanwhile"):
                 await _commit(cluster, kafka_topic, {TopicPartition(kafka_topic, 0): 4})
 

@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke.spark.reading import batch_columns
 from asyncrevoke.spark.reading.batch_columns import BatchColumns
-from asyncrevoke.spark.reading.record_columns import Columns
+from asyncrevoke.spark.reading.record_columns import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def one_by_one(data: bytes) -> list[dict[str, Any]]:
         for each in decode_batches(fetched(data), read_committed=True)
         for record in each.decode("orders", 3, 0, 0)
     ]
-    return pylist(Columns(NAMES).batch(records)) if records else []
+    return pylist(RecordColumns(NAMES).batch(records)) if records else []
 
 
 def pylist(rows: Any) -> list[dict[str, Any]]:

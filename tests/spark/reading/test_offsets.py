@@ -14,8 +14,8 @@ from asyncrevoke.spark.reading.offsets import (
     OffsetRange,
     check_place,
     configured,
+    log_missing_offsets,
     plan_range,
-    tell_missing,
 )
 
 ORDERS = TopicPartition("orders", 0)
@@ -42,11 +42,11 @@ def test_a_range_lies_within_the_log_and_says_what_it_lacks(
 def test_lost_records_are_an_error_that_names_both_ways_out() -> None:
     ranges = [OffsetRange("orders", 0, 1200, 1300, 700)]
     with pytest.raises(DataLossError, match=r'orders-0 begins at offset 1200, and 700 .*"clip"'):
-        tell_missing(ranges, "error")
+        log_missing_offsets(ranges, "error")
 
 
 def test_lost_records_can_be_passed_over_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    tell_missing([OffsetRange("orders", 0, 1200, 1300, 700)], "clip")
+    log_missing_offsets([OffsetRange("orders", 0, 1200, 1300, 700)], "clip")
     assert "missing=700" in caplog.text
 
 

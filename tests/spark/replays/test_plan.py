@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.replays.plan import remaining, waves
+from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
 
 
 def ranges(*spans: tuple[int, int, int]) -> list[OffsetRange]:
@@ -24,12 +24,12 @@ def ranges(*spans: tuple[int, int, int]) -> list[OffsetRange]:
 def test_what_is_done_is_not_done_again(
     done: list[tuple[int, int, int]], left: list[tuple[int, int, int]]
 ) -> None:
-    found = remaining(ranges((0, 0, 100)), [("t", *each) for each in done])
+    found = unfinished_ranges(ranges((0, 0, 100)), [("t", *each) for each in done])
     assert found == ranges(*left)
 
 
 def test_pieces_of_a_partition_come_one_after_another_where_order_counts() -> None:
-    found = waves(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=True)
+    found = stages(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=True)
     assert found == [
         ranges((0, 0, 10), (1, 5, 10)),
         ranges((0, 10, 20)),
@@ -38,13 +38,13 @@ def test_pieces_of_a_partition_come_one_after_another_where_order_counts() -> No
 
 
 def test_all_pieces_come_at_once_where_it_does_not() -> None:
-    (wave,) = waves(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=False)
+    (wave,) = stages(ranges((0, 0, 25), (1, 5, 10)), 10, ordered=False)
     assert [(each.partition, each.start, each.end) for each in wave] == [
         (0, 0, 10), (0, 10, 20), (0, 20, 25), (1, 5, 10),
     ]  # fmt: skip
-    assert waves([], 10, ordered=False) == []
-    assert waves([], None, ordered=True) == []
+    assert stages([], 10, ordered=False) == []
+    assert stages([], None, ordered=True) == []
 
 
 def test_without_a_limit_a_range_is_one_piece() -> None:
-    assert waves(ranges((0, 0, 25)), None, ordered=True) == [ranges((0, 0, 25))]
+    assert stages(ranges((0, 0, 25)), None, ordered=True) == [ranges((0, 0, 25))]

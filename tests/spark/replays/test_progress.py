@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays import progress
-from asyncrevoke.spark.replays.progress import ProgressServer, ReplayProgress, Reporter
+from asyncrevoke.spark.replays.progress import ProgressReporter, ProgressServer, ReplayProgress
 
 if TYPE_CHECKING:
     import pytest
@@ -25,8 +25,8 @@ def test_tasks_tell_and_the_driver_adds_up() -> None:
 
     with (
         ProgressServer("127.0.0.1", 100, on_progress, None) as server,
-        Reporter(server.address, FIRST) as first,
-        Reporter(server.address, SECOND) as second,
+        ProgressReporter(server.address, FIRST) as first,
+        ProgressReporter(server.address, SECOND) as second,
     ):
         first.tell(10, 0, at_once=True)
         second.tell(15, 1, at_once=True)
@@ -39,8 +39,8 @@ def test_tasks_tell_and_the_driver_adds_up() -> None:
 def test_all_tasks_end_when_all_errors_together_are_too_many() -> None:
     with (
         ProgressServer("127.0.0.1", 100, None, 3) as server,
-        Reporter(server.address, FIRST) as first,
-        Reporter(server.address, SECOND) as second,
+        ProgressReporter(server.address, FIRST) as first,
+        ProgressReporter(server.address, SECOND) as second,
     ):
         first.tell(10, 3, at_once=True)
         assert not first.stopped
@@ -50,7 +50,7 @@ def test_all_tasks_end_when_all_errors_together_are_too_many() -> None:
 
 def test_a_task_without_the_secret_is_not_heard() -> None:
     with ProgressServer("127.0.0.1", 100, None, None) as server:
-        with Reporter(server.address._replace(secret="x"), FIRST) as stranger:
+        with ProgressReporter(server.address._replace(secret="x"), FIRST) as stranger:
             stranger.tell(10, 0, at_once=True)
         assert server.progress().records == 0
 
@@ -61,7 +61,7 @@ def test_a_task_is_heard_while_300_clients_say_nothing() -> None:
         before = threading.active_count()
         for _ in range(300):
             stack.enter_context(socket.create_connection(server.address[:2], 5))
-        with Reporter(server.address, FIRST) as task:
+        with ProgressReporter(server.address, FIRST) as task:
             task.tell(10, 0, at_once=True)
             assert server.progress().records == 10
             until = time.monotonic() + 10
@@ -86,7 +86,7 @@ def test_a_client_that_does_not_know_the_word_in_time_is_cut_off(
 def test_a_task_that_cannot_reach_the_driver_goes_on() -> None:
     with ProgressServer("127.0.0.1", 100, None, None) as server:
         address = server.address
-    with Reporter(address, FIRST) as alone:
+    with ProgressReporter(address, FIRST) as alone:
         alone.tell(10, 0, at_once=True)
         assert not alone.stopped
 

@@ -13,7 +13,7 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import ReplayError
 from asyncrevoke.spark.reading.worker import Errors, with_errors
 from asyncrevoke.spark.replays.range_source import RangeSource
-from asyncrevoke.spark.replays.result_rows import Outcomes, Row, encode_result
+from asyncrevoke.spark.replays.result_rows import ResultRows, Row, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 async def run(
-    consumer: Consumer, values: list[bytes | None], errors: Errors = "row", at_once: int = 3
+    consumer: Consumer, values: list[bytes | None], errors: Errors = "record", at_once: int = 3
 ) -> dict[int, Row]:
     """The rows by offset of a range with these values."""
     from asyncrevoke.handlers.runner import HandlerRunner
@@ -30,7 +30,7 @@ async def run(
     log = EventLog()
     router = consumer.hosting.router
     assert router is not None
-    outcomes = Outcomes(log, "error" if errors == "row" else "skipped")
+    outcomes = ResultRows(log, "error" if errors == "record" else "skipped")
     given = [Record("orders", 0, n, 0, 0, b"k", value) for n, value in enumerate(values)]
 
     async def read() -> Sequence[Record]:

@@ -48,7 +48,7 @@ def effects(notes: Path) -> Counter[str]:
     return Counter((notes / "effects").read_text().splitlines())
 
 
-@pytest.mark.parametrize("engine", ["fused", "source"])
+@pytest.mark.parametrize("engine", ["direct", "source"])
 def test_each_record_is_handled_once_and_has_a_row(
     engine: Engine,
     spark: SparkSession,
@@ -96,7 +96,7 @@ def test_each_record_is_handled_once_and_has_a_row(
 
 
 @pytest.mark.parametrize("topic", ["keyed"], indirect=True)
-@pytest.mark.parametrize("engine", ["fused", "source"])
+@pytest.mark.parametrize("engine", ["direct", "source"])
 def test_the_order_of_each_key_is_kept(
     engine: Engine,
     spark: SparkSession,
@@ -174,7 +174,7 @@ def test_too_many_errors_end_a_replay_with_examples(
 
 
 @pytest.mark.parametrize("topic", ["letters"], indirect=True)
-@pytest.mark.parametrize(("errors", "outcome"), [("row", "error"), ("policy", "sent_on")])
+@pytest.mark.parametrize(("errors", "outcome"), [("record", "error"), ("policy", "dead_lettered")])
 def test_dead_letters_are_sent_by_the_handlers_policy_alone(
     errors: Errors,
     outcome: str,
@@ -246,7 +246,7 @@ def test_a_target_that_workers_cannot_use_gets_a_sentence(
         replay(spark, target, ranges, sink=str(tmp_path))
 
 
-@pytest.mark.parametrize("engine", ["fused", "source"])
+@pytest.mark.parametrize("engine", ["direct", "source"])
 def test_records_that_have_gone_since_they_were_planned_are_an_error(
     engine: Engine, spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:
@@ -275,7 +275,7 @@ def test_records_that_have_gone_since_they_were_planned_are_an_error(
         )
 
 
-@pytest.mark.parametrize("engine", ["fused", "source"])
+@pytest.mark.parametrize("engine", ["direct", "source"])
 def test_an_end_that_is_never_reached_is_an_error_in_time(
     engine: Engine, spark: SparkSession, kafka_broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:

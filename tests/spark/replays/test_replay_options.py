@@ -9,14 +9,14 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import Target
-from asyncrevoke.spark.replays.engines import Job
+from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.run import check_options
 
 RANGES = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10)]
 
 
-def job(engine: str = "jvm", order_by: str | None = "key", **options: str) -> Job:
-    return Job(
+def job(engine: str = "jvm", order_by: str | None = "key", **options: str) -> ReplayJob:
+    return ReplayJob(
         target=Target("app:consumer", order_by=order_by),  # type: ignore[arg-type]
         isolation_level="read_committed",
         no_progress_timeout=1.0,
@@ -38,10 +38,10 @@ def test_what_splits_partitions_is_allowed_where_order_does_not_count() -> None:
 
 
 def test_an_unknown_engine_is_told_and_options_without_a_reader_too() -> None:
-    with pytest.raises(ConfigError, match='use "fused", "source" or "jvm"'):
+    with pytest.raises(ConfigError, match='use "direct", "source" or "jvm"'):
         job("spark")
     with pytest.raises(ConfigError, match=r'source_options= is for engine="source" and "jvm"'):
-        job("fused", ssl_cafile="/x")
+        job("direct", ssl_cafile="/x")
 
 
 @pytest.mark.parametrize("name", ["failOnDataLoss", "startingOffsets", "isolation_level"])
@@ -56,7 +56,7 @@ def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> N
         ({"target": "app"}, "name the consumer by its import path"),
         ({"target": object()}, "cannot travel to the workers"),
         ({"run_id": "a/b"}, "names a folder"),
-        ({"errors": "skip"}, 'use "row", "policy" or "fail"'),
+        ({"errors": "skip"}, 'use "record", "policy" or "fail"'),
         ({"max_errors": -1}, "max_errors=-1: use at least 0"),
         ({"checkpoint_every": 0}, "checkpoint_every=0: use at least 1"),
         ({"concurrency": 0}, "concurrency=0: use at least 1"),
@@ -69,7 +69,7 @@ def test_mistakes_get_a_sentence(changed: dict[str, object], sentence: str) -> N
         "target": "app:consumer",
         "ranges": RANGES,
         "run_id": None,
-        "errors": "row",
+        "errors": "record",
         "max_errors": None,
         "checkpoint_every": None,
         "concurrency": None,

@@ -53,7 +53,7 @@ spark = with_connector(builder).getOrCreate()
 ranges = resolve_ranges(address, topic)
 print("ENDS", [each.end for each in ranges])
 rows = {}
-for engine in ("fused", "source", "jvm"):
+for engine in ("direct", "source", "jvm"):
     report = replay(
         spark, "connected_app:consumer", ranges, sink=folder, run_id=engine, engine=engine,
         bootstrap_servers=address, checkpoint_every=25,
@@ -62,7 +62,7 @@ for engine in ("fused", "source", "jvm"):
     found = spark.read.parquet(report.results).select("partition", "offset", "result").collect()
     rows[engine] = sorted((row[0], row[1], bytes(row[2])) for row in found)
     assert len(set(rows[engine])) == len(rows[engine])
-assert rows["fused"] == rows["source"] == rows["jvm"]
+assert rows["direct"] == rows["source"] == rows["jvm"]
 print("ROWS", len(rows["jvm"]))
 stream = (
     spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)

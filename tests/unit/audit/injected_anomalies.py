@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from unit.journal.written_journal import MS, RECORDS, Log, Member, Topic, at, clean_run
 
-from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.entries import Attempts, Fact, Starts
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def lost(a: Member, _b: Member) -> None:
 
 
 def failed_for_good(a: Member, _b: Member) -> None:
-    a.attempts[30] = a.attempts[30]._replace(outcome=Outcome.GIVEN_UP)
+    a.attempts[30] = a.attempts[30]._replace(outcome=CallOutcome.GIVEN_UP)
 
 
 def first_and_last_lost(a: Member, b: Member) -> None:
@@ -64,7 +64,7 @@ def two_at_the_same_time(a: Member, b: Member) -> None:
         for offset in range(50, RECORDS)
     }
     b.attempts[49] = b.attempt(49, at(50), at(54) + 8 * MS)
-    b.begin[1] = b.fact(Kind.ASSIGN, at(50) - MS, 49, 2)
+    b.begin[1] = b.fact(RowKind.ASSIGN, at(50) - MS, 49, 2)
 
 
 def done_twice(a: Member, _b: Member) -> None:
@@ -109,16 +109,16 @@ def a_stall(_a: Member, b: Member) -> None:
 def sought_past(a: Member, _b: Member) -> None:
     for offset in range(30, 40):
         del a.attempts[offset]
-    a.more.append(a.fact(Kind.RESET, at(30), 40, 1))
+    a.more.append(a.fact(RowKind.RESET, at(30), 40, 1))
 
 
 def gone_back_by_a_seek(a: Member, _b: Member) -> None:
     again = at(50) + 5 * MS
     a.more = [
-        a.fact(Kind.RESET, again + 3 * MS, 49, 1),
+        a.fact(RowKind.RESET, again + 3 * MS, 49, 1),
         a.attempt(49, again + 4 * MS, again + 4 * MS),
     ]
-    a.end = [Fact(Kind.END, again + 5 * MS)]
+    a.end = [Fact(RowKind.END, again + 5 * MS)]
 
 
 def an_orphan(a: Member, _b: Member) -> None:
@@ -134,7 +134,7 @@ def killed(a: Member, _b: Member) -> None:
 def given_to_a_loop_and_not_worked_on(a: Member, _b: Member) -> None:
     for offset in range(50, 60):
         given_up = a.attempt(offset, at(49), at(70))
-        a.more.append(given_up._replace(outcome=Outcome.GIVEN_UP, attempt=None))
+        a.more.append(given_up._replace(outcome=CallOutcome.GIVEN_UP, attempt=None))
     a.end[-1] = a.end[-1]._replace(at=at(71))
 
 
@@ -220,7 +220,7 @@ def batches_that_nobody_handled_a_record_of(a: Member, b: Member) -> None:
     a.fetched[40] = a.fetched[40]._replace(checksum=1)
     b.fetched[60 // 2] = b.fetched[60 // 2]._replace(checksum=1)
     del b.attempts[60], b.attempts[61]
-    b.more.append(b.fact(Kind.RESET, at(60), 62, 2))
+    b.more.append(b.fact(RowKind.RESET, at(60), 62, 2))
 
 
 def another_layout(a: Member, b: Member) -> None:

@@ -20,8 +20,8 @@ from unit.journal.written_journal import (
 )
 
 from asyncrevoke.audit import comparison, local_engine
-from asyncrevoke.audit.anomalies import CATALOGUE, AnomalyKind
-from asyncrevoke.audit.comparison import Settings
+from asyncrevoke.audit.anomalies import DESCRIPTIONS, AnomalyKind
+from asyncrevoke.audit.comparison import AuditSettings
 from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.report import as_html, for_machines
 from asyncrevoke.errors import ConfigError
@@ -43,7 +43,7 @@ def test_an_anomaly_is_found_where_it_is_and_nothing_else(tmp_path: Path, case: 
     topic = written(tmp_path, case)
     result = audited(tmp_path, topic=topic)
     assert found(result) == list(case.found)
-    severities = {CATALOGUE[AnomalyKind(kind)].severity for kind, *_ in case.found}
+    severities = {DESCRIPTIONS[AnomalyKind(kind)].severity for kind, *_ in case.found}
     assert result.verdict == (
         "FAIL"
         if "FAIL" in severities
@@ -60,7 +60,7 @@ def test_without_hashes_all_but_content_is_found(
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     topic = written(tmp_path, case, content=None)
-    result = audited(tmp_path, topic=topic, settings=Settings(exact=exact))
+    result = audited(tmp_path, topic=topic, settings=AuditSettings(exact=exact))
     about_content = ("content_mismatch", "content_not_compared")
     assert [each for each in found(result) if each[0] != "content_not_compared"] == [
         each for each in case.found if each[0] not in about_content
@@ -78,7 +78,7 @@ def test_by_batches_the_same_is_found_where_batches_are_the_same(
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     topic = written(tmp_path, case, content="batches")
-    result = audited(tmp_path, topic=topic, settings=Settings(exact=exact))
+    result = audited(tmp_path, topic=topic, settings=AuditSettings(exact=exact))
     assert found(result) == [each for each in case.found if each[0] != "content_mismatch"]
 
 
@@ -88,7 +88,7 @@ def test_what_was_handled_of_another_batch_is_found(
     tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
-    result = audited(tmp_path, topic=written(tmp_path, case), settings=Settings(exact=exact))
+    result = audited(tmp_path, topic=written(tmp_path, case), settings=AuditSettings(exact=exact))
     assert found(result) == list(case.found)
     assert (result.verdict == "FAIL") == any(kind == "content_mismatch" for kind, *_ in case.found)
 
@@ -178,7 +178,7 @@ def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> N
 def test_every_kind_of_anomaly_is_injected() -> None:
     # Of the last one, rows have to be missing from a journal.
     injected = {kind for case in CASES for kind, *_ in case.found}
-    assert injected | {AnomalyKind.NOT_RECORDED} == set(CATALOGUE)
+    assert injected | {AnomalyKind.NOT_RECORDED} == set(DESCRIPTIONS)
 
 
 def test_anomalies_of_one_partition_are_not_those_of_another(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_table_that_nobody_asks_for_is_not_made() -> None:
 
 def test_exact_reads_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "EXACT_BELOW", 1)
-    result = audited(tmp_path, *clean_run(), settings=Settings(exact=True))
+    result = audited(tmp_path, *clean_run(), settings=AuditSettings(exact=True))
     assert not result.two_tiers
 
 
@@ -340,4 +340,4 @@ def test_an_empty_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_every_kind_has_a_meaning() -> None:
-    assert set(CATALOGUE) == set(AnomalyKind)
+    assert set(DESCRIPTIONS) == set(AnomalyKind)

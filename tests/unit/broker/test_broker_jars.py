@@ -10,7 +10,7 @@ import pytest
 
 from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
 from asyncrevoke.broker.installation.class_path import class_path, installed_class_path
-from asyncrevoke.broker.installation.download import ATTEMPTS, fill
+from asyncrevoke.broker.installation.download import ATTEMPTS, fill_cache
 from asyncrevoke.broker.installation.jars import (
     Jar,
     Progress,
@@ -67,7 +67,7 @@ def test_fill_brings_each_jar_once_and_reports_all_bytes(tmp_path: Path) -> None
     jars = [jar(f"part{number}") for number in range(20)]
     repository = Repository()
     seen: list[Progress] = []
-    fill(jars, tmp_path / "jars", seen.append, fetch=repository.fetch)
+    fill_cache(jars, tmp_path / "jars", seen.append, fetch=repository.fetch)
     assert missing(jars, tmp_path / "jars") == []
     assert sorted(repository.served) == sorted(each.artifact for each in jars)
     total = sum(each.size for each in jars)
@@ -78,14 +78,14 @@ def test_fill_brings_each_jar_once_and_reports_all_bytes(tmp_path: Path) -> None
 
 def test_full_cache_is_not_fetched_again(tmp_path: Path) -> None:
     repository = Repository()
-    fill([jar("one")], tmp_path, fetch=repository.fetch)
-    fill([jar("one")], tmp_path, fetch=repository.fetch)
+    fill_cache([jar("one")], tmp_path, fetch=repository.fetch)
+    fill_cache([jar("one")], tmp_path, fetch=repository.fetch)
     assert repository.served == ["one"]
 
 
 def test_damaged_download_is_tried_again(tmp_path: Path) -> None:
     seen: list[Progress] = []
-    fill([jar("one")], tmp_path / "jars", seen.append, fetch=Repository(bad_tries=1).fetch)
+    fill_cache([jar("one")], tmp_path / "jars", seen.append, fetch=Repository(bad_tries=1).fetch)
     assert (tmp_path / "jars" / "one-1.0.jar").read_bytes() == content("one")
     assert seen[-1].done == seen[-1].total
 
@@ -93,7 +93,7 @@ def test_damaged_download_is_tried_again(tmp_path: Path) -> None:
 def test_damaged_download_never_reaches_the_cache(tmp_path: Path) -> None:
     repository = Repository(bad_tries=ATTEMPTS)
     with pytest.raises(BrokerStartError, match=r"org\.example:one:1\.0.*SHA-256") as caught:
-        fill([jar("one")], tmp_path / "jars", fetch=repository.fetch)
+        fill_cache([jar("one")], tmp_path / "jars", fetch=repository.fetch)
     assert "KAFKA_HOME" in str(caught.value)
     assert missing([jar("one")], tmp_path / "jars") == [jar("one")]
 
@@ -102,7 +102,9 @@ def test_several_at_once_download_once(tmp_path: Path) -> None:
     jars = [jar("one"), jar("two")]
     repository = Repository()
     threads = [
-        threading.Thread(target=fill, args=(jars, tmp_path), kwargs={"fetch": repository.fetch})
+        threading.Thread(
+            target=fill_cache, args=(jars, tmp_path), kwargs={"fetch": repository.fetch}
+        )
         for _ in range(4)
     ]
     for thread in threads:
@@ -119,12 +121,12 @@ def test_file_of_the_wrong_size_is_missing(tmp_path: Path) -> None:
 
 def test_a_jar_that_has_changed_and_kept_its_size_is_fetched_again(tmp_path: Path) -> None:
     repository = Repository()
-    fill([jar("one")], tmp_path, fetch=repository.fetch)
+    fill_cache([jar("one")], tmp_path, fetch=repository.fetch)
     changed = bytearray(content("one"))
     changed[-1] ^= 1
     (tmp_path / "one-1.0.jar").write_bytes(changed)
     assert missing([jar("one")], tmp_path) == [jar("one")]
-    fill([jar("one")], tmp_path, fetch=repository.fetch)
+    fill_cache([jar("one")], tmp_path, fetch=repository.fetch)
     assert (tmp_path / "one-1.0.jar").read_bytes() == content("one")
 
 

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 from asyncrevoke.broker.listeners.security import Security
-from asyncrevoke.broker.process.properties import Node, broker_properties, properties_text
+from asyncrevoke.broker.process.properties import BrokerNode, broker_properties, properties_text
 
-ONE = Node(node_id=1, clients_port=9001, brokers_port=9002, controller_port=9003)
-TWO = Node(node_id=2, clients_port=9011, brokers_port=9012, controller_port=9013)
-THREE = Node(node_id=3, clients_port=9021, brokers_port=9022, controller_port=9023)
+ONE = BrokerNode(node_id=1, clients_port=9001, brokers_port=9002, controller_port=9003)
+TWO = BrokerNode(node_id=2, clients_port=9011, brokers_port=9012, controller_port=9013)
+THREE = BrokerNode(node_id=3, clients_port=9021, brokers_port=9022, controller_port=9023)
 
 
 def properties(
-    *nodes: Node,
+    *nodes: BrokerNode,
     security: Security | None = None,
     quick: bool = True,
     extra: dict[str, str] | None = None,

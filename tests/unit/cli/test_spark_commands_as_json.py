@@ -12,14 +12,14 @@ from asyncrevoke import TopicPartition
 from asyncrevoke.cli import handover, replay
 from asyncrevoke.cli.app import app
 from asyncrevoke.spark.handovers import group_handover
-from asyncrevoke.spark.handovers.group_handover import Handover, Move
+from asyncrevoke.spark.handovers.group_handover import Handover, OffsetMove
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.report import ReplayReport
 
 if TYPE_CHECKING:
     import pytest
 
-PLAN = Handover("billing", (Move(TopicPartition("orders", 3), 5, 9, 0, 20),), "Empty", (), 4)
+PLAN = Handover("billing", (OffsetMove(TopicPartition("orders", 3), 5, 9, 0, 20),), "Empty", (), 4)
 
 
 def test_a_handover_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,10 @@ from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.groups import requests
-from asyncrevoke.groups.errors import GroupsError, NotOfferedError
+from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.groups.facts import GroupFacts, MemberFacts
-from asyncrevoke.groups.observer import describe_group, list_groups, settled
-from asyncrevoke.groups.rebalance_blockers import of_classic, of_consumer_group
+from asyncrevoke.groups.observer import describe_group, list_groups, retry_until_settled
+from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class FakeBrokers:
 
     def _modern(self, node: int, _request: object) -> object:
         if not self.speaks_modern:
-            raise NotOfferedError("the broker does not offer it")
+            raise UnsupportedRequestError("the broker does not offer it")
         group = modern.DescribedGroup(
             error_code=ErrorCode.group_id_not_found if self.modern is None else self.error,
             group_id=GroupId("billing"),
@@ -331,10 +331,10 @@ async def test_a_coordinator_that_loads_is_asked_again_but_not_for_ever(
         brokers.error = answers.pop() if answers else ErrorCode.not_coordinator
         return describe_group(brokers, "billing")
 
-    assert (await settled(ask)).state == "Stable"
+    assert (await retry_until_settled(ask)).state == "Stable"
     assert answers == []
     with pytest.raises(GroupsError, match="not_coordinator"):
-        await settled(ask, patience=0.0)
+        await retry_until_settled(ask, patience=0.0)
 
 
 async def test_brokers_before_kip_848_are_asked_the_old_way(brokers: FakeBrokers) -> None:
@@ -393,10 +393,10 @@ async def test_when_all_have_their_target_nobody_is_waited_for(brokers: FakeBrok
 
 def test_a_state_in_which_nobody_is_behind_is_told_as_it_is() -> None:
     member = MemberFacts(member_id="a", client_id="a", host="h", epoch=7, target=())
-    rebalance = of_consumer_group("Assigning", 7, [member])
+    rebalance = consumer_group_rebalance("Assigning", 7, [member])
     assert rebalance.in_progress
     assert rebalance.says == "The group is Assigning; nobody is behind."
-    assert not of_classic("Empty", ()).in_progress
+    assert not classic_rebalance("Empty", ()).in_progress
 
 
 # --- the list -----------------------------------------------------------------------------------
@@ -458,9 +458,9 @@ def test_a_request_takes_the_newest_version_that_both_speak() -> None:
     assert request.prepare({16: (0, 9)}).encode() == b"\x01\x01\x00"
     assert request.prepare({16: (0, 4)}).encode() == b"\x01\x00"
     assert request.prepare({16: (0, 3)}).encode() == b"\x00"
-    with pytest.raises(NotOfferedError, match="does not offer ListGroups"):
+    with pytest.raises(UnsupportedRequestError, match="does not offer ListGroups"):
         request.prepare({16: (0, 2)})
-    with pytest.raises(NotOfferedError):
+    with pytest.raises(UnsupportedRequestError):
         request.prepare({})
 
 

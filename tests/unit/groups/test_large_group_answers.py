@@ -12,7 +12,7 @@ from wire import response_frames as frames
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups import kio_request, requests
-from asyncrevoke.groups.cluster import Cluster
+from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.protocol import guard
 from asyncrevoke.protocol.codec import LARGE
@@ -60,8 +60,8 @@ class Client:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster(ConsumerConfig(bootstrap_servers="127.0.0.1:1"))
+async def cluster() -> AsyncIterator[GroupsClient]:
+    cluster = GroupsClient(ConsumerConfig(bootstrap_servers="127.0.0.1:1"))
     await cast("Any", cluster)._client.close()
     yield cluster
     await cluster.__aexit__()
@@ -86,7 +86,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_a_large_answer_about_groups_is_decoded_in_another_thread(
-    cluster: Cluster, threads: list[int]
+    cluster: GroupsClient, threads: list[int]
 ) -> None:
     frame = answer(10_000)
     assert len(frame) > LARGE
@@ -98,7 +98,7 @@ async def test_a_large_answer_about_groups_is_decoded_in_another_thread(
 
 
 async def test_a_small_answer_about_groups_is_decoded_at_once(
-    cluster: Cluster, threads: list[int]
+    cluster: GroupsClient, threads: list[int]
 ) -> None:
     cluster._client = Client(answer(3))
     assert len((await cluster.ask(1, COMMITTED)).topics[0].partitions) == 3
@@ -107,7 +107,7 @@ async def test_a_small_answer_about_groups_is_decoded_at_once(
 
 @pytest.mark.parametrize("partitions", [3, 10_000])
 async def test_an_answer_about_groups_that_is_none_is_an_error(
-    cluster: Cluster, partitions: int
+    cluster: GroupsClient, partitions: int
 ) -> None:
     cluster._client = Client(answer(partitions)[:-5])
     with pytest.raises(GroupsError, match="no OffsetFetchResponse"):

@@ -10,13 +10,13 @@ import pytest
 from unit.journal.written_journal import START, A, B, record
 
 from asyncrevoke import JournalError
-from asyncrevoke.journal.format.columns import Batch, Columns
+from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, frames, header_frame
-from asyncrevoke.journal.format.schema import Kind
+from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
-from asyncrevoke.journal.segments import Session, sessions
+from asyncrevoke.journal.segments import JournalSession, sessions
 from asyncrevoke.journal.topic import collected_folder as collecting
 from asyncrevoke.journal.topic import kafka_sink
 from asyncrevoke.journal.topic.collected_folder import CollectedFolder, RowRanges
@@ -31,15 +31,15 @@ def piece(name: str, first: int = 0, rows: int = 10) -> bytes:
     """Rows of a session, as ``KafkaSink`` sends them."""
     entries: list[Entry] = [Attempts([record(n) for n in range(rows)], START, START)]
     if first == 0:
-        entries = [Fact(Kind.BEGIN, START, facts=json.dumps({"group": "billing"})), *entries]
+        entries = [Fact(RowKind.BEGIN, START, facts=json.dumps({"group": "billing"})), *entries]
     (found,) = pieces(SegmentHeader(name, "billing", 0), encode(entries, first))
     return found
 
 
 def by_runs(first: int, rows: int, text: str = "x") -> list[Frame]:
     """Rows that take no more bytes, however many they are."""
-    columns = Columns({}, {"kind": (["ATTEMPT"], [rows]), "error": ([text], [rows])})
-    return list(frames(Batch(first, rows, columns)))
+    columns = ColumnArrays({}, {"kind": (["ATTEMPT"], [rows]), "error": ([text], [rows])})
+    return list(frames(RowBatch(first, rows, columns)))
 
 
 def log_of(name: str, some: Iterable[Frame], first: int = 0) -> bytes:
@@ -126,7 +126,7 @@ def test_a_topic_with_more_sessions_than_may_be_is_refused(
     folder = tmp_path / "collected"
     with pytest.raises(JournalError, match="more than 1 sessions"):
         collected(monkeypatch, folder, piece(A), piece(B), max_sessions=1)
-    assert not list(Session(folder / A).segments())
+    assert not list(JournalSession(folder / A).segments())
 
 
 def test_few_files_are_open_however_many_sessions_there_are(

@@ -13,7 +13,7 @@ from asyncrevoke.audit.local_database import LocalDatabase
 from asyncrevoke.audit.sql.text import Sql, compose, identifier, literal
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.segments import Session, read, seal_session
+from asyncrevoke.journal.segments import JournalSession, read, seal_session
 from asyncrevoke.journal.session_id import is_session_id, new_session_id
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 INJECTION = "') GROUP BY session; COPY (SELECT 42) TO 'stolen.csv'; --"
 
 
-def without_a_beginning(folder: Path, name: str) -> Session:
+def without_a_beginning(folder: Path, name: str) -> JournalSession:
     """A session whose rows do not say of what consumer they are."""
     member = Member("a", 0, 50)
     member.folder = name
     member.write(folder)
-    session = Session(folder / name)
+    session = JournalSession(folder / name)
     (segment,) = session.segments()
     table = pa.Table.from_batches(read(segment).batches)
     pq.write_table(table.slice(1), segment.path.with_suffix(".parquet"))
@@ -52,8 +52,8 @@ def test_a_folder_that_is_named_as_no_session_refuses_the_journal(
 def test_rows_of_another_session_in_a_sealed_segment_refuse_the_journal(tmp_path: Path) -> None:
     Member("a", 0, 50).write(tmp_path)
     (folder,) = tmp_path.iterdir()
-    assert seal_session(Session(folder))
-    (segment,) = Session(folder).segments()
+    assert seal_session(JournalSession(folder))
+    (segment,) = JournalSession(folder).segments()
     table = pq.read_table(segment.path).replace_schema_metadata(None)
     names = pa.array([INJECTION] * table.num_rows)
     pq.write_table(table.set_column(0, "session_id", names), segment.path)
@@ -65,8 +65,8 @@ def test_rows_of_another_session_in_a_sealed_segment_refuse_the_journal(tmp_path
 def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> None:
     Member("a", 0, 50).write(tmp_path)
     (folder,) = tmp_path.iterdir()
-    assert seal_session(Session(folder))
-    (segment,) = Session(folder).segments()
+    assert seal_session(JournalSession(folder))
+    (segment,) = JournalSession(folder).segments()
     table = pq.read_table(segment.path).replace_schema_metadata(None)
     names = table["session_id"].to_pylist()
     names[-1] = B
@@ -79,8 +79,8 @@ def test_rows_of_a_second_session_in_one_folder_are_damage(tmp_path: Path) -> No
 def test_facts_that_no_consumer_writes_are_no_end_of_the_audit(tmp_path: Path, facts: str) -> None:
     a, b = clean_run()
     a.write(tmp_path)
-    assert seal_session(Session(tmp_path / A))
-    (segment,) = Session(tmp_path / A).segments()
+    assert seal_session(JournalSession(tmp_path / A))
+    (segment,) = JournalSession(tmp_path / A).segments()
     table = pq.read_table(segment.path).replace_schema_metadata(None)
     kinds, told = table["kind"].to_pylist(), table["facts"].to_pylist()
     told = [

@@ -19,7 +19,7 @@ from asyncrevoke.journal.format.hashing import key_hash, signed_key_hashes
 from asyncrevoke.journal.reading import JournalContent, SessionState, read_journal
 from asyncrevoke.journal.recording.encoding import encode, pack
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Packed, Turn
-from asyncrevoke.journal.segments import Session, read_blob, seal_session, sessions
+from asyncrevoke.journal.segments import JournalSession, read_blob, seal_session, sessions
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def test_a_torn_log_is_sealed_without_its_end(tmp_path: Path) -> None:
 def test_a_session_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     member, _ = clean_run()
     member.write(tmp_path)
-    session = Session(tmp_path / A)
+    session = JournalSession(tmp_path / A)
     with session.lock().acquire():
         assert session.live
         assert seal_session(session) is None
@@ -474,7 +474,7 @@ def test_a_log_of_version_1_is_read_and_sealed(tmp_path: Path, in_runs: tuple[st
     content = read_journal(tmp_path)
     assert content.table.to_pylist() == now.to_pylist()
     assert content.sessions[0].gap is None
-    assert seal_session(Session(tmp_path / A)) is not None
+    assert seal_session(JournalSession(tmp_path / A)) is not None
     sealed = read_journal(tmp_path)
     assert sealed.table.to_pylist() == now.to_pylist()
     assert (sealed.sessions[0].gap, sealed.sessions[0].sealed) == (None, 1)

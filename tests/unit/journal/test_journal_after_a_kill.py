@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from unit.journal.journalled_member import JournalledMember
 from unit.journal.written_journal import RECORDS, START, TOPIC, A, B, Member, Topic, record
 
-from asyncrevoke.audit.comparison import Audited, Settings
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.cli.journal import journal as commands
 from asyncrevoke.journal import segments
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.segments import Session, seal_session
+from asyncrevoke.journal.segments import JournalSession, seal_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +42,11 @@ def rows(folder: Path, kind: str) -> set[int]:
     return {row["offset"] for row in found if row["kind"] == kind}
 
 
-def audited_after(folder: Path, committed: int) -> Audited:
+def audited_after(folder: Path, committed: int) -> AuditResult:
     """Another member goes on from what the group had committed, and the topic is compared."""
     if committed < RECORDS:
         Member("b", committed, RECORDS, content=None).write(folder)
-    return asyncio.run(audit(read_journal(folder), Topic(), TOPIC, settings=Settings()))
+    return asyncio.run(audit(read_journal(folder), Topic(), TOPIC, settings=AuditSettings()))
 
 
 class State(NamedTuple):
@@ -205,7 +205,7 @@ def test_a_session_that_was_killed_before_its_first_row_has_no_part(
         assert check(killed) == 0
         (state,) = read_journal(killed).sessions
         assert (state.gap, state.rows, state.begun) == (None, 0, False)
-        assert seal_session(Session(killed / A)) == []
+        assert seal_session(JournalSession(killed / A)) == []
     result = audited_after(killed, 0)
     assert (result.verdict, [state.name for state in result.sessions]) == ("PASS", [B])
 

@@ -14,23 +14,23 @@ from unit.journal.written_journal import A, B, Member, facts, numbered
 from asyncrevoke.cli.journal import journal as commands
 from asyncrevoke.journal.format import columns as columns_of_batches
 from asyncrevoke.journal.format.arrow import pq
-from asyncrevoke.journal.format.columns import Batch, Columns, decoded, encoded, split
+from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch, decoded, encoded, split
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
-from asyncrevoke.journal.format.schema import VERSION, Kind
+from asyncrevoke.journal.format.schema import VERSION, RowKind
 from asyncrevoke.journal.format.sealed import read_sealed
 from asyncrevoke.journal.reading import SessionState, read_journal
 from asyncrevoke.journal.recording.encoding import encode, rows_of
 from asyncrevoke.journal.recording.entries import Fact
 from asyncrevoke.journal.recording.log_file import LogFile
-from asyncrevoke.journal.segments import Session, read_blob, seal, seal_session
+from asyncrevoke.journal.segments import JournalSession, read_blob, seal, seal_session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def in_segments(folder: Path, name: str = A, *, sealed: bool = False) -> Session:
+def in_segments(folder: Path, name: str = A, *, sealed: bool = False) -> JournalSession:
     """A strict session whose rows are in several logs."""
-    session = Session(folder / name)
+    session = JournalSession(folder / name)
     session.folder.mkdir(parents=True)
     log = LogFile(
         session, "billing", segment_bytes=1600, segment_seconds=60, on_full=lambda _segment: None
@@ -40,7 +40,7 @@ def in_segments(folder: Path, name: str = A, *, sealed: bool = False) -> Session
     member.end[-1] = member.end[-1]._replace(facts=json.dumps({"rows": rows}))
     _, *others = member.rows()
     known = facts(strict=True) | {"version": VERSION}
-    entries = [Fact(Kind.BEGIN, member.begin[0].at, facts=json.dumps(known)), *others]
+    entries = [Fact(RowKind.BEGIN, member.begin[0].at, facts=json.dumps(known)), *others]
     queue = numbered(entries)
     while queue:
         some = numbered([])
@@ -207,11 +207,11 @@ def test_a_segment_written_anew_with_other_rows_does_not_fit_its_chain(tmp_path:
     assert content.about.previous is not None
     header = SegmentHeader(A, "billing", 2, bytes.fromhex(content.about.previous))
     count = len(rows)
-    made = Columns({}, {"kind": (["START"], [count]), "at_us": ([rows[0]["at_us"]], [count])})
+    made = ColumnArrays({}, {"kind": (["START"], [count]), "at_us": ([rows[0]["at_us"]], [count])})
     first = rows[0]["seq"]
     other.write_bytes(
         header_frame(header, first).data
-        + b"".join(frame.data for frame in frames(Batch(first, count, made)))
+        + b"".join(frame.data for frame in frames(RowBatch(first, count, made)))
     )
     state = state_of(tmp_path / "again")
     assert state.missing == ()
@@ -251,28 +251,28 @@ def test_a_sealed_segment_that_was_written_anew_has_no_digest(tmp_path: Path, nu
 @pytest.mark.parametrize(
     "columns",
     [
-        Columns({"offset": bytes(15)}, {}),
-        Columns({"nothing": bytes(16)}, {}),
-        Columns({"topic": bytes(16)}, {}),
-        Columns({}, {"kind": (["START"], [1])}),
-        Columns({}, {"kind": (["START"], [1, 1])}),
-        Columns({}, {"kind": (["START", "END"], [3, -1])}),
-        Columns({}, {"kind": ([1], [2])}),
-        Columns({}, {"offset": (["1"], [2])}),
-        Columns({}, {"partition": ([2**31], [2])}),
-        Columns({}, {"offset": ([2**63], [2])}),
-        Columns({}, {"nothing": ([1], [2])}),
-        Columns({"offset": bytes(16)}, {"offset": ([1], [2])}),
-        Columns({"offset": bytes(16)}, {}, {"offset": b""}),
-        Columns({}, {}, {"offset": b"\x03"}),
+        ColumnArrays({"offset": bytes(15)}, {}),
+        ColumnArrays({"nothing": bytes(16)}, {}),
+        ColumnArrays({"topic": bytes(16)}, {}),
+        ColumnArrays({}, {"kind": (["START"], [1])}),
+        ColumnArrays({}, {"kind": (["START"], [1, 1])}),
+        ColumnArrays({}, {"kind": (["START", "END"], [3, -1])}),
+        ColumnArrays({}, {"kind": ([1], [2])}),
+        ColumnArrays({}, {"offset": (["1"], [2])}),
+        ColumnArrays({}, {"partition": ([2**31], [2])}),
+        ColumnArrays({}, {"offset": ([2**63], [2])}),
+        ColumnArrays({}, {"nothing": ([1], [2])}),
+        ColumnArrays({"offset": bytes(16)}, {"offset": ([1], [2])}),
+        ColumnArrays({"offset": bytes(16)}, {}, {"offset": b""}),
+        ColumnArrays({}, {}, {"offset": b"\x03"}),
     ],
     ids=repr,
 )
-def test_a_batch_whose_columns_are_not_those_of_its_rows_is_refused(columns: Columns) -> None:
+def test_a_batch_whose_columns_are_not_those_of_its_rows_is_refused(columns: ColumnArrays) -> None:
     payload = encoded(columns)
     with pytest.raises(ValueError, match=r"column|rows"):
         decoded(payload, 2)
-    frame = frames(Batch(0, 2, columns))
+    frame = frames(RowBatch(0, 2, columns))
     header = header_frame(SegmentHeader(A, None, 1), 0).data
     content = read_blob(header + b"".join(each.data for each in frame))
     assert content.damaged is not None
@@ -281,7 +281,7 @@ def test_a_batch_whose_columns_are_not_those_of_its_rows_is_refused(columns: Col
 
 def test_a_batch_is_the_same_in_two_halves() -> None:
     chance = random.Random(10)
-    columns = Columns(
+    columns = ColumnArrays(
         {
             "offset": columns_of_batches.plain("offset", range(13)),
             "partition": columns_of_batches.plain("partition", range(13)),
@@ -292,14 +292,14 @@ def test_a_batch_is_the_same_in_two_halves() -> None:
         columns, "key_hash", [None if chance.random() < 0.4 else n for n in range(13)]
     )
 
-    def read(*batches: Batch) -> list[dict[str, Any]]:
+    def read(*batches: RowBatch) -> list[dict[str, Any]]:
         header = header_frame(SegmentHeader(A, None, 1), 100).data
         data = b"".join(frame.data for batch in batches for frame in frames(batch))
         content = read_blob(header + data)
         assert content.damaged is None
         return [row for batch in content.batches for row in batch.to_pylist()]
 
-    batch = Batch(100, 13, columns)
+    batch = RowBatch(100, 13, columns)
     one, other = split(batch)
     assert read(one, other) == read(batch)
     assert read(*split(one), *split(other)) == read(batch)

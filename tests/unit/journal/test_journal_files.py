@@ -13,7 +13,7 @@ from unit.journal.written_journal import A, B, Member, record
 from asyncrevoke import ConfigError
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.segments import Session, seal_session, sessions
+from asyncrevoke.journal.segments import JournalSession, seal_session, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,9 +82,9 @@ def test_permissions_with_which_nobody_can_work_are_refused(tmp_path: Path, mode
         Journal(tmp_path, mode=mode)
 
 
-def member_in(folder: Path) -> Session:
+def member_in(folder: Path) -> JournalSession:
     Member("a", 0, 50).write(folder)
-    return Session(folder / A)
+    return JournalSession(folder / A)
 
 
 @pytest.mark.parametrize("what", ["session", "segment", "lock"])

@@ -11,12 +11,12 @@ from unit.journal.written_journal import START, TOPIC, A, record
 from asyncrevoke import ConfigError, JournalError
 from asyncrevoke.journal import KafkaSink
 from asyncrevoke.journal.format.frames import SegmentHeader
-from asyncrevoke.journal.format.schema import Kind
+from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.recording.shipping import Shipping
-from asyncrevoke.journal.segments import Session, read_blob, sessions
+from asyncrevoke.journal.segments import JournalSession, read_blob, sessions
 from asyncrevoke.journal.topic.kafka_sink import pieces
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ROOM = 500_000 + 20_000
 @pytest.mark.parametrize("hashed", [True, False])
 def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> None:
     many = Attempts([record(offset) for offset in range(60_000)], START, START)
-    entries: list[Entry] = [Fact(Kind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
+    entries: list[Entry] = [Fact(RowKind.ASSIGN, START, TOPIC, 0, 0, "m", 1), many, many]
     frames = encode(entries, 0, hashed=hashed)
     found = list(pieces(SegmentHeader(A, "billing", 0), frames))
     assert len(found) > 2
@@ -50,7 +50,7 @@ def test_pieces_of_any_batch_are_small_enough_and_lose_no_row(hashed: bool) -> N
 
 @pytest.mark.parametrize("option", ["acks", "enable_idempotence", "transactional_id"])
 def test_what_would_lose_rows_is_refused(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"{option} is not yours to choose"):
+    with pytest.raises(ConfigError, match=f"{option} cannot be set"):
         KafkaSink("billing-journal", **{option: 0})
 
 
@@ -75,7 +75,7 @@ class Heard:
 
 
 def log_of(folder: Path) -> LogFile:
-    session = Session(folder / A)
+    session = JournalSession(folder / A)
     session.folder.mkdir()
     return LogFile(
         session, "billing", segment_bytes=2**20, segment_seconds=60, on_full=lambda _: None
@@ -89,7 +89,7 @@ def some_frames() -> Iterator[Frame]:
 async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
     sink = Heard()
     log = log_of(tmp_path)
-    shipping = Shipping(sink, Session(tmp_path / A))
+    shipping = Shipping(sink, JournalSession(tmp_path / A))
     await asyncio.to_thread(shipping.send, log, list(some_frames()))
     await asyncio.to_thread(shipping.close)
     assert [read_blob(piece).damaged for piece in sink.pieces] == [None]
@@ -100,7 +100,7 @@ async def test_a_thread_sends_by_the_event_loop(tmp_path: Path) -> None:
 
 def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
     async def made() -> Shipping:
-        return Shipping(Heard(), Session(tmp_path / A))
+        return Shipping(Heard(), JournalSession(tmp_path / A))
 
     shipping = asyncio.run(made())
     log = log_of(tmp_path)

@@ -14,11 +14,11 @@ from unit.journal.written_journal import START, A, record
 from asyncrevoke.errors import JournalError
 from asyncrevoke.journal import segments
 from asyncrevoke.journal.format.arrow import pa
-from asyncrevoke.journal.format.columns import Batch, Columns
+from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording import writer
-from asyncrevoke.journal.segments import Segment, Session, seal
+from asyncrevoke.journal.segments import JournalSession, Segment, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ def written_log(folder: Path, rows: int) -> Segment:
     folder.mkdir()
     session = SegmentHeader(A, "billing", 1)
     each = 8192
-    columns = Columns(
+    columns = ColumnArrays(
         {"offset": bytes(8 * each), "partition": bytes(4 * each), "started_us": bytes(8 * each)},
         {
             "kind": (["ATTEMPT"], [each]),
@@ -125,7 +125,7 @@ def written_log(folder: Path, rows: int) -> Segment:
     with path.open("wb") as file:
         file.write(header_frame(session, 0).data)
         for first in range(0, rows, each):
-            for frame in frames(Batch(first, each, columns)):
+            for frame in frames(RowBatch(first, each, columns)):
                 file.write(frame.data)
     return Segment(path)
 
@@ -222,7 +222,7 @@ async def test_a_segment_that_cannot_be_sealed_is_logged_and_read_as_a_log(
     await member.handle([record(0)], lambda _offset: None)
     await member.recorder.aclose()
     assert not member.failures
-    assert "a segment of the journal was not sealed; audits read its log instead" in caplog.text
+    assert "journal segment not sealed; audits read its log instead" in caplog.text
     assert "No space left on device" in caplog.text
     (state,) = read_journal(tmp_path).sessions
     assert (state.gap, state.ended, state.sealed) == (None, True, 0)
@@ -233,7 +233,7 @@ async def test_the_next_session_seals_what_a_killed_one_has_left(tmp_path: Path)
     await killed.begin()
     await killed.handle([record(0)], lambda _offset: None)
     (log,) = logs(tmp_path)
-    assert Session(log.parent).live
+    assert JournalSession(log.parent).live
     killed.recorder._writer._release()  # type: ignore[union-attr]
     other = JournalledMember(tmp_path)
     await other.begin()

@@ -6,17 +6,17 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
-from asyncrevoke.journal.format.schema import Kind, Outcome
+from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import rows_of
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact, Fetched, Notes, Starts
 from asyncrevoke.journal.recording.log_file import LogFile
-from asyncrevoke.journal.segments import Session, read
+from asyncrevoke.journal.segments import JournalSession, read
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ class Member:
         self.content: Content | None = content
         begin, end = START + first * STEP - MS, START + last * STEP + STEP
         self.begin: list[Fact] = [
-            Fact(Kind.BEGIN, begin),
-            Fact(Kind.ASSIGN, begin, TOPIC, partition, first, name, 1 + (first > 0)),
-            Fact(Kind.TOPIC, begin, TOPIC, facts='{"handler": "bill", "order_by": "key"}'),
+            Fact(RowKind.BEGIN, begin),
+            Fact(RowKind.ASSIGN, begin, TOPIC, partition, first, name, 1 + (first > 0)),
+            Fact(RowKind.TOPIC, begin, TOPIC, facts='{"handler": "bill", "order_by": "key"}'),
         ]
         self.attempts = {
             offset: Attempts([self.record(offset)], at(offset), at(offset) + 5 * MS)
@@ -157,9 +157,9 @@ class Member:
         self.fetched = [b._replace(came=begin) for b in Log().batches(partition)]
         self.commits = [self.commit(last, end - 3 * MS)]
         self.end: list[Fact] = [
-            Fact(Kind.REVOKE_BEGIN, end - 4 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
-            Fact(Kind.RELEASED, end - 2 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
-            Fact(Kind.END, end - 2 * MS),
+            Fact(RowKind.REVOKE_BEGIN, end - 4 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
+            Fact(RowKind.RELEASED, end - 2 * MS, TOPIC, partition, None, name, 1 + (first > 0)),
+            Fact(RowKind.END, end - 2 * MS),
         ]
 
     def record(self, offset: int, value: bytes | None = None) -> Record:
@@ -172,9 +172,11 @@ class Member:
 
     def commit(self, offset: int, when: int, generation: int | None = None) -> Fact:
         own = 1 if self.name == "a" else 2
-        return self.fact(Kind.COMMIT, when, offset, generation or own)._replace(outcome=Outcome.OK)
+        return self.fact(RowKind.COMMIT, when, offset, generation or own)._replace(
+            outcome=CallOutcome.OK
+        )
 
-    def fact(self, kind: Kind, when: int, offset: int | None, generation: int) -> Fact:
+    def fact(self, kind: RowKind, when: int, offset: int | None, generation: int) -> Fact:
         """One more."""
         return Fact(kind, when, TOPIC, self.partition, offset, self.name, generation)
 
@@ -194,7 +196,7 @@ class Member:
         return [known, *self.begin[1:], *notes, *middle, *self.end[-1:]]
 
     def write(self, folder: Path) -> None:
-        session = Session(folder / self.folder)
+        session = JournalSession(folder / self.folder)
         session.folder.mkdir(parents=True)
         log = LogFile(
             session,
@@ -248,24 +250,27 @@ def clean_run(partition: int = 0, number: int = 0) -> tuple[Member, Member]:
 
 
 def audited(
-    folder: Path, *members: Member, topic: Topic | None = None, settings: Settings | None = None
-) -> Audited:
+    folder: Path,
+    *members: Member,
+    topic: Topic | None = None,
+    settings: AuditSettings | None = None,
+) -> AuditResult:
     """Write them, and audit."""
     for member in members:
         member.write(folder)
     return asyncio.run(
-        audit(read_journal(folder), topic or Topic(), TOPIC, settings=settings or Settings())
+        audit(read_journal(folder), topic or Topic(), TOPIC, settings=settings or AuditSettings())
     )
 
 
-def found(result: Audited) -> list[tuple[str, int | None, int | None]]:
+def found(result: AuditResult) -> list[tuple[str, int | None, int | None]]:
     """What was found, and where."""
     return [(str(a.kind), a.offset_lo, a.offset_hi) for a in result.anomalies]
 
 
 def lost_rows(session: Path, first: int, last: int) -> None:
     """Seal a session's log, without these rows."""
-    (segment,) = Session(session).segments()
+    (segment,) = JournalSession(session).segments()
     table = pa.Table.from_batches(read(segment).batches)
     kept = [n for n in range(table.num_rows) if not first <= n <= last]
     pq.write_table(table.take(kept), segment.path.with_suffix(".parquet"))

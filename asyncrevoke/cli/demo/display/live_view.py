@@ -1,4 +1,4 @@
-"""The live view: who owns what, what drains, what is in flight."""
+"""The live view: owners, draining partitions and records in flight."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from asyncrevoke.cli.demo.group import Group
+    from asyncrevoke.cli.demo.group import DemoGroup
     from asyncrevoke.cli.demo.progress import MemberProgress, PartitionProgress
-    from asyncrevoke.cli.demo.schedule import Step
+    from asyncrevoke.cli.demo.schedule import ScheduleStep
 
 COLOURS = {"A": "cyan", "B": "yellow", "C": "green", "D": "magenta"}
 STILL = 0.5
@@ -26,7 +26,7 @@ STILL = 0.5
 
 
 def render(
-    groups: Sequence[Group], steps: Sequence[Step], elapsed: float, seconds: float
+    groups: Sequence[DemoGroup], steps: Sequence[ScheduleStep], elapsed: float, seconds: float
 ) -> RenderableType:
     """Everything at one moment of the run."""
     parts: list[RenderableType] = [_headline(steps, elapsed, seconds)]
@@ -39,7 +39,7 @@ def colour(member: str) -> str:
     return COLOURS.get(member, "white")
 
 
-def _headline(steps: Sequence[Step], elapsed: float, seconds: float) -> Text:
+def _headline(steps: Sequence[ScheduleStep], elapsed: float, seconds: float) -> Text:
     text = Text(f"{elapsed:5.1f} s  ", style="bold")
     if elapsed > seconds:
         text.append("no more orders: the rest is handled, then all leave", style="dim")
@@ -53,7 +53,7 @@ def _headline(steps: Sequence[Step], elapsed: float, seconds: float) -> Text:
     return text
 
 
-def _group(group: Group) -> Panel:
+def _group(group: DemoGroup) -> Panel:
     progress = group.progress
     members = Table.grid(padding=(0, 2))
     for member in progress.members.values():
@@ -80,7 +80,7 @@ def _member(member: MemberProgress) -> tuple[Text, ...]:
     )
 
 
-def _partitions(group: Group) -> Table:
+def _partitions(group: DemoGroup) -> Table:
     table = Table.grid(padding=(0, 1))
     numbers = group.progress.partitions
     at = now()

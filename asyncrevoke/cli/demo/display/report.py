@@ -1,4 +1,4 @@
-"""What the demo says at its end, for people and for machines."""
+"""The report at the end of the demo, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.cli.demo.judge import Stall, Verdict
+    from asyncrevoke.cli.demo.judge import GroupResult, Stall
 
 
-class Facts(TypedDict):
+class RunSummary(TypedDict):
     """One group's result, as ``--json`` prints it; times are seconds."""
 
     ok: bool
@@ -32,7 +32,7 @@ class Facts(TypedDict):
     latency_p99: float
 
 
-def faults(verdict: Verdict, *, max_stall: float | None) -> list[str]:
+def faults(verdict: GroupResult, *, max_stall: float | None) -> list[str]:
     """What is wrong with a run, in words."""
     found: list[str] = []
     counts = {
@@ -51,9 +51,9 @@ def faults(verdict: Verdict, *, max_stall: float | None) -> list[str]:
     return found
 
 
-def facts(verdict: Verdict, *, ok: bool) -> Facts:
+def facts(verdict: GroupResult, *, ok: bool) -> RunSummary:
     """The result for machines."""
-    return Facts(
+    return RunSummary(
         ok=ok,
         produced=verdict.produced,
         handled=verdict.handled,
@@ -71,7 +71,7 @@ def facts(verdict: Verdict, *, ok: bool) -> Facts:
     )
 
 
-def table(verdicts: Mapping[str, Verdict]) -> Table:
+def table(verdicts: Mapping[str, GroupResult]) -> Table:
     """The result for people, one column for each group."""
     result = Table(box=None, pad_edge=False)
     result.add_column("")

@@ -12,9 +12,9 @@ from asyncrevoke.cli.demo.judge import handler_calls
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.cli.demo.judge import Call, Stall, Verdict
+    from asyncrevoke.cli.demo.judge import GroupResult, HandlerCall, Stall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
-    from asyncrevoke.cli.demo.schedule import Step
+    from asyncrevoke.cli.demo.schedule import ScheduleStep
 
 COLOURS = {"A": "#0e7490", "B": "#b45309", "C": "#15803d", "D": "#a21caf"}
 LONG = 1.0
@@ -32,10 +32,10 @@ class Panel:
     """One group's part of the picture; moments are on the shared clock."""
 
     title: str
-    steps: Sequence[Step]
+    steps: Sequence[ScheduleStep]
     handled: Sequence[Started | Ended | Abandoned]
     died: Mapping[str, float]
-    verdict: Verdict
+    verdict: GroupResult
 
 
 def draw(panels: Sequence[Panel], begin: float) -> str:
@@ -83,7 +83,7 @@ class _Scale:
 def _draw_panel(
     svg: ET.Element,
     panel: Panel,
-    calls: Sequence[Call],
+    calls: Sequence[HandlerCall],
     rows: Sequence[int],
     scale: _Scale,
     top: float,
@@ -104,7 +104,7 @@ def _draw_panel(
 
 
 def _draw_calls(
-    svg: ET.Element, calls: Sequence[Call], y: Mapping[int, float], scale: _Scale
+    svg: ET.Element, calls: Sequence[HandlerCall], y: Mapping[int, float], scale: _Scale
 ) -> None:
     ticks: dict[tuple[int, str], list[str]] = defaultdict(list)
     long: dict[str, list[str]] = defaultdict(list)
@@ -122,7 +122,7 @@ def _draw_calls(
 
 
 def _draw_steps(
-    svg: ET.Element, steps: Sequence[Step], scale: _Scale, top: float, bottom: float
+    svg: ET.Element, steps: Sequence[ScheduleStep], scale: _Scale, top: float, bottom: float
 ) -> None:
     for step in steps:
         x = scale.x(scale.begin + step.at)
@@ -164,7 +164,7 @@ def _draw_stall(svg: ET.Element, stall: Stall, y: Mapping[int, float], scale: _S
     _text(svg, x + 4, row + _ROW - 4, label, fill="#dc2626", weight="700")
 
 
-def _summary(verdict: Verdict) -> str:
+def _summary(verdict: GroupResult) -> str:
     return (
         f"{verdict.handled:,} of {verdict.produced:,} orders handled · {len(verdict.lost)} lost · "
         f"{len(verdict.repeated)} handled twice · {len(verdict.disorder)} out of order · "

@@ -69,7 +69,7 @@ class Tracker:
             self.position = min(offset, self.position or offset)
 
 
-class Member:
+class AiokafkaMember:
     """The consumer, its lanes of keys, and its trackers."""
 
     def __init__(self, config: MemberConfig, log: HandlerLog) -> None:
@@ -214,7 +214,7 @@ class Member:
                 self._trackers[partition].committed = point
 
 
-ConsumerRebalanceListener.register(Member)
+ConsumerRebalanceListener.register(AiokafkaMember)
 
 
 async def run(config: MemberConfig, log: HandlerLog) -> None:
@@ -223,4 +223,4 @@ async def run(config: MemberConfig, log: HandlerLog) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await Member(config, log).run(stop)
+    await AiokafkaMember(config, log).run(stop)

@@ -1,1 +1,1 @@
-"""Processes of one application, each a member of its group, and who looks after them."""
+"""Worker processes of an application, each a member of its group, and their supervisor."""

@@ -16,7 +16,7 @@ import structlog
 
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
-from asyncrevoke.cli.run.workers.report import Orders, Report
+from asyncrevoke.cli.run.workers.report import Report, WorkerStart
 from asyncrevoke.errors import FencedInstanceError
 from asyncrevoke.runtime.session.open_session import adapted
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 EVERY = 1.0
 
 
-class Reporter:
-    """Tells the supervisor how the consumer is. If the supervisor is gone, so are we, drained."""
+class StatusReporter:
+    """Reports the consumer's health to the supervisor. If the supervisor is gone, drains the
+    consumer and ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -75,7 +76,8 @@ class Reporter:
 
 
 def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
-    """One static id for all would have each worker fence the one before (KIP-345)."""
+    """Give each worker its own static id: with one for all, each would fence the one before
+    (KIP-345)."""
     if config.group_instance_id is None:
         return config
     return replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
@@ -83,7 +85,7 @@ def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
 
 def main(text: str) -> int:
     """Run until told to end; returns the exit code."""
-    orders = msgspec.json.decode(text, type=Orders)
+    orders = msgspec.json.decode(text, type=WorkerStart)
     output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
     output.install()
     if orders.number is not None:
@@ -91,7 +93,7 @@ def main(text: str) -> int:
         structlog.contextvars.bind_contextvars(worker=orders.number)
     with socket.socket(fileno=orders.socket) as connection:
         connection.set_inheritable(False)
-        reporter = Reporter(connection)
+        reporter = StatusReporter(connection)
         try:
             serve(load(orders.target), output, reporter.around)
         except ServingError as error:

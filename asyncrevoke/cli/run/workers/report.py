@@ -1,4 +1,4 @@
-"""What a worker tells its supervisor, a JSON object a line."""
+"""Messages between a worker and its supervisor: JSON objects, one a line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import msgspec
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How it is, about once a second from when its application has been ``imported``.
-
-    ``final`` is set in its last one, if the same would happen to every other start of it.
+    """A worker's health, sent about once a second after its application was ``imported``. ``final``
+    is set in the last one if a restart would fail the same way.
     """
 
     imported: bool
@@ -27,8 +26,8 @@ class Report(msgspec.Struct, frozen=True):
         return msgspec.json.decode(line, type=Report)
 
 
-class Orders(msgspec.Struct, frozen=True):
-    """What a worker is started with. ``number`` counts from 1, None if there is only one."""
+class WorkerStart(msgspec.Struct, frozen=True):
+    """The arguments of a worker. ``number`` counts from 1, None if there is only one."""
 
     target: str
     number: int | None

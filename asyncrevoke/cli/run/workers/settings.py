@@ -1,4 +1,4 @@
-"""What ``asyncrevoke run`` was asked for."""
+"""The options of ``asyncrevoke run``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
 
 
-class Settings(NamedTuple):
+class WorkerSettings(NamedTuple):
     """``workers`` is None if the process itself is to handle records. Times are seconds."""
 
     target: str
     workers: int | None
     reload: bool
-    grace: float
+    shutdown_timeout: float
     log_level: LogLevel
     log_format: LogFormat
     health_host: str

@@ -1,4 +1,4 @@
-"""Keeps workers running: started, restarted, drained, and ended when they take too long."""
+"""Starts, restarts and drains workers, and kills those that do not stop in time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthPortError, HealthServer
-from asyncrevoke.cli.run.serving import FAILED, USAGE, tell_mistake
-from asyncrevoke.cli.run.workers.settings import Settings
-from asyncrevoke.cli.run.workers.worker import Worker
+from asyncrevoke.cli.run.serving import FAILED, USAGE, print_user_error
+from asyncrevoke.cli.run.workers.settings import WorkerSettings
+from asyncrevoke.cli.run.workers.worker import WorkerProcess
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 FIRST_BACKOFF = 0.5
@@ -25,14 +25,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Supervisor:
     """Runs from :meth:`run` to its end, once.
 
-    The first worker imports the application before the others start, so that a mistake in it is
-    told once. It ends all if the first start fails, or if one fails in a way that comes again.
+    The first worker imports the application before the others start, so that an import error is
+    logged once. All workers end if the first start fails, or if one fails in a way that a restart
+    would repeat.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._log = EventLog()
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._imported = asyncio.Event()
@@ -47,7 +48,7 @@ class Supervisor:
             async with self._health():
                 await self._run()
         except HealthPortError as error:
-            return tell_mistake(error, FAILED).code
+            return print_user_error(error, FAILED).code
         finally:
             for worker in self._workers.values():
                 worker.kill()  # what has ended is left alone
@@ -103,7 +104,7 @@ class Supervisor:
                 if worker.age > GOOD_RUN:
                     backoff = FIRST_BACKOFF
                 self._log.warning(
-                    "worker ended; starting it again",
+                    "worker exited with an error; restarting it",
                     worker=number,
                     pid=worker.pid,
                     ended_by=_in_words(code),
@@ -114,10 +115,10 @@ class Supervisor:
         finally:
             self._imported.set()
 
-    async def _started(self, number: int) -> Worker:
+    async def _started(self, number: int) -> WorkerProcess:
         settings = self._settings
         self._changed.clear()
-        worker = self._workers[number] = await Worker.start(
+        worker = self._workers[number] = await WorkerProcess.start(
             settings.target,
             None if settings.reload else number,
             settings.log_level,
@@ -125,8 +126,8 @@ class Supervisor:
         )
         return worker
 
-    async def _ended(self, worker: Worker) -> int:
-        """Wait for its end, and bring that about when it is time."""
+    async def _ended(self, worker: WorkerProcess) -> int:
+        """Wait for the worker's end; stop it when a signal or a file change asks for that."""
         ending = asyncio.create_task(worker.wait())
         events = [
             asyncio.create_task(each.wait())
@@ -140,12 +141,12 @@ class Supervisor:
                 await asyncio.wait((ending, stopping, changed), return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 worker.drain()
-                await asyncio.wait((ending,), timeout=self._settings.grace)
+                await asyncio.wait((ending,), timeout=self._settings.shutdown_timeout)
             if not ending.done():
                 self._log.error(
-                    "worker has not drained in time: killed, what it had not committed comes again",
+                    "worker did not stop in time; killed, uncommitted records are processed again",
                     pid=worker.pid,
-                    grace=self._settings.grace,
+                    shutdown_timeout=self._settings.shutdown_timeout,
                 )
                 worker.kill()
             code = await ending
@@ -157,13 +158,15 @@ class Supervisor:
             self._code = self._code or FAILED
         return code
 
-    async def _goes_on(self, worker: Worker, code: int) -> bool:
-        """Whether a worker that has ended by itself is to be started again."""
+    async def _goes_on(self, worker: WorkerProcess, code: int) -> bool:
+        """Whether to restart a worker that ended by itself."""
         if code == 0:
-            self._log.info("worker ended by itself", pid=worker.pid)
+            self._log.info("worker exited", pid=worker.pid)
             return False
         if self._settings.reload:
-            self._log.warning("waiting for a file to change", ended_by=_in_words(code))
+            self._log.warning(
+                "application failed; waiting for a file to change", ended_by=_in_words(code)
+            )
             await _first(self._stopping, self._changed)
             return not self._stopping.is_set()
         final = worker.report is not None and worker.report.final
@@ -182,7 +185,7 @@ class Supervisor:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
             return
-        self._log.info("workers drain; a second signal ends them at once", signal=number.name)
+        self._log.info("stopping workers; a second signal kills them", signal=number.name)
         self._stopping.set()
 
     async def _watch(self) -> None:
@@ -190,7 +193,7 @@ class Supervisor:
 
         async for changes in awatch(Path.cwd(), watch_filter=PythonFilter()):
             names = sorted({Path(path).name for _, path in changes})
-            self._log.info("files changed: loading the application again", files=names)
+            self._log.info("files changed; restarting the application", files=names)
             self._changed.set()
 
 

@@ -1,4 +1,4 @@
-"""One process of the application, as its supervisor sees it."""
+"""A worker's process, seen from its supervisor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import time
 
 import msgspec
 
-from asyncrevoke.cli.run.workers.report import Orders, Report
+from asyncrevoke.cli.run.workers.report import Report, WorkerStart
 
 # A worker that has not reported for so long is not alive: its event loop is blocked (seconds).
 SILENCE = 15.0
 
 
-class Worker:
+class WorkerProcess:
     """A process from its start to its end. It drains by itself when the supervisor is gone."""
 
     def __init__(
@@ -39,11 +39,11 @@ class Worker:
     @classmethod
     async def start(
         cls, target: str, number: int | None, log_level: str, log_format: str
-    ) -> Worker:
-        """Start one. Its signals are the supervisor's business: Ctrl-C does not reach it."""
+    ) -> WorkerProcess:
+        """Start one. Ctrl-C does not reach it: the supervisor handles signals."""
         ours, theirs = socket.socketpair()
         with theirs:
-            orders = Orders(target, number, log_level, log_format, theirs.fileno())
+            orders = WorkerStart(target, number, log_level, log_format, theirs.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -70,13 +70,13 @@ class Worker:
 
     @property
     def live(self) -> bool:
-        """Whether it reports, and reports well."""
+        """Whether it has reported recently, and is alive."""
         fresh = time.monotonic() - self._reported_at < SILENCE
         return fresh and (self.report is None or self.report.live)
 
     @property
     def ready(self) -> bool:
-        """Whether it handles records, or could."""
+        """Whether it is ready."""
         return self.live and self.report is not None and self.report.ready
 
     async def wait(self) -> int:
@@ -89,12 +89,12 @@ class Worker:
         return code
 
     def drain(self) -> None:
-        """Ask it to end: SIGTERM."""
+        """Send SIGTERM: the worker drains and ends."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it, and what it has started, at once."""
+        """Kill it and its child processes."""
         if self._process.returncode is None:
             try:
                 os.killpg(self.pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.cli.demo.judge import Evidence, Produced, RecordId, Stall, Verdict, judge
+from asyncrevoke.cli.demo.judge import Evidence, GroupResult, Produced, RecordId, Stall, judge
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
@@ -54,7 +54,7 @@ def verdict(
     concurrency: int = 64,
     died: Mapping[str, float] | None = None,
     killed: Mapping[str, Mapping[TopicPartition, int]] | None = None,
-) -> Verdict:
+) -> GroupResult:
     ends = {record.partition: record.offset + 1 for record in records}
     return judge(
         Evidence(
@@ -219,7 +219,7 @@ class TestOrder:
         assert found.disorder == ()
 
 
-def stall_seconds(found: Verdict) -> float:
+def stall_seconds(found: GroupResult) -> float:
     return round(found.longest_stall, 6)
 
 

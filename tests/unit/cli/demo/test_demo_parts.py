@@ -10,7 +10,7 @@ import pytest
 
 from asyncrevoke.cli.demo.display.report import facts, faults
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
-from asyncrevoke.cli.demo.judge import Disorder, Produced, RecordId, Stall, Verdict
+from asyncrevoke.cli.demo.judge import Disorder, GroupResult, Produced, RecordId, Stall
 from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
@@ -22,7 +22,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Started,
 )
 from asyncrevoke.cli.demo.progress import GroupProgress
-from asyncrevoke.cli.demo.schedule import Action, Step, churn
+from asyncrevoke.cli.demo.schedule import Action, ScheduleStep, churn
 from asyncrevoke.cli.demo.workload import CUSTOMERS, orders
 from asyncrevoke.model import TopicPartition
 
@@ -41,7 +41,7 @@ def ended(member: str, offset: int, at: float) -> Ended:
     return Ended(member=member, topic="orders", partition=0, offset=offset, key="k", at=at)
 
 
-def clean(**changes: object) -> Verdict:
+def clean(**changes: object) -> GroupResult:
     fields: dict[str, object] = {
         "produced": 10,
         "handled": 10,
@@ -56,7 +56,7 @@ def clean(**changes: object) -> Verdict:
         "latency_median": 0.03,
         "latency_p99": 2.5,
     }
-    return Verdict(**(fields | changes))  # type: ignore[arg-type]
+    return GroupResult(**(fields | changes))  # type: ignore[arg-type]
 
 
 class TestSchedule:
@@ -210,7 +210,7 @@ class TestPicture:
     def panel(self, title: str, stall: float) -> Panel:
         return Panel(
             title=title,
-            steps=[Step(0, Action.JOIN, "A"), Step(5, Action.STOP, "A")],
+            steps=[ScheduleStep(0, Action.JOIN, "A"), ScheduleStep(5, Action.STOP, "A")],
             handled=[
                 started("A", 0, 100.5),
                 ended("A", 0, 100.6),
