@@ -9,10 +9,10 @@ import pytest
 from msgspec import structs
 from simulation.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
 
-from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.topic import KnownTopic
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.position.seek import Seeking
@@ -115,16 +115,16 @@ def drops_the_map_where_the_log_begins_later(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_look_when_a_step_goes_on(patch: pytest.MonkeyPatch) -> None:
     def resume_poll(self: Revocation, _now: float) -> None:
-        self.polling = True
+        self._polling = True
 
     patch.setattr(Revocation, "resume_poll", resume_poll)
 
 
 def commits_by_names(patch: pytest.MonkeyPatch) -> None:
-    def topic_ids(_self: Cluster, _partitions: Iterable[TopicPartition]) -> None:
+    def topic_ids(_self: ClusterMetadata, _partitions: Iterable[TopicPartition]) -> None:
         return None
 
-    patch.setattr(Cluster, "topic_ids", topic_ids)
+    patch.setattr(ClusterMetadata, "topic_ids", topic_ids)
 
 
 def takes_a_new_topic_for_the_former_one(patch: pytest.MonkeyPatch) -> None:
@@ -136,20 +136,20 @@ def takes_a_new_topic_for_the_former_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_may_be_sent_for_a_frozen_member(patch: pytest.MonkeyPatch) -> None:
-    def stand_by(self: Heartbeat) -> None:
-        self._outbox.stand_down()
+    def stand_by(self: ClassicHeartbeat) -> None:
+        self._outbox.stop_background_heartbeat()
 
-    patch.setattr(Heartbeat, "_stand_by", stand_by)
+    patch.setattr(ClassicHeartbeat, "_update_background_heartbeat", stand_by)
 
 
 def the_thread_says_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:
-    repeatable = ConsumerGroupMembership._repeatable
+    repeatable = ConsumerGroupMembership.background_heartbeat
 
     def talkative(self: ConsumerGroupMembership) -> ConsumerGroupHeartbeatRequest | None:
         request = repeatable(self)
         return None if request is None else structs.replace(request, owned=())
 
-    patch.setattr(ConsumerGroupMembership, "_repeatable", talkative)
+    patch.setattr(ConsumerGroupMembership, "background_heartbeat", talkative)
 
 
 def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:

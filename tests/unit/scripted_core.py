@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.io.effects import (
+    BrokerProbed,
     Channel,
-    Complete,
-    DropSilent,
+    CompleteRequest,
+    ConnectionSilent,
+    DropSilentConnections,
     Effect,
     Emit,
     Event,
@@ -20,11 +23,9 @@ from asyncrevoke.core.io.effects import (
     Node,
     Notify,
     NotifyKind,
-    Probe,
-    Probed,
+    ProbeBroker,
     Replied,
     Send,
-    Silent,
     WakePoller,
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
@@ -32,10 +33,16 @@ from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
 from asyncrevoke.runtime.loop.driver import Driver
+from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
+from asyncrevoke.runtime.session.reactions import SessionReactions
+from asyncrevoke.runtime.session.record_iterator import ReadReports
+from asyncrevoke.runtime.session.record_owners import RecordOwners
 from asyncrevoke.runtime.session.session import Session
+from asyncrevoke.runtime.session.status import SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import BlockingRecord
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)
@@ -162,16 +170,18 @@ class ScriptedCore:
 
     def close_at_once(self, ticket: int, _graceful: bool) -> None:
         self.closed = True
-        self.effects.append(Complete(ticket))
+        self.effects.append(CompleteRequest(ticket))
 
-    def blocking(self, now: float) -> list[BlockingRecord]:
+    def blocking_records(self, now: float) -> list[BlockingRecord]:
         return []
 
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool, *, settle: bool = False) -> None:
-        self.tracking = "by batch" if not on else "until settled" if settle else "until completed"
+    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
+        self.tracking = (
+            "by batch" if not on else "until settled" if next_poll_completes else "until completed"
+        )
 
     def may_begin_until(self, _now: float) -> float:
         return float("inf")
@@ -244,7 +254,7 @@ class ScriptedCore:
     def _answered(self, call: str, argument: object) -> int:
         self.calls.append((call, argument))
         ticket = self._ticket()
-        self.effects.append(Complete(ticket))
+        self.effects.append(CompleteRequest(ticket))
         return ticket
 
     def _ticket(self) -> int:
@@ -275,20 +285,20 @@ class ScriptedRequests:
         self.on_request: Callable[[Send], object] = lambda _send: None
         self.cancelled = 0
         self.resets: list[tuple[Node, Channel]] = []
-        self.dropped: list[DropSilent] = []
-        self.silences: asyncio.Queue[Silent] = asyncio.Queue()
+        self.dropped: list[DropSilentConnections] = []
+        self.silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
         self.closed = False
 
     def reset(self, node: Node, channel: Channel) -> None:
         self.resets.append((node, channel))
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         return await self.silences.get()
 
-    async def probe(self, probe: Probe) -> Probed:
-        return Probed(probe.node, 0.0, answered=not self.unreachable)
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
+        return BrokerProbed(probe.node, 0.0, answered=not self.unreachable)
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         self.dropped.append(drop)
 
     def begin(self, _send: Send, _then: object) -> bool:
@@ -312,11 +322,45 @@ class ScriptedRequests:
         self.closed = True
 
 
+def make_parts(
+    core: ScriptedCore,
+    requests: ScriptedRequests,
+    listener: object = None,
+    *,
+    config: ConsumerConfig | None = None,
+    recorder: SessionRecorder | None = None,
+    tolerated_lag: float = 15.0,
+    jitter: Random | None = None,
+) -> SessionParts:
+    """A session's parts, around this core and these requests."""
+    own_core, owners = cast("ConsumerCore", core), RecordOwners()
+    hooks = SessionHooks(
+        log=EventLog(),
+        listener=ListenerCalls(listener),
+        owners=owners,
+        status=SessionStatus(own_core, owners),
+        reads=ReadReports(None),
+        recorder=recorder,
+    )
+    driver = Driver(
+        core,
+        requests,
+        hooks.log,
+        hooks.listener,
+        SessionReactions(hooks),
+        tolerated_lag=tolerated_lag,
+        jitter=jitter,
+    )
+    return SessionParts(
+        config=config or ConsumerConfig(), core=own_core, driver=driver, hooks=hooks
+    )
+
+
 def make_driver(
     core: ScriptedCore, requests: ScriptedRequests, listener: object = None
 ) -> tuple[Driver, ListenerCalls]:
-    calls = ListenerCalls(listener)
-    return Driver(core, requests, EventLog(), calls), calls
+    parts = make_parts(core, requests, listener)
+    return parts.driver, parts.hooks.listener
 
 
 class ScriptedConsumer(Consumer):
@@ -325,14 +369,20 @@ class ScriptedConsumer(Consumer):
     core: ScriptedCore
     requests: ScriptedRequests
     session: Session
+    recorder: SessionRecorder | None = None
 
     @override
     def _open(self) -> Session:
         self.core = ScriptedCore()
         self.requests = ScriptedRequests()
-        driver, calls = make_driver(self.core, self.requests, self._listener)
         self.session = Session(
-            self.config, cast("ConsumerCore", self.core), driver, calls, EventLog()
+            make_parts(
+                self.core,
+                self.requests,
+                self._listener,
+                config=self.config,
+                recorder=self.recorder,
+            )
         )
         return self.session
 

@@ -26,13 +26,11 @@ class Watched(World):
         super().__init__()
         self.changes = 0
         self.refreshes = 0
-        self.cluster.on_change = self._changed
-        self.cluster.on_leaders = self._refreshed
 
-    def _changed(self, _now: float) -> None:
+    def topics_changed(self, now: float) -> None:
         self.changes += 1
 
-    def _refreshed(self, _now: float) -> None:
+    def metadata_refreshed(self, now: float) -> None:
         self.refreshes += 1
 
 
@@ -121,7 +119,7 @@ def test_when_a_broker_answers_again_it_is_said_once() -> None:
     world.fail(world.only(MetadataRequest)[0])
     world.advance(0.2)
     world.answer_metadata()
-    assert len(world.named("a broker answers")) == 1
+    assert len(world.named("broker reachable")) == 1
 
 
 def test_an_answer_without_brokers_is_no_answer() -> None:

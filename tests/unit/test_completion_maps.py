@@ -55,7 +55,7 @@ class Group(ScriptedGroup):
         return [emit.fields for emit in self.events if event in emit.event]
 
     def skipped(self) -> int:
-        return self.core.health(self.now).skipped
+        return self.core.health(self.now).skipped_completed
 
 
 def member(**options: Unpack[ConsumerOptions]) -> Group:
@@ -130,6 +130,20 @@ def test_more_done_beyond_an_offset_that_stays_is_committed_at_the_interval() ->
     assert group.committed_map() == [(3, 5)]
 
 
+def test_a_commit_after_a_seek_back_tells_what_is_done_since_the_seek() -> None:
+    group = member(commit_interval=3)
+    group.produce(0, 10)
+    group.finish(group.take(10), *(offset for offset in range(10) if offset not in {3, 8}))
+    group.advance(3)
+    assert group.committed_map() == [(4, 8), (9, 10)]
+    group.core.seek(group.now, tp(0), 3)
+    group.settle()
+    group.finish(group.take(7), 4, 5, 7, 8, 9)
+    group.advance(3)
+    assert group.committing_entry().offset == 3
+    assert group.committed_map() == [(4, 6), (7, 10)]
+
+
 def test_the_map_is_empty_again_when_the_gap_is_closed() -> None:
     group = member()
     group.produce(0, 4)
@@ -155,7 +169,7 @@ def test_records_that_were_abandoned_are_not_told_as_done() -> None:
 
 
 def test_the_final_commit_of_a_revoke_tells_what_is_done_beyond_what_was_dropped() -> None:
-    group = member(auto_delay=False)
+    group = member(auto_delay_revoke=False)
     group.produce(0, 6)
     records = group.take(6)
     group.finish(records, 2)
@@ -188,7 +202,7 @@ def test_what_a_former_owner_has_finished_is_not_delivered() -> None:
     group = successor(2, (3, 5), (7, 8))
     assert [record.offset for record in group.take(5)] == [2, 5, 6, 8, 9]
     assert group.skipped() == 3
-    (line,) = group.told("not handled again")
+    (line,) = group.told("skipping records completed by previous owner")
     assert line["offsets"] == 3
 
 
@@ -355,7 +369,7 @@ def test_by_hand_the_users_metadata_stands_alone() -> None:
 
 
 def test_a_rewind_passes_what_was_finished_again() -> None:
-    group = successor(2, (5, 8), auto_delay=True)
+    group = successor(2, (5, 8), auto_delay_revoke=True)
     records = group.take(5)
     assert [record.offset for record in records] == [2, 3, 4, 8, 9]
     group.rebalance()
@@ -432,7 +446,7 @@ def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_go_
     for record in kept:
         group.complete(record)
     group.advance(2)
-    assert group.told("goes on")
+    assert group.told("partition resumed")
     assert group.take(1)
 
 

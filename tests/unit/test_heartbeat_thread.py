@@ -14,13 +14,13 @@ import pytest_asyncio
 from unit.scripted_core import NODE, until
 
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
     Channel,
     Failed,
     FailureKind,
     Replied,
     Send,
-    Standby,
-    StoodIn,
 )
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
@@ -81,21 +81,26 @@ class Watched:
     def __init__(self, brokers: Brokers) -> None:
         self.brokers = brokers
         self.alive_for = 60.0
-        self.told: list[StoodIn] = []
+        self.told: list[BackgroundHeartbeatReply] = []
         loop = asyncio.get_running_loop()
         log = EventLog()
         self.thread = HeartbeatThread(
-            brokers.open, lambda: loop.time() + self.alive_for, log, patience=PATIENCE
+            self, connect=brokers.open, core=self, log=log, patience=PATIENCE
         )
-        self.thread.deliver = self.told.append
         self.lag = LoopLag(loop, PATIENCE, log, self.thread.tick)
         self.lag.start()
 
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+        self.told.append(reply)
+
+    def alive_until(self, now: float) -> float:
+        return now + self.alive_for
+
     def stand_by(self, standby_id: int = 1) -> None:
-        self.thread.stand_by(Standby(standby_id, BEAT, NODE, INTERVAL, 5.0, after))
+        self.thread.stand_by(BackgroundHeartbeat(standby_id, BEAT, NODE, INTERVAL, 5.0, after))
 
     def stand_down(self) -> None:
-        self.thread.stand_by(Standby(2, None, None, 0, 0, after))
+        self.thread.stand_by(BackgroundHeartbeat(2, None, None, 0, 0, after))
 
     async def aclose(self) -> None:
         self.lag.stop()
@@ -161,7 +166,7 @@ async def test_a_blocked_loop_is_stood_in_for_at_the_interval_and_told_when_it_r
     assert [send.message for send in sent] == [BEAT] + (len(sent) - 1) * [AFTER]
     assert brokers.threads == {NAME}
     await until(lambda: len(watched.told) == len(brokers.sent))
-    assert {told.standby_id for told in watched.told} == {1}
+    assert {told.heartbeat_id for told in watched.told} == {1}
     before = 0.0
     for told, (sent_at, _) in zip(watched.told, brokers.sent, strict=True):
         assert before < told.sent_at <= sent_at
@@ -241,7 +246,7 @@ async def test_the_line_that_blocks_is_named_once_and_then_that_it_is_over(
     in_the_users_code()
     await until(lambda: "event loop runs again" in caplog.text)
     lines = [record.getMessage() for record in caplog.records]
-    (blocked,) = (line for line in lines if "event loop is blocked" in line)
+    (blocked,) = (line for line in lines if "event loop blocked" in line)
     line_number = in_the_users_code.__code__.co_firstlineno + 1
     assert f"{__file__}:{line_number} in_the_users_code" in blocked
     (over,) = (line for line in lines if "event loop runs again" in line)
@@ -317,4 +322,4 @@ async def test_a_thread_that_fails_says_so(
     brokers.request = request  # type: ignore[assignment, method-assign]
     watched.stand_by()
     block_until(lambda: not running())
-    await until(lambda: "the heartbeat thread has failed" in caplog.text)
+    await until(lambda: "heartbeat thread failed" in caplog.text)

@@ -9,12 +9,12 @@ so that a compacted log never costs more than about twenty bytes per record.
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.partition.completion_map import CompletionMap, joined
+from asyncrevoke.core.partition.completion_map import CompletionMap, merge_adjacent
+from asyncrevoke.core.partition.leader_epochs import LeaderEpochs
 from asyncrevoke.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ _DONE = 2
 _HOLE = 3  # no record has this offset, or a former owner has finished it
 _ABANDONED = 4  # ended without being done, or was never started
 
-_FINISHED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
+_COMPLETED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
 _IN_FLIGHT = re.compile(rb"[\x00\x01]")
-_IS_FINISHED = b"\0\0\1\1" + bytes(252)
+_IS_COMPLETED = b"\0\0\1\1" + bytes(252)
 _IS_NOT_ABANDONED = b"\1\1\1\1" + bytes(252)
 _WITHOUT_ABANDONED = bytes((_PENDING, _HELD, _DONE, _HOLE, _HOLE)) + bytes(range(5, 256))
-_SETTLE = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
+_COMPLETE_PENDING = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
 _COMPACT_BEYOND = 4096
 
 
-class Ledger(OffsetFlags):
+class OffsetTracker(OffsetFlags):
     """The completions of one partition instance since it was positioned.
 
     ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
@@ -48,7 +48,6 @@ class Ledger(OffsetFlags):
 
     __slots__ = (
         "_abandoned",
-        "_epoch_starts",
         "_epochs",
         "_first",
         "_head",
@@ -57,22 +56,22 @@ class Ledger(OffsetFlags):
         "_reread_to",
         "_slices",
         "_untracked",
-        "finished",
-        "ledger_id",
+        "completed_earlier",
         "position",
+        "tracker_id",
     )
 
     def __init__(
         self,
-        ledger_id: int,
+        tracker_id: int,
         position: int,
         leader_epoch: int = -1,
-        finished: CompletionMap | None = None,
+        completed_earlier: CompletionMap | None = None,
     ) -> None:
         super().__init__()
-        self.ledger_id = ledger_id
+        self.tracker_id = tracker_id
         self.position = position
-        self.finished = finished
+        self.completed_earlier = completed_earlier
         self._first = position
         self._head = 0  # index of the first record that is not done
         self._open = 0  # tracked records that are not done
@@ -83,13 +82,11 @@ class Ledger(OffsetFlags):
         # Untracked slices (first offset, records), pending as a whole.
         self._slices: list[tuple[int, int]] = []
         self._untracked = 0
-        # From which offset on which leader epoch holds.
-        self._epoch_starts = [position - 1]
-        self._epochs = [leader_epoch]
+        self._epochs = LeaderEpochs(position, leader_epoch)
 
     def __repr__(self) -> str:
         return (
-            f"<Ledger {self.ledger_id}: commit point {self.commit_point}, "
+            f"<OffsetTracker {self.tracker_id}: commit point {self.commit_point}, "
             f"position {self.position}, {self.in_flight} in flight>"
         )
 
@@ -131,23 +128,27 @@ class Ledger(OffsetFlags):
 
     def epoch_before(self, offset: int) -> int:
         """The leader epoch of the record before ``offset``, which is not below the commit point."""
-        return self._epochs[bisect_left(self._epoch_starts, offset) - 1]
+        return self._epochs.before(offset)
 
     def diverges_at(self, epoch: int) -> int:
         """The offset from which on what was read is of a later leader epoch than ``epoch``."""
-        index = bisect_right(self._epochs, epoch)
-        return self.position if index == len(self._epochs) else self._epoch_starts[index]
+        first = self._epochs.first_after(epoch)
+        return self.position if first is None else first
 
     @property
     def position_epoch(self) -> int:
         """The leader epoch of what stands before ``position``, -1 if unknown."""
-        return self._epochs[-1]
+        return self._epochs.last
 
     @property
     def leader_epoch(self) -> int:
         """The highest leader epoch that anything finished may have, -1 if unknown."""
-        delivered = self._epochs[-1]
-        return delivered if self.finished is None else max(delivered, self.finished.leader_epoch)
+        delivered = self._epochs.last
+        return (
+            delivered
+            if self.completed_earlier is None
+            else max(delivered, self.completed_earlier.leader_epoch)
+        )
 
     @property
     def width(self) -> int:
@@ -155,13 +156,22 @@ class Ledger(OffsetFlags):
         return len(self._flags)
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self.in_flight
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a record before ``offset`` may be in flight."""
+        return self.in_flight > 0 and self.commit_point < offset
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether surely nothing is finished beyond the commit point."""
-        return not (self._open or self._abandoned) and self.finished is None
+        return not (self._open or self._abandoned) and self.completed_earlier is None
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Differs whenever what is finished differs."""
+        """Differs whenever what is finished differs, as long as the id is the same."""
         return self.commit_point, self.position, self._open + self._abandoned
 
     @property
@@ -177,6 +187,10 @@ class Ledger(OffsetFlags):
             first = (self._flags.find(flag, self._head) for flag in (_PENDING, _HELD))
             found.append(self._offset_at(min(index for index in first if index >= 0)))
         return min(found, default=None)
+
+    def forget_completed_earlier(self) -> None:
+        """The completion map of the former owner is wrong."""
+        self.completed_earlier = None
 
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
         """Register records as pending, each on its own; ``position`` is the offset after them."""
@@ -212,10 +226,10 @@ class Ledger(OffsetFlags):
         what is to be passed over, as it is done or in flight. There must be one."""
         index = self._flags.index(_ABANDONED)
         offset = self._reread_to = self._offset_at(index)
-        runs = self._runs(index, offset, _IS_NOT_ABANDONED)
-        if self.finished is not None:
-            former = ((max(first, offset), end) for first, end in self.finished.runs)
-            runs = joined(merge((run for run in former if run[1] > offset), runs))
+        runs = self._runs(index, offset, _IS_NOT_ABANDONED, self.position)
+        if self.completed_earlier is not None:
+            former = ((max(first, offset), end) for first, end in self.completed_earlier.runs)
+            runs = merge_adjacent(merge((run for run in former if run[1] > offset), runs))
         return offset, CompletionMap(tuple(runs), self.leader_epoch)
 
     def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
@@ -341,7 +355,7 @@ class Ledger(OffsetFlags):
         self._held -= flag
         return True
 
-    def settle(self) -> None:
+    def complete_pending(self) -> None:
         """All that is pending, tracked or not, is done; records held by tasks stay."""
         self._slices.clear()
         self._untracked = 0
@@ -349,15 +363,15 @@ class Ledger(OffsetFlags):
             self._clear()
         elif self._held < self._open:
             self._open = self._held
-            self._flags = self._flags.translate(_SETTLE)
+            self._flags = self._flags.translate(_COMPLETE_PENDING)
             self._advance(self._head)
 
-    def settle_to(self, offset: int) -> int:
+    def complete_pending_to(self, offset: int) -> int:
         """Tracked records up to ``offset`` that are pending are done; returns how many."""
         head, end = self._head, self._index_after(offset)
         ended = self._flags.count(_PENDING, head, end)
         if ended:
-            self._flags[head:end] = self._flags[head:end].translate(_SETTLE)
+            self._flags[head:end] = self._flags[head:end].translate(_COMPLETE_PENDING)
             self._open -= ended
             self._advance(head)
         return ended
@@ -391,20 +405,56 @@ class Ledger(OffsetFlags):
             dropped += count
         if not (self._open or self._abandoned):
             self._clear()
-        while self._epoch_starts[-1] >= self.position:
-            self._epoch_starts.pop()
-            self._epochs.pop()
+        self._epochs.truncate(self.position)
         return dropped
+
+    def split_at(self, offset: int, leader_epoch: int, tracker_id: int) -> OffsetTracker:
+        """The log was truncated at ``offset``, beyond the commit point: go on there under another
+        id, as later records may have the offsets of those that are lost.
+
+        Returns a tracker of the former id with the records that are lost. ``leader_epoch`` is the
+        last one that the log has in common with what was delivered. Nothing may be untracked.
+        """
+        lost = OffsetTracker(self.tracker_id, offset, leader_epoch)
+        lost.position = max(self.position, offset)
+        index = self._index_after(offset - 1)
+        if index < len(self._flags):
+            self._move_tail(index, lost)
+            lost.count_flags()
+            self.count_flags()
+        self.tracker_id = tracker_id
+        self.position = min(self.position, offset)
+        self._reread_to = None
+        self._epochs.truncate(offset)
+        self._epochs.limit(leader_epoch)
+        if (
+            self.completed_earlier is not None
+            and (kept := self.completed_earlier.before(offset)) is not None
+        ):
+            kept = kept._replace(leader_epoch=min(kept.leader_epoch, leader_epoch))
+            self.completed_earlier = kept
+        elif self.completed_earlier is not None:
+            self.completed_earlier = None
+        return lost
+
+    def count_flags(self) -> None:
+        """Make the counts those of the flags."""
+        self._held = self._flags.count(_HELD)
+        self._open = self._flags.count(_PENDING) + self._held
+        self._abandoned = self._flags.count(_ABANDONED)
+        self._advance(self._head)
 
     # -- beyond the commit point --------------------------------------------------------------
 
-    def finished_runs(self) -> Iterator[Run]:
-        """What is finished beyond the commit point, in order; offsets without a record count."""
-        if self.finished is None:
+    def completed_runs(self) -> Iterator[Run]:
+        """What is done beyond the commit point, in order; offsets without a record count."""
+        if self.completed_earlier is None:
             return self._counted_runs()
         point = self.commit_point
-        former = ((max(first, point), end) for first, end in self.finished.runs if end > point)
-        return joined(merge(former, self._counted_runs()))
+        former = (
+            (max(first, point), end) for first, end in self.completed_earlier.runs if end > point
+        )
+        return merge_adjacent(merge(former, self._counted_runs()))
 
     def in_flight_offsets(self) -> list[int]:
         """The offsets of the records that are counted one by one and not done, in order."""
@@ -418,26 +468,7 @@ class Ledger(OffsetFlags):
         """Between the records that are not done, up to ``position``."""
         if self._slices or not (self._open or self._abandoned):
             return iter(())
-        return self._runs(self._head, self.commit_point, _IS_FINISHED)
-
-    def _runs(self, head: int, at: int, table: bytes) -> Iterator[Run]:
-        """From index ``head`` on, whose offset is ``at``: runs of offsets whose bytes ``table``
-        makes 1; the last one ends at ``position``."""
-        indices = self._segment_indices
-        finished = self._flags[head:].translate(table)
-        for number in range(bisect_right(indices, head) - 1, len(indices)):
-            shift = self._segment_offsets[number] - indices[number] + head
-            last = number + 1 == len(indices)
-            stop = len(finished) if last else indices[number + 1] - head
-            index = finished.find(0, max(indices[number] - head, 0), stop)
-            while index >= 0:
-                if index + shift > at:
-                    yield at, index + shift
-                index = finished.find(1, index, stop)
-                at = (index if index >= 0 else stop) + shift
-                index = finished.find(0, index, stop) if index >= 0 else -1
-        if at < self.position:
-            yield at, self.position
+        return self._runs(self._head, self.commit_point, _IS_COMPLETED, self.position)
 
     # -- segments -----------------------------------------------------------------------------
 
@@ -445,13 +476,10 @@ class Ledger(OffsetFlags):
         if (first is not None and first < self.position) or position < self.position:
             raise ValueError(f"a slice {first}..{position} begins before {self.position}")
         moved = first is not None or position > self.position
-        if moved and leader_epoch != self._epochs[-1]:
-            passed = bisect_left(self._epoch_starts, self.commit_point) - 1
-            del self._epoch_starts[:passed], self._epochs[:passed]
+        if moved and leader_epoch != self._epochs.last:
             # What lies between the last slice and this one has no records, and may be of this one's
             # epoch: a position beyond the end of an epoch would look like a log that was cut.
-            self._epoch_starts.append(self.position)
-            self._epochs.append(leader_epoch)
+            self._epochs.begin(self.position, leader_epoch, self.commit_point)
         self.position = position
 
     def _locate(self, offset: int) -> int:
@@ -471,23 +499,12 @@ class Ledger(OffsetFlags):
             self._clear()
             return
         flags = self._flags
-        if flags[index] > _HELD and (finished := _FINISHED.match(flags, index)) is not None:
+        if flags[index] > _HELD and (finished := _COMPLETED.match(flags, index)) is not None:
             index = finished.end()
         self._head = index
         if index > _COMPACT_BEYOND and index * 2 > len(flags):
-            self._compact()
-
-    def _compact(self) -> None:
-        head = self._head
-        number = bisect_right(self._segment_indices, head) - 1
-        del self._segment_offsets[:number], self._segment_indices[:number]
-        self._segment_offsets[0] += head - self._segment_indices[0]
-        self._segment_indices = array(
-            "q", (max(index - head, 0) for index in self._segment_indices)
-        )
-        del self._flags[:head]
-        self._head = 0
-        self._use_segment(0)
+            self._drop_before(index)
+            self._head = 0
 
     def _clear(self) -> None:
         self._open = self._held = self._head = self._low = self._high = 0

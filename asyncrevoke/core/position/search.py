@@ -6,12 +6,12 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 
 FIRST_BACKOFF = 0.1
 
 
-class Ask(enum.Enum):
+class AwaitedOffset(enum.Enum):
     """What an instance waits for."""
 
     COMMITTED = "its committed offset"
@@ -23,20 +23,22 @@ class PositionSearch:
     """The search for the position of one instance."""
 
     __slots__ = (
-        "ask",
         "asked",
+        "awaits",
         "backoff",
-        "complained",
         "due",
         "end",
-        "ledger",
+        "error_reported",
         "timestamp",
         "topic_unknown",
+        "tracker",
     )
 
-    def __init__(self, now: float, ledger: Ledger | None, ask: Ask, timestamp: int) -> None:
-        self.ledger = ledger
-        self.ask = ask
+    def __init__(
+        self, now: float, tracker: OffsetTracker | None, awaits: AwaitedOffset, timestamp: int
+    ) -> None:
+        self.tracker = tracker
+        self.awaits = awaits
         self.timestamp = timestamp
         # The end of the log, read before a search by timestamp: if no record is that young, we
         # start there, and not at a later end that would skip what arrives in between.
@@ -44,5 +46,45 @@ class PositionSearch:
         self.asked = False
         self.due = now
         self.backoff = FIRST_BACKOFF
-        self.complained = False
+        self.error_reported = False
         self.topic_unknown = False
+
+    def wait_until(self, at: float) -> None:
+        """Ask at this time."""
+        self.due = at
+
+    def hasten(self, now: float) -> None:
+        """Ask now, if it waits."""
+        self.due = min(self.due, now)
+
+    def set_asked(self, asked: bool) -> None:
+        """Whether a request for it is under way."""
+        self.asked = asked
+
+    def set_topic_unknown(self, unknown: bool) -> None:
+        """Whether it waits for the metadata of its topic."""
+        self.topic_unknown = unknown
+
+    def retry_later(self, now: float, slow: float | None, longest: float) -> None:
+        """Ask again after a backoff, or after ``slow`` seconds."""
+        self.asked = False
+        self.due = now + (self.backoff if slow is None else slow)
+        self.backoff = min(self.backoff * 2, longest)
+
+    def by_time(self, timestamp: int) -> None:
+        """Look for the first record at or after this time."""
+        self.timestamp = timestamp
+        self.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
+        self.backoff = FIRST_BACKOFF
+
+    def end_found(self, now: float, end: tuple[int, int]) -> None:
+        """The end of the log is known: now look by time."""
+        self.end = end
+        self.awaits = AwaitedOffset.TIMESTAMP
+        self.due = now
+
+    def report_error(self) -> bool:
+        """The user is told of an error of it; False if that is reported already."""
+        is_new = not self.error_reported
+        self.error_reported = True
+        return is_new

@@ -14,9 +14,9 @@ from asyncrevoke.spark.errors import ReplayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
 
@@ -87,7 +87,7 @@ class ResultRows:
     ``"error"``; ``examples`` describes the first ones.
     """
 
-    def __init__(self, log: Log, failed_as: Literal["error", "skipped"]) -> None:
+    def __init__(self, log: HandlerLog, failed_as: Literal["error", "skipped"]) -> None:
         self._log = log
         self._failed_as: Outcome = failed_as
         self._calls: dict[tuple[int, int], _Call] = {}
@@ -136,7 +136,7 @@ class ResultRows:
                 ended = ended._replace(result=None)
                 result = None
 
-    def first(
+    def first_call(
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]]:
         """Wrap the first call of records without middleware: the fast path."""
@@ -168,11 +168,14 @@ class ResultRows:
 
         return timed
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException, /
+    ) -> None:
         """Keep the decision about a failed record."""
+        self._refused[record.partition, record.offset] = error
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
-        elif decision == "dead-lettered":
+        elif decision == "dead_lettered":
             self._decided[record.partition, record.offset] = "dead_lettered"
 
     def complete(self, records: Sequence[Record], /) -> None:
@@ -283,18 +286,9 @@ class ResultRows:
         self._log.info(event, **fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Log a line, unless it is about a record's failure: that goes into the record's row."""
-        error, partition, offset = (
-            fields.get(name) for name in ("exc_info", "partition", "offset")
-        )
-        if (
-            isinstance(error, BaseException)
-            and isinstance(partition, int)
-            and isinstance(offset, int)
-        ):
-            self._refused[partition, offset] = error
-            return
-        self._log.warning(event, **fields)
+        """Log a line, unless it is about a record's failure: that is in the record's row."""
+        if "exc_info" not in fields or "offset" not in fields:
+            self._log.warning(event, **fields)
 
     def error(self, event: str, /, **fields: object) -> None:
         """Pass a line on."""

@@ -10,7 +10,7 @@ from asyncrevoke.testing.simulation.oracles import Books, View, Violation, name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.core.io.effects import Complete
+    from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import PollResult, TopicPartition
     from asyncrevoke.testing.simulation.oracles import Holding
 
@@ -51,7 +51,7 @@ class CommitOracle:
         self._requests[view.member.client, ticket] = needs
         self._books.counts["commits asked for"] += 1
 
-    def answered(self, view: View, complete: Complete) -> None:
+    def answered(self, view: View, complete: CompleteRequest) -> None:
         """A ticket is answered."""
         client = view.member.client
         needs = self._requests.pop((client, complete.ticket), None)

@@ -73,10 +73,11 @@ class DeliveryOracles:
         self._stored: dict[TopicPartition, int] = {}
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
-        # Of which topic's partition the records of a client's ledger are.
-        self._ledgers: dict[tuple[int, int], _Progress] = {}
-        # Where gaps were dropped: the members of which the group knew whether they read maps.
-        self._told_of_gaps: dict[TopicPartition, frozenset[int]] = {}
+        # Of which topic's partition the records of a client's tracker are.
+        self._trackers: dict[tuple[int, int], _Progress] = {}
+        # Where gaps were dropped: the members of which the group knew whether they read maps, and
+        # the last record of those gaps.
+        self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int]] = {}
         # Commits of former owners may have rewound these behind the backs of the present ones.
         self._contested: set[TopicPartition] = set()
 
@@ -132,12 +133,12 @@ class DeliveryOracles:
             )
         if holding.former:
             for record in records:
-                self._ledgers.setdefault((client, record.ledger_id), _Progress())
+                self._trackers.setdefault((client, record.tracker_id), _Progress())
             return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
         progress = self._of(partition)
-        self._ledgers[client, records[0].ledger_id] = progress
+        self._trackers[client, records[0].tracker_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
             progress.deliveries[record.offset] = (*before, (client, books.clock.now))
@@ -165,19 +166,19 @@ class DeliveryOracles:
         got = [record.offset for record in records]
         if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:
             holding.may_jump_to = None
-            if records[0].ledger_id != holding.ledger_id:
+            if records[0].tracker_id != holding.tracker_id:
                 # Reset by the policy: from here on as if it had begun here, but for what its map
                 # says of the rest.
-                holding.ledger_id = None
+                holding.tracker_id = None
                 wanted = got
         if got != wanted:
             raise Violation(
                 "I6", f"client {client}, {name(partition)}: got {got}, and {wanted} comes next"
             )
-        if holding.ledger_id is None:
-            holding.ledger_id = records[0].ledger_id
-        if any(record.ledger_id != holding.ledger_id for record in records):
-            raise Violation("I6", f"client {client}, {name(partition)}: its ledger has changed")
+        if holding.tracker_id is None:
+            holding.tracker_id = records[0].tracker_id
+        if any(record.tracker_id != holding.tracker_id for record in records):
+            raise Violation("I6", f"client {client}, {name(partition)}: its tracker has changed")
         holding.next = got[-1] + 1
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
@@ -233,11 +234,12 @@ class DeliveryOracles:
             holding.next = first
             self._books.counts["gaps dropped"] += len(gaps)
             # A member that joins only afterwards may read no completion maps.
-            self._told_of_gaps[partition] = frozenset(
+            known = frozenset(
                 client
                 for client, other in self._books.views.items()
                 if other.generation == view.generation
             )
+            self._told_of_gaps[partition] = known, max(gaps)
 
     def sought(self, view: View, partition: TopicPartition, offset: int) -> None:
         """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
@@ -255,7 +257,7 @@ class DeliveryOracles:
         if offset < log.start:
             holding.may_jump_to = log.start
         holding.next = offset
-        holding.ledger_id = None
+        holding.tracker_id = None
 
     def deleted_before(self, partition: TopicPartition, offset: int) -> None:
         """Retention has deleted what nobody needs to have worked on now. Who was to read it next
@@ -292,7 +294,7 @@ class DeliveryOracles:
         """An application has worked on a record."""
         books, client = self._books, view.member.client
         partition = record.topic_partition
-        progress = self._ledgers[client, record.ledger_id]
+        progress = self._trackers[client, record.tracker_id]
         first = progress.done.get(record.offset)
         if first is None:
             progress.done[record.offset] = client
@@ -390,7 +392,7 @@ class DeliveryOracles:
     def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
-        known = self._told_of_gaps.pop(partition, None)
+        known = self._knew_of_gaps(partition)
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._books.counts["skipped"] += len(holding.covered)
@@ -399,6 +401,12 @@ class DeliveryOracles:
             if covered:
                 cause = "a member joined that reads no completion maps"
                 self._of(partition).repeats = cause, max(covered) + 1
+
+    def _knew_of_gaps(self, partition: TopicPartition) -> frozenset[int] | None:
+        """Who the group knew when gaps were dropped that nobody has worked through since."""
+        known, last = self._told_of_gaps.get(partition, (None, -1))
+        stored = self._books.brokers.group.offsets.get(partition)
+        return None if stored is not None and stored.offset > last else known
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import (
-    Complete,
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    CompleteRequest,
     Effect,
     Emit,
     Event,
@@ -14,8 +16,6 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
     SetTimer,
-    Standby,
-    StoodIn,
     TimerFired,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Judge(Observer, Witness, CoordinatorEvents):
-    """Raises :class:`Violation` as soon as an invariant does not hold.
+    """Raises :class:`OwnershipViolation` as soon as an invariant does not hold.
 
     Each oracle knows only those that are made before it, from what was decided and what was worked
     on to what is said.
@@ -86,7 +86,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
                 self.books.note(member.client, event)
             self._answers.answered(self._view(member), event)
-        elif isinstance(event, StoodIn):
+        elif isinstance(event, BackgroundHeartbeatReply):
             self.books.note(member.client, event)
             self.books.counts["heartbeats of threads"] += 1
             self._answers.stood_in(self._view(member), event)
@@ -102,13 +102,13 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 self._requests.sent(view, effect)
                 if type(effect.message).__name__ != "FetchRequest":
                     self.books.note(member.client, effect)
-            case Standby(standby_id=standby_id, message=message):
+            case BackgroundHeartbeat(heartbeat_id=standby_id, message=message):
                 if message is not None:
                     view.standbys[standby_id] = message
             case Notify():
                 self.books.note(member.client, effect)
                 self._notices.notified(view, effect)
-            case Complete():
+            case CompleteRequest():
                 self._tickets.answered(member.client, effect.ticket)
                 self._acknowledgements.answered(view, effect)
             case Emit():
@@ -156,7 +156,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def began(self, member: Member) -> None:
         """A record begins: nothing does while the membership is in doubt, if the member waits."""
         view = self._view(member)
-        if member.config.on_suspect != "pause" or view.heard_at is None:
+        if member.config.on_unconfirmed_membership != "pause" or view.heard_at is None:
             return
         unheard = self.books.clock.now - view.heard_at
         if unheard > min(member.config.session_timeout, view.session) + 1e-6:
@@ -264,6 +264,9 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(member.client, "unsubscribe")
         self.books.counts["unsubscribed"] += 1
         self._leaves(member)
+        view = self._view(member)
+        view.unsubscribes_since = self.books.clock.now
+        view.left_as = member.core.group_metadata().member_id
 
     def unsubscribed(self, member: Member) -> None:
         """It has unsubscribed."""
@@ -271,7 +274,6 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self._has_left(member, "unsubscribe")
         view = self._view(member)
         view.closing = False
-        view.unsubscribed_at = self.books.clock.now
         view.granted_before = view.granted = frozenset()
 
     def closing(self, member: Member) -> None:
@@ -328,10 +330,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """Offsets were read."""
         self.deliveries.offsets_fetched(client, partitions)
 
-    def member_removed(self, client: int, reason: str) -> None:
+    def member_removed(self, client: int, member_id: str, reason: str) -> None:
         """A member was put out of the group by a timer."""
         self.books.note(client, ("put out", reason))
-        self._verdicts.removed(client, reason)
+        self._verdicts.removed(client, member_id, reason)
 
     def member_replaced(self, old: int, new: int) -> None:
         """A static member has come back, and has what its former self had."""

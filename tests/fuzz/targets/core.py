@@ -7,6 +7,7 @@ and the others stay what they are.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from functools import cache
 from random import Random
@@ -17,28 +18,31 @@ import msgspec
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    BrokerProbed,
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Compute,
-    Decode,
+    ConnectionSilent,
+    DecodeBatch,
     Effect,
     Emit,
     Event,
     Failed,
     FailureKind,
     Node,
-    Probe,
-    Probed,
+    ProbeBroker,
     Replied,
     Send,
     SetTimer,
-    Silent,
-    Standby,
-    StoodIn,
     TimerFired,
 )
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentUserData,
+    encode_assignment_user_data,
+)
 from asyncrevoke.core.partition.completion_map import decode as decode_map
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import Record, TopicPartition
@@ -101,6 +105,8 @@ MOST_EFFECTS = 250
 MOST_TIMERS_AT_ONCE = 100
 HEADER = 4
 OPERATION = 3
+# Of a batch in the simulation: base offset, offset after the batch, records, leader epoch.
+_HEADERS = struct.Struct(">qqii")
 
 NUMBERS = (
     *(-(2**63), -(2**31) - 1, -(2**31), -1000, -3, -2, -1, 0, 1, 2, 3, 5, 7, 20, 21, 100),
@@ -196,6 +202,11 @@ class CoreTarget:
         world.end()
 
 
+def _whole(records: bytes | memoryview) -> bytes | memoryview:
+    """``records`` without what is left of a header at its end."""
+    return records[: len(records) // _HEADERS.size * _HEADERS.size]
+
+
 class World:
     """A core and everything around it."""
 
@@ -209,10 +220,10 @@ class World:
         self.open: dict[int, Send] = {}
         self.past: list[Send] = []
         # What is done beside the event loop.
-        self.decodes: list[Decode | Compute] = []
+        self.decodes: list[DecodeBatch | Compute] = []
         self.timers: dict[str, float] = {}
-        self.probes: list[Probe] = []
-        self.standby: Standby | None = None
+        self.probes: list[ProbeBroker] = []
+        self.standby: BackgroundHeartbeat | None = None
         self.closing = False
         self.tickets: set[int] = set()
         self.completed: set[int] = set()
@@ -224,7 +235,7 @@ class World:
         self.epoch = 1
         self.committed: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
-        # What was returned and is not done, by the key of the record's ledger.
+        # What was returned and is not done, by the key of the record's tracker.
         self.undone: dict[tuple[int, int], Record] = {}
         self.batch: list[Record] = []
         self.announced: set[TopicPartition] = set()
@@ -241,7 +252,7 @@ class World:
         self.settles = config.commit_mode != "ack"
         if config.commit_mode == "ack" and kind >> 1 & 1:
             self.settles = bool(kind >> 2 & 1)
-            self.core.track(True, settle=self.settles)
+            self.core.track(True, next_poll_completes=self.settles)
         if kind >> 3 & 3 == 3:
             self.core.subscribe(self.now, pattern="[a-z]*")
         else:
@@ -289,7 +300,7 @@ class World:
                 case Send():
                     self.open[effect.request_id] = effect
                     self._check_request(effect.message)
-                case Decode() | Compute():
+                case DecodeBatch() | Compute():
                     self.decodes.append(effect)
                 case SetTimer(key, at, _):
                     if not at - self.now < 1e6:
@@ -297,11 +308,11 @@ class World:
                     self.timers[key] = at
                 case CancelTimer(key):
                     self.timers.pop(key, None)
-                case Probe():
+                case ProbeBroker():
                     self.probes.append(effect)
-                case Standby():
+                case BackgroundHeartbeat():
                     self.standby = effect
-                case Complete(ticket):
+                case CompleteRequest(ticket):
                     if ticket in self.completed:
                         raise CoreBroke(f"ticket {ticket} is answered twice")
                     self.completed.add(ticket)
@@ -417,12 +428,12 @@ class World:
 
     def op_silent(self) -> None:
         if self.open:
-            self.handle(Silent(self._some_request().node, self.now - 5.0))
+            self.handle(ConnectionSilent(self._some_request().node, self.now - 5.0))
 
     def op_probed(self) -> None:
         if self.probes:
             probe = self.probes.pop()
-            self.handle(Probed(probe.node, self.now - 1.0, self.draw.random() < 0.5))
+            self.handle(BrokerProbed(probe.node, self.now - 1.0, self.draw.random() < 0.5))
 
     def op_stand_in(self) -> None:
         standby = self.standby
@@ -431,9 +442,9 @@ class World:
         answer = self._answer(standby.message)
         if self.draw.random() < 0.5:
             answer = damage(self.draw, answer)
-        standby.after(answer)
-        number = standby.standby_id - (self.draw.random() < 0.2)
-        self.handle(StoodIn(number, self.now - self.draw.random() * 50, answer))
+        standby.next_message(answer)
+        number = standby.heartbeat_id - (self.draw.random() < 0.2)
+        self.handle(BackgroundHeartbeatReply(number, self.now - self.draw.random() * 50, answer))
 
     def op_produce(self) -> None:
         self.logs[self.draw.choice(PARTITIONS)].append(
@@ -463,10 +474,10 @@ class World:
         for record in result.records:
             self.counts["records"] += 1
             self._reaches(record.topic_partition, record.offset + 1)
-            self.undone[record.ledger_id, record.offset] = record
+            self.undone[record.tracker_id, record.offset] = record
             self.batch.append(record)
         # Delivered anew from another position: what was delivered before does not count any more.
-        newest = {record.topic_partition: record.ledger_id for record in result.records}
+        newest = {record.topic_partition: record.tracker_id for record in result.records}
         self.undone = {
             key: record
             for key, record in self.undone.items()
@@ -477,7 +488,7 @@ class World:
 
     def _done(self, records: list[Record]) -> None:
         for record in records:
-            self.undone.pop((record.ledger_id, record.offset), None)
+            self.undone.pop((record.tracker_id, record.offset), None)
 
     def op_complete(self) -> None:
         if self.undone and self.config.commit_mode == "ack":
@@ -583,6 +594,9 @@ class World:
                 for part in fetched:
                     log = self.logs.get(part.partition)
                     self._reaches(part.partition, 0 if log is None else log.end)
+                    # The batches' own headers: in the simulation no CRC protects them.
+                    for base, end, _count, _epoch in _HEADERS.iter_unpack(_whole(part.records)):
+                        self._reaches(part.partition, max(base, end))
                     if part.error is ErrorCode.offset_out_of_range:
                         self._reaches(part.partition, part.log_start_offset)
             case _:
@@ -670,7 +684,9 @@ class World:
 
     def sync_answer(self, _request: SyncGroupRequest) -> SyncGroupResponse:
         mine = [tp for tp in PARTITIONS if self.draw.random() < 0.7]
-        note = self.draw.choice((b"", encode_note(AssignmentNote(True, 7, True))))
+        note = self.draw.choice(
+            (b"", encode_assignment_user_data(AssignmentUserData(True, 7, True)))
+        )
         return SyncGroupResponse(
             error=self._error(
                 ErrorCode.rebalance_in_progress,

@@ -18,7 +18,7 @@ from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
 from asyncrevoke.cli.run.workers.report import Report, WorkerStart
 from asyncrevoke.errors import FencedInstanceError
-from asyncrevoke.runtime.session.open_session import adapted
+from asyncrevoke.runtime.session.open_session import config_override
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
@@ -89,7 +89,7 @@ def main(text: str) -> int:
     output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
     output.install()
     if orders.number is not None:
-        adapted.set(partial(_with_own_id, orders.number))
+        config_override.set(partial(_with_own_id, orders.number))
         structlog.contextvars.bind_contextvars(worker=orders.number)
     with socket.socket(fileno=orders.socket) as connection:
         connection.set_inheritable(False)

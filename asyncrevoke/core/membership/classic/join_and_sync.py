@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -15,11 +16,10 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import OnReply, Outbox, Reply
+    from asyncrevoke.core.membership.classic.reactions import JoinReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import SyncGroupRequest
 
@@ -34,17 +34,24 @@ _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
 
 
-class JoinExchange:
+class JoinAndSync:
     """At most one JoinGroup or SyncGroup outstanding.
 
     A JoinGroup whose answer is lost is sent again with the same member id and the same metadata:
     the coordinator then answers with the running generation instead of starting another rebalance.
     """
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        member: JoinReactions,
+    ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
+        self._member = member
         self._request: JoinGroupRequest | None = None
         # The one that the running generation was joined with.
         self._joined_by: JoinGroupRequest | None = None
@@ -60,13 +67,6 @@ class JoinExchange:
         self._backoff = _FIRST_BACKOFF
         # The broker at which a request that was given up may still be parked.
         self._forgotten: Node | None = None
-        self.on_joined: Callable[[float, JoinGroupResponse], None] = lambda _now, _reply: None
-        self.on_synced: Callable[[float, float, SyncGroupResponse | None], None] = (
-            lambda _now, _sent_at, _reply: None
-        )
-        # A JoinGroup got no answer: whether it is still wanted.
-        self.on_unanswered: Callable[[float], bool] = lambda _now: True
-        self.on_refused: Callable[[float, Failed], None] = lambda _now, _failed: None
 
     @property
     def outstanding(self) -> bool:
@@ -114,7 +114,7 @@ class JoinExchange:
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """The coordinator has moved: the same JoinGroup as soon as it is found."""
-        self._coordinator.unknown(now, f"JoinGroup: {why}", self._sent_to)
+        self._coordinator.mark_unknown(now, f"JoinGroup: {why}", self._sent_to)
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_later(self, now: float, why: str) -> None:
@@ -132,25 +132,40 @@ class JoinExchange:
         """Send this SyncGroup to the coordinator that has answered the JoinGroup.
 
         The next one knows the generations that were assigned, and no other: if there is one,
-        ``on_synced`` is told at once that nobody answers.
+        the member is told at once that SyncGroup gets no answer.
         """
         self._joined_by, self._request = self._request, None
         if self._coordinator.node is None or self.has_moved:
-            self.on_synced(now, now, None)
+            self._member.sync_answered(now, now, None)
         else:
             self._send_sync(now, request, self._coordinator.node)
 
-    def doubt(self, now: float, patience: float = _DOUBT_FOR) -> None:
+    def expect_answer(self, now: float, patience: float = _DOUBT_FOR) -> None:
         """The coordinator has moved on although our request was not answered: the answer is on
         its way, or an older copy of the request, processed late, has taken its place and the
         answer went to a dead connection. If it does not come in time, ask on a fresh one."""
         if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
-            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._despair)
+            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._reconnect)
 
-    def _despair(self, _now: float) -> None:
+    def _reconnect(self, _now: float) -> None:
         if self._outstanding is not None and self._sent_to is not None:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
-            self._outbox.put(Reset(self._sent_to, Channel.JOIN))
+            self._outbox.put(ResetConnection(self._sent_to, Channel.JOIN))
+
+    def hand_over(self, then: OnReply) -> bool:
+        """Forget all but the answer to a JoinGroup, which goes to ``then``. Whether one is
+        outstanding."""
+        outstanding = self._outstanding if self._request is not None else None
+        if outstanding is not None:
+            self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
+            self._forgotten = self._sent_to
+            self._outstanding = None
+        self.cancel()
+        return outstanding is not None
+
+    def _answered_after_all(self, then: OnReply, now: float, reply: Reply) -> None:
+        self._forgotten = None
+        then(now, reply)
 
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""
@@ -178,7 +193,7 @@ class JoinExchange:
             return
         if self._forgotten is not None:
             # Brokers answer in order: it would wait there behind one that is parked.
-            self._outbox.put(Reset(self._forgotten, Channel.JOIN))
+            self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
         self._sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(
@@ -190,11 +205,11 @@ class JoinExchange:
         self._outbox.cancel_timer(_DOUBT_TIMER)
         if isinstance(reply, JoinGroupResponse):
             self._unanswered = 0
-            self.on_joined(now, reply)
+            self._member.join_answered(now, reply)
             return
         self._unanswered += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
         detail = self._failure(now, reply)
-        if detail is None or not self.on_unanswered(now):
+        if detail is None or not self._member.join_unanswered(now):
             return
         if not self._retried:
             # A quiet channel is often found closed by the broker: try a fresh one at once.
@@ -220,18 +235,18 @@ class JoinExchange:
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff = _FIRST_BACKOFF
-            self.on_synced(now, sent_at, reply)
+            self._member.sync_answered(now, sent_at, reply)
             return
         detail = self._failure(now, reply)
         if detail is not None:
             self._coordinator.unanswered(now, f"SyncGroup: {detail}", self._sent_to)
-            self.on_synced(now, sent_at, None)
+            self._member.sync_answered(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:
         """Why there is no answer; None if that is final, and has been reported."""
         if not isinstance(reply, Failed):
             return f"answered with {type(reply).__name__}"
         if reply.kind in (FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED):
-            self.on_refused(now, reply)
+            self._member.request_failed(now, reply)
             return None
         return reply.detail or reply.kind.value

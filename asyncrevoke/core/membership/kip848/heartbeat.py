@@ -21,11 +21,10 @@ from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.kip848.reactions import HeartbeatReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, Request, Response
 
@@ -41,7 +40,7 @@ _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
 
-class _Told(NamedTuple):
+class _BackgroundNews(NamedTuple):
     """Others were told, or may have been, at ``at``, what the coordinator had decided after
     ``since``; only a heartbeat of ours that is sent later brings it to us."""
 
@@ -49,10 +48,8 @@ class _Told(NamedTuple):
     since: float
 
 
-class EpochHeartbeat:
-    """Sends what ``compose(full)`` makes, and hands the answer to ``on_answer(now, sent, sent_at,
-    reply)``. ``repeatable()`` is what others may send for us, if anything; of what they are
-    answered, ``on_epoch(now, epoch)`` gets the epoch.
+class ConsumerGroupHeartbeat:
+    """Sends the heartbeats that ``member`` composes, and reports the answers to it.
 
     ``confirmed_at`` is the send time of the last heartbeat that was answered without an error.
     """
@@ -62,33 +59,27 @@ class EpochHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        compose: Callable[[bool], ConsumerGroupHeartbeatRequest],
-        on_answer: Callable[[float, ConsumerGroupHeartbeatRequest, float, Reply], None],
-        repeatable: Callable[[], ConsumerGroupHeartbeatRequest | None],
-        on_epoch: Callable[[float, int], bool],
+        member: HeartbeatReactions,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._coordinator = coordinator
-        self._compose = compose
-        self._on_answer = on_answer
-        self._repeatable = repeatable
-        self._on_epoch = on_epoch
-        self._standing_by: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
+        self._member = member
+        self._background_heartbeat: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
         self._running = False
         self._in_flight = False
         # Who was asked last.
         self._asked: Node | None = None
         self._again = False
         # Whether the answer to the one in flight is about a membership that has ended.
-        self._void = False
+        self._ignore_answer = False
         self._full = True
         self._full_until = float("-inf")
         self._interval = config.heartbeat_interval
         self._often_until = float("-inf")
         self._backoff = _FIRST_BACKOFF
         self._unconfirmed_since: float | None = None
-        self._told: _Told | None = None
+        self._background_news: _BackgroundNews | None = None
         self.confirmed_at: float | None = None
         # As far as it can be known from outside the broker, in seconds.
         self.session = config.session_timeout
@@ -104,7 +95,7 @@ class EpochHeartbeat:
         self._running = True
         self._full = True
         self._unconfirmed_since = None
-        self._told = None
+        self._background_news = None
         self._outbox.set_timer(_TIMER, now + after, self._beat)
 
     def stop(self) -> None:
@@ -112,9 +103,9 @@ class EpochHeartbeat:
         same, before another is sent."""
         self._running = False
         self._again = False
-        self._void = self._in_flight
+        self._ignore_answer = self._in_flight
         self._outbox.cancel_timer(_TIMER)
-        self._stand_by()
+        self._update_background_heartbeat()
 
     def soon(self, now: float) -> None:
         """There is something to say: at once, or as soon as the one in flight is answered."""
@@ -122,7 +113,7 @@ class EpochHeartbeat:
             return
         self._beat(now)
 
-    def say_all(self, now: float) -> None:
+    def send_full(self, now: float) -> None:
         """A full one, now."""
         self._full = True
         self.soon(now)
@@ -134,9 +125,11 @@ class EpochHeartbeat:
     def confirm(self, now: float, sent_at: float, interval: float) -> None:
         """Answered without an error, with the ``interval`` (s) that the group asks for."""
         self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
-        if self._told is not None and sent_at >= self._told.at:
-            self._told = None
-        self._unconfirmed_since = None if self._told is None else self._told.since
+        if self._background_news is not None and sent_at >= self._background_news.at:
+            self._background_news = None
+        self._unconfirmed_since = (
+            None if self._background_news is None else self._background_news.since
+        )
         self._full = now < self._full_until
         self._backoff = _FIRST_BACKOFF
         if interval > 0:
@@ -144,7 +137,7 @@ class EpochHeartbeat:
             self.session = min(interval * _INTERVALS_OF_A_SESSION, self._config.session_timeout)
             longest = patience_of(self._config)
             self._outbox.set_patience(min(max(interval, _LEAST_PATIENCE), longest))
-        self._stand_by()
+        self._update_background_heartbeat()
         self._schedule(now)
 
     def retry(self, now: float) -> None:
@@ -156,7 +149,7 @@ class EpochHeartbeat:
 
     def elsewhere(self, now: float, why: str) -> None:
         """It was answered by a broker that is not the coordinator: send all fields to that."""
-        self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
+        self._coordinator.mark_unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
     def unanswered(self, now: float, why: str) -> None:
@@ -180,7 +173,7 @@ class EpochHeartbeat:
     def _beat(self, now: float) -> None:
         if not self._running:
             return
-        self._stand_by()
+        self._update_background_heartbeat()
         if self._in_flight:
             self._again = True
             return
@@ -192,7 +185,7 @@ class EpochHeartbeat:
         self._outbox.cancel_timer(_TIMER)
         if self._unconfirmed_since is None:
             self._unconfirmed_since = now
-        request = self._compose(self._full)
+        request = self._member.compose_heartbeat(self._full)
         self._in_flight = True
         self._asked = node
         self._outbox.send(
@@ -210,46 +203,46 @@ class EpochHeartbeat:
 
     # --- while the event loop is blocked ---------------------------------------------------------
 
-    def _stand_by(self) -> None:
-        message = self._repeatable() if self._running else None
+    def _update_background_heartbeat(self) -> None:
+        message = self._member.background_heartbeat() if self._running else None
         node = self._coordinator.node
         if message is None:
-            self._standing_by = None
-            self._outbox.stand_down()
-        elif node is not None and (node, message, self._interval) != self._standing_by:
-            goes_on = self._standing_by is not None
-            self._standing_by = node, message, self._interval
-            self._outbox.stand_by(
+            self._background_heartbeat = None
+            self._outbox.stop_background_heartbeat()
+        elif node is not None and (node, message, self._interval) != self._background_heartbeat:
+            goes_on = self._background_heartbeat is not None
+            self._background_heartbeat = node, message, self._interval
+            self._outbox.start_background_heartbeat(
                 message,
                 node,
                 self._interval,
                 self._timeout,
                 lambda reply: _with_epoch_of(reply, message),
-                self._stood_in,
-                goes_on=goes_on,
+                self._background_answered,
+                same_membership=goes_on,
             )
 
-    def _stood_in(self, now: float, sent_at: float, reply: Reply) -> None:
+    def _background_answered(self, now: float, sent_at: float, reply: Reply) -> None:
         news = True
         match reply:
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
-                moved = self._on_epoch(now, reply.member_epoch)
+                moved = self._member.background_epoch(now, reply.member_epoch)
                 self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
                 news = moved or reply.assignment is not None
             case ConsumerGroupHeartbeatResponse(error=error):
-                self._unheard(error.name)
+                self._log_background_failure(error.name)
             case Failed(detail=detail):
-                self._unheard(detail)
+                self._log_background_failure(detail)
             case _:
-                self._unheard(type(reply).__name__)
+                self._log_background_failure(type(reply).__name__)
         if news:
             since = self._unconfirmed_since
             since = sent_at if since is None else min(since, sent_at)
-            self._told, self._unconfirmed_since = _Told(now, since), since
+            self._background_news, self._unconfirmed_since = _BackgroundNews(now, since), since
             self._full_until = now + _FULL_AFTER_SILENCE
-            self.say_all(now)
+            self.send_full(now)
 
-    def _unheard(self, answer: str) -> None:
+    def _log_background_failure(self, answer: str) -> None:
         self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
 
     # --- answers ---------------------------------------------------------------------------------
@@ -258,10 +251,10 @@ class EpochHeartbeat:
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
         self._in_flight = False
-        if not self._void:
-            self._on_answer(now, sent, sent_at, reply)
+        if not self._ignore_answer:
+            self._member.heartbeat_answered(now, sent, sent_at, reply)
             return
-        self._void = False
+        self._ignore_answer = False
         if isinstance(reply, Failed):
             self._full_until = now + _FULL_AFTER_SILENCE
             why = f"ConsumerGroupHeartbeat: {reply.detail}"
