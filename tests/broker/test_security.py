@@ -30,9 +30,9 @@ from typing_extensions import override
 
 from asyncrevoke import Consumer
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.broker.ports import HOST, free_ports
-from asyncrevoke.broker.properties import Node as NodePorts
-from asyncrevoke.broker.tokens import unsigned_token
+from asyncrevoke.broker.listeners.ports import HOST, free_ports
+from asyncrevoke.broker.listeners.tokens import unsigned_token
+from asyncrevoke.broker.process.properties import BrokerNode as NodePorts
 from asyncrevoke.cli.app import app
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import client_options
