@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from simulation.mutants import MUTANTS
+from simulation.mutants.mutants import MUTANTS
 
 from asyncrevoke.testing.simulation.runner import run, run_many, shrink
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from simulation.scripted import Cluster
+from simulation.cluster.scripted_client import Cluster
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore

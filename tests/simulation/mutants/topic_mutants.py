@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
-from simulation.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
+from simulation.mutants.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
 
 from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
 from asyncrevoke.core.membership.classic.member import ClassicMembership

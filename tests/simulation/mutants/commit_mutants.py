@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from simulation.mutants import Mutant
+from simulation.mutants.mutants import Mutant
 
 from asyncrevoke.core.commit.committer import Commits
 from asyncrevoke.core.commit.error_table import VERDICTS, Verdict

@@ -1,11 +1,11 @@
 """The oracles see what they are for: each mutant is caught, and the core itself passes."""
 
 import pytest
-from simulation.commit_mutants import MUTANTS as OF_COMMITS
-from simulation.mutants import MUTANTS as OLDER
-from simulation.mutants import Mutant
-from simulation.time_mutants import MUTANTS as OF_TIME
-from simulation.topic_mutants import MUTANTS as NEWER
+from simulation.mutants.commit_mutants import MUTANTS as OF_COMMITS
+from simulation.mutants.mutants import MUTANTS as OLDER
+from simulation.mutants.mutants import Mutant
+from simulation.mutants.time_mutants import MUTANTS as OF_TIME
+from simulation.mutants.topic_mutants import MUTANTS as NEWER
 
 from asyncrevoke.testing.simulation.runner import run
 

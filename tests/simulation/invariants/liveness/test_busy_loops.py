@@ -19,7 +19,8 @@ class _Found(msgspec.Struct):
 
 
 def _schedule() -> Schedule:
-    lines = Path(__file__).with_name("found.jsonl").read_text("utf-8").splitlines()
+    file = Path(__file__).parents[2] / "schedules" / "found.jsonl"
+    lines = file.read_text("utf-8").splitlines()
     found = [msgspec.json.decode(line, type=_Found) for line in lines]
     (schedule,) = [each.schedule for each in found if "fired too early" in each.why]
     return schedule

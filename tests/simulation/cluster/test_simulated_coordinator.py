@@ -1,7 +1,7 @@
 """The simulated coordinator answers as Kafka's does."""
 
 import pytest
-from simulation.scripted import ORDERS, Client, Cluster
+from simulation.cluster.scripted_client import ORDERS, Client, Cluster
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied
 from asyncrevoke.protocol.messages import (

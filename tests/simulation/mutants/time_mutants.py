@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from simulation.mutants import Mutant, slow_tasks_and_a_crowd
+from simulation.mutants.mutants import Mutant, slow_tasks_and_a_crowd
 
 from asyncrevoke.core.fetch.drain import Delivery
 from asyncrevoke.core.io.outbox import Outbox

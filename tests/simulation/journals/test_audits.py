@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from simulation.journalled_world import JournalledWorld
+from simulation.journals.journalled_cluster import JournalledWorld
 
 from asyncrevoke.testing.simulation.course import Course
 from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Kind, draw
