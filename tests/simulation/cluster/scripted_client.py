@@ -3,6 +3,8 @@
 from random import Random
 from typing import TypeVar
 
+from simulation.cluster.network import Network
+
 from asyncrevoke.core.io.effects import Channel, Event, Failed, Node, Replied, Send
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -18,10 +20,9 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.testing.simulation.brokers import Brokers
-from asyncrevoke.testing.simulation.clock import Clock
-from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
-from asyncrevoke.testing.simulation.network import Network
+from asyncrevoke.testing.fake_kafka.brokers import Brokers
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
 
 R = TypeVar("R", bound=Response)
 ORDERS = TopicPartition("orders", 0)

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 from simulation.cluster.scripted_client import Cluster
+from simulation.members.member import Member, Observer
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Event, SetTimer
-from asyncrevoke.testing.simulation.clock import Clock, StandstillError
-from asyncrevoke.testing.simulation.log import decode_simulated
-from asyncrevoke.testing.simulation.member import Member, Observer
+from asyncrevoke.testing.fake_kafka.clock import Clock, StandstillError
+from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 
 
 def test_what_turns_in_circles_at_one_moment_is_found() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from simulation.cluster.converting_group import ConvertingGroup
+
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     CommitEntry,
@@ -26,12 +28,11 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.simulation.clock import Clock
-from asyncrevoke.testing.simulation.converting_group import ConvertingGroup
-from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
-from asyncrevoke.testing.simulation.epoch_group import EpochGroup
-from asyncrevoke.testing.simulation.epoch_member import by_id, by_key, topic_id
-from asyncrevoke.testing.simulation.group import CoordinatorEvents, GroupState
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
+from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key, topic_id
+from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

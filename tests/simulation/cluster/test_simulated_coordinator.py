@@ -1,6 +1,7 @@
 """The simulated coordinator answers as Kafka's does."""
 
 import pytest
+from simulation.cluster.network import Fate
 from simulation.cluster.scripted_client import ORDERS, Client, Cluster
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied
@@ -17,8 +18,7 @@ from asyncrevoke.protocol.messages import (
     OffsetFetchResponse,
     SyncGroupResponse,
 )
-from asyncrevoke.testing.simulation.group import GroupState
-from asyncrevoke.testing.simulation.network import Fate
+from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 
 def two_stable_members() -> tuple[Cluster, Client, Client]:

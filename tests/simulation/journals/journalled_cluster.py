@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from simulation.cluster.large_batches import decode_some_large
+from simulation.cluster.simulated_cluster import World
+from simulation.invariants.invariant_checker import Judge
+from simulation.members.application import Shape
+
 from asyncrevoke.audit.batch_headers import BATCHES
 from asyncrevoke.audit.comparison import Audited, Bounds, Range, Settings
 from asyncrevoke.audit.engine import audit
@@ -16,18 +21,15 @@ from asyncrevoke.journal.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
-from asyncrevoke.testing.simulation.application import Shape
-from asyncrevoke.testing.simulation.judge import Judge
-from asyncrevoke.testing.simulation.log import (
-    SimulatedBatch,
-    decode_simulated,
-    decode_some_large,
-)
-from asyncrevoke.testing.simulation.world import World
+from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
+
+    from simulation.invariants.oracle_state import Books
+    from simulation.members.member import Member
+    from simulation.schedules.schedule import Schedule
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Effect, Event
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.schema import Content
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.records import RecordBatch
-    from asyncrevoke.testing.simulation.member import Member
-    from asyncrevoke.testing.simulation.oracles import Books
-    from asyncrevoke.testing.simulation.schedule import Schedule
 
 _EPOCH = 1_800_000_000
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from simulation.journals.journalled_cluster import JournalledWorld
-
-from asyncrevoke.testing.simulation.course import Course
-from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Kind, draw
+from simulation.schedules.scenario_run import Course
+from simulation.schedules.schedule import Disturbance, GroupMode, Kind, draw
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,17 +6,17 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from simulation.cluster.network import Network
+from simulation.members.member import Member, Observer
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
 from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.testing.simulation.brokers import Brokers
-from asyncrevoke.testing.simulation.clock import Clock
-from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
-from asyncrevoke.testing.simulation.log import PartitionLog, decode_simulated
-from asyncrevoke.testing.simulation.member import Member, Observer
-from asyncrevoke.testing.simulation.network import Network
+from asyncrevoke.testing.fake_kafka.brokers import Brokers
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
+from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog, decode_simulated
 
 if TYPE_CHECKING:
     from typing import Unpack

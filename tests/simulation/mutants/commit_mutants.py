@@ -5,15 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from simulation.members.application import Pace, Shape
 from simulation.mutants.mutants import Mutant
-
-from asyncrevoke.core.commit.committer import Commits
-from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
-from asyncrevoke.core.commit.refused_commits import RefusedCommits
-from asyncrevoke.core.commit.waiters import CommitWaiters
-from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.testing.simulation.application import Pace, Shape
-from asyncrevoke.testing.simulation.schedule import (
+from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
@@ -21,6 +15,12 @@ from asyncrevoke.testing.simulation.schedule import (
     MemberPlan,
     Schedule,
 )
+
+from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.refused_commits import RefusedCommits
+from asyncrevoke.core.commit.waiters import CommitWaiters
+from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     import pytest

@@ -11,6 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
+from simulation.members.application import Pace, Shape
+from simulation.schedules.schedule import (
+    Disturbance,
+    GroupMode,
+    Incident,
+    Kind,
+    MemberPlan,
+    Schedule,
+    draw,
+)
 
 from asyncrevoke.core.assignors import cooperative_sticky
 from asyncrevoke.core.commit import completion_maps
@@ -36,16 +46,6 @@ from asyncrevoke.core.partition.offset_tracker import Ledger
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.testing.simulation.application import Pace, Shape
-from asyncrevoke.testing.simulation.schedule import (
-    Disturbance,
-    GroupMode,
-    Incident,
-    Kind,
-    MemberPlan,
-    Schedule,
-    draw,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,8 +6,7 @@ from simulation.mutants.mutants import MUTANTS as OLDER
 from simulation.mutants.mutants import Mutant
 from simulation.mutants.time_mutants import MUTANTS as OF_TIME
 from simulation.mutants.topic_mutants import MUTANTS as NEWER
-
-from asyncrevoke.testing.simulation.runner import run
+from simulation.runner import run
 
 # At most so many schedules may pass before a mutant is caught.
 SEEDS = range(40)

@@ -5,14 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from simulation.members.application import Pace, Shape
 from simulation.mutants.mutants import Mutant, slow_tasks_and_a_crowd
-
-from asyncrevoke.core.fetch.drain import Delivery
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.membership.session_guard import Suspicion
-from asyncrevoke.core.poll.poll import Poller
-from asyncrevoke.testing.simulation.application import Pace, Shape
-from asyncrevoke.testing.simulation.schedule import (
+from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
@@ -20,6 +15,11 @@ from asyncrevoke.testing.simulation.schedule import (
     MemberPlan,
     Schedule,
 )
+
+from asyncrevoke.core.fetch.drain import Delivery
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.membership.session_guard import Suspicion
+from asyncrevoke.core.poll.poll import Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable

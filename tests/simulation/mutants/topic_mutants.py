@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
+from simulation.members.application import Pace, Shape
 from simulation.mutants.mutants import Mutant, crashes_amid_slow_tasks, release_before_acknowledged
-
-from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
-from asyncrevoke.core.membership.classic.member import ClassicMembership
-from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.metadata.cluster import Cluster
-from asyncrevoke.core.metadata.topic import KnownTopic
-from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.core.position.seek import Seeking
-from asyncrevoke.testing.simulation.application import Pace, Shape
-from asyncrevoke.testing.simulation.schedule import (
+from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
     Incident,
@@ -26,6 +18,14 @@ from asyncrevoke.testing.simulation.schedule import (
     Protocol,
     Schedule,
 )
+
+from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.member import ClassicMembership
+from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.topic import KnownTopic
+from asyncrevoke.core.partition.revocation import Revocation
+from asyncrevoke.core.position.seek import Seeking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,15 +3,14 @@
 import dataclasses
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
-
-from asyncrevoke.testing.simulation.application import Pace, Shape
-from asyncrevoke.testing.simulation.runner import Outcome, run, run_many
-from asyncrevoke.testing.simulation.schedule import (
+from simulation.command import COMMAND, command_environment
+from simulation.members.application import Pace, Shape
+from simulation.runner import Outcome, run, run_many
+from simulation.schedules.schedule import (
     INEXCUSABLE,
     Disturbance,
     GroupMode,
@@ -100,11 +99,11 @@ def test_a_schedule_that_once_failed_passes(found: _Found) -> None:
 def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> None:
     digests = [
         subprocess.run(
-            [sys.executable, "-m", "asyncrevoke.testing.simulation", "--seeds", "0:15", "--digest"],
+            [*COMMAND, "--seeds", "0:15", "--digest"],
             check=True,
             capture_output=True,
             text=True,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**command_environment(), "PYTHONHASHSEED": hash_seed},
         ).stdout
         for hash_seed in ("1", "2")
     ]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from simulation.members.member import Member
+from simulation.runner import run
+from simulation.schedules.schedule import Kind, Schedule
 
 from asyncrevoke.core.poll.poll import Poller
-from asyncrevoke.testing.simulation.member import Member
-from asyncrevoke.testing.simulation.runner import run
-from asyncrevoke.testing.simulation.schedule import Kind, Schedule
 
 
 class _Found(msgspec.Struct):
