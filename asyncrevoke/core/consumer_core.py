@@ -110,6 +110,7 @@ class ConsumerCore:
             self._fetching,
             self._commits,
             maps,
+            self._tracking,
         )
         self._poller = Poller(
             outbox, config, self._assignment, self._revocation, self._tracking, self._fetching

@@ -5,12 +5,13 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from logging_state import restored_logging
 
 if TYPE_CHECKING:
     from asyncrevoke import Consumer, Record
@@ -151,8 +152,9 @@ class _Places(ast.NodeTransformer):
 
 
 @pytest.fixture(scope="module", name=KafkaPage.FIXTURE)
-def documented_page(request: pytest.FixtureRequest) -> KafkaPage:
+def documented_page(request: pytest.FixtureRequest) -> Iterator[KafkaPage]:
     def broker() -> str:
         return str(request.getfixturevalue("kafka_broker").bootstrap_servers)
 
-    return KafkaPage(broker)
+    with restored_logging():
+        yield KafkaPage(broker)

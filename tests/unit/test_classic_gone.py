@@ -388,8 +388,13 @@ def test_an_idle_member_forgets_the_join_that_it_waits_for(answered: bool) -> No
     group.advance(31.0)
     assert group.phase() is Phase.LEAVING
     if not answered:
-        group.reply(parked, JoinGroupResponse(error=ErrorCode.none, generation=2, member_id=MEMBER))
+        answer = JoinGroupResponse(
+            error=ErrorCode.none, generation=2, leader="another", member_id=MEMBER
+        )
+        group.reply(parked, answer)
     group.answer_leave()
+    for join in group.sends(JoinGroupRequest):
+        group.reply(join, JoinGroupResponse(error=ErrorCode.unknown_member_id))
     assert group.phase() is Phase.UNJOINED
 
 

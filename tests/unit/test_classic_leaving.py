@@ -284,7 +284,10 @@ def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
     assert group.only(OffsetCommitRequest)[1].generation == 1
     group.answer_commit()
     assert group.leaving().member_id == MEMBER
-    group.reply(parked, JoinGroupResponse(error=ErrorCode.none, generation=2, member_id=MEMBER))
+    answer = JoinGroupResponse(
+        error=ErrorCode.none, generation=2, leader="another", member_id=MEMBER
+    )
+    group.reply(parked, answer)
     assert group.phase() is Phase.LEAVING
     group.answer_leave()
     assert ticket in group.completed

@@ -55,6 +55,9 @@ class KnownCoordinator:
     def unknown(self, _now: float, why: str, _asked: Node | None) -> None:
         self.searches.append(why)
 
+    def unanswered(self, now: float, why: str, asked: Node | None) -> None:
+        self.unknown(now, why, asked)
+
 
 class Member:
     def __init__(self) -> None:

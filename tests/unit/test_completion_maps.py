@@ -130,6 +130,20 @@ def test_more_done_beyond_an_offset_that_stays_is_committed_at_the_interval() ->
     assert group.committed_map() == [(3, 5)]
 
 
+def test_a_commit_after_a_seek_back_tells_what_is_done_since_the_seek() -> None:
+    group = member(commit_interval=3)
+    group.produce(0, 10)
+    group.finish(group.take(10), *(offset for offset in range(10) if offset not in {3, 8}))
+    group.advance(3)
+    assert group.committed_map() == [(4, 8), (9, 10)]
+    group.core.seek(group.now, tp(0), 3)
+    group.settle()
+    group.finish(group.take(7), 4, 5, 7, 8, 9)
+    group.advance(3)
+    assert group.committing_entry().offset == 3
+    assert group.committed_map() == [(4, 6), (7, 10)]
+
+
 def test_the_map_is_empty_again_when_the_gap_is_closed() -> None:
     group = member()
     group.produce(0, 4)

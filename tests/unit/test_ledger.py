@@ -281,6 +281,15 @@ class NaiveLedger:
         self.epochs = {at: epoch for at, epoch in self.epochs.items() if at < self.position}
         return len(drop)
 
+    def split_at(self, offset: int, epoch: int) -> list[int]:
+        """Returns the records in flight that are lost."""
+        lost = [at for at in self.open if at >= offset]
+        self.state = {at: state for at, state in self.state.items() if at < offset}
+        self.abandoned = [at for at in self.abandoned if at < offset]
+        self.epochs = {at: min(each, epoch) for at, each in self.epochs.items() if at < offset}
+        self.position = min(self.position, offset)
+        return lost
+
 
 class Call(NamedTuple):
     name: str
@@ -297,6 +306,7 @@ calls = st.one_of(
         st.integers(0, 60),
     ),
     st.builds(Call, st.just("settle")),
+    st.builds(Call, st.just("split_at"), st.integers(1, 60)),
     st.builds(Call, st.just("complete_all"), st.integers(0, 60), st.lists(gaps).map(tuple)),
     st.builds(Call, st.just("miss"), st.integers(0, 300)),
 )
@@ -323,6 +333,16 @@ def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: in
                 several = [step.number, *itertools.accumulate(step.gaps, initial=step.number)]
                 expected = sum(model.complete(offset) or False for offset in several)
                 assert ledger.complete_all(several) == expected, several
+            elif step.name == "split_at":
+                offset = model.commit_point + step.number
+                former_id = ledger.ledger_id
+                lost = ledger.split_at(offset, 2, former_id + 1)
+                in_flight = model.split_at(offset, 2)
+                assert (lost.ledger_id, ledger.ledger_id) == (former_id, former_id + 1)
+                assert lost.in_flight_offsets() == in_flight
+                assert lost.in_flight == len(in_flight)
+                assert lost.complete_all(in_flight) == len(in_flight)
+                assert not lost.in_flight
             elif step.name == "settle":
                 ledger.settle()
                 model.settle()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from logging_state import restored_logging
 
 from asyncrevoke import Consumer, Retry
 from asyncrevoke.testing import TestConsumer
@@ -20,15 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clean_logging() -> Iterator[None]:
-    """The root logger and ours as they were, and structlog unconfigured."""
-    root, ours = logging.getLogger(), logging.getLogger("asyncrevoke")
-    handlers, level, our_level = root.handlers[:], root.level, ours.level
-    structlog.reset_defaults()
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    ours.setLevel(our_level)
+    with restored_logging():
+        yield
 
 
 def billing() -> Consumer:

@@ -141,6 +141,27 @@ def test_a_broker_that_does_not_answer_there_either_loses_nothing_yet() -> None:
     assert len(world.probes) == 2
 
 
+def test_a_coordinator_that_answers_on_a_new_connection_is_asked_there_again_at_once() -> None:
+    world = Watched()
+    beat = world.beat(NODES[1])
+    world.silent(NODES[1])
+    # Others are asked for the coordinator meanwhile, over connections that may be dead as well.
+    assert world.only(FindCoordinatorRequest)[0].node != NODES[1]
+    world.see(Probed(NODES[1], world.now, answered=True))
+    world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
+    world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
+    assert world.coordinator.node == NODES[1]
+
+
+def test_a_coordinator_that_fails_again_on_a_new_connection_is_looked_for() -> None:
+    world = Watched()
+    world.silent(NODES[1])
+    world.see(Probed(NODES[1], world.now, answered=True))
+    for _ in range(4):  # a request on each channel of the group, and one more
+        world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
+    assert world.coordinator.node is None
+
+
 def test_a_leader_that_does_not_answer_is_asked_about_every_second_until_it_is_deposed() -> None:
     world = Watched()
     world.silent(NODES[2])

@@ -327,7 +327,7 @@ class Commits:
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in flight.entries:
                         self._doubts.add(instance)
-                self._coordinator.unknown(now, f"commit: {detail or kind.value}", flight.node)
+                self._coordinator.unanswered(now, f"commit: {detail or kind.value}", flight.node)
                 self._again(now)
             case _:
                 self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))

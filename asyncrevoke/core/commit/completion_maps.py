@@ -22,6 +22,7 @@ _SMALLEST = 16
 
 
 class _Written(NamedTuple):
+    ledger_id: int
     progress: tuple[int, int, int]
     metadata: str
     final: bool
@@ -53,6 +54,9 @@ class CompletionMaps:
         if not self._limit or ledger.is_contiguous:
             return ""
         known = self._written.get(instance)
+        if known is not None and known.ledger_id != ledger.ledger_id:
+            # Since then it was sought, or the log was truncated.
+            known = None
         progress = ledger.progress
         flushing = instance.state is State.RV_FLUSH
         if known is not None:
@@ -62,7 +66,7 @@ class CompletionMaps:
             if known.final and flushing and known.progress[0] == progress[0]:
                 return known.metadata
         encoded = encode(progress[0], ledger.finished_runs(), ledger.leader_epoch, self._limit)
-        self._written[instance] = _Written(progress, encoded.metadata, flushing)
+        self._written[instance] = _Written(ledger.ledger_id, progress, encoded.metadata, flushing)
         left_out = 0 if encoded.cut_at is None else ledger.count_done(encoded.cut_at)
         if left_out > self._max_in_flight:
             self._hold_back(instance, ledger)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.partition.offset_tracker import Ledger
 from asyncrevoke.errors import IllegalStateError
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.partition.offset_tracker import Ledger
     from asyncrevoke.core.partition.revocation import Revocation
+    from asyncrevoke.core.partition.truncated_ledger import TruncatedLedger
     from asyncrevoke.model import Record, TopicPartition
 
 _ROOM_TIMER = "room"
@@ -77,15 +78,16 @@ class Tracking:
         The batch that the loop works on is included: tasks may take its records.
         """
         if one_by_one and not self._one_by_one:
-            self._track_returned()
+            self.track_returned()
         self._one_by_one = one_by_one
         self._settles = settle or not one_by_one
 
-    def _track_returned(self) -> None:
+    def track_returned(self) -> None:
+        """Count the records that the last poll returned one by one."""
         untracked: dict[Ledger, list[Record]] = {}
         for instance, records in self._returned:
             ledger = _ledger(instance, records[0].ledger_id)
-            if ledger is not None and ledger.untracked and not instance.terminal:
+            if isinstance(ledger, Ledger) and ledger.untracked and not instance.terminal:
                 untracked.setdefault(ledger, []).extend(records)
         for ledger, records in untracked.items():
             position, epoch = ledger.position, ledger.position_epoch
@@ -330,7 +332,7 @@ class Tracking:
         self.after(now)
 
 
-def _ledger(instance: PartitionInstance, ledger_id: int) -> Ledger | None:
+def _ledger(instance: PartitionInstance, ledger_id: int) -> Ledger | TruncatedLedger | None:
     current = instance.ledger
     if current is not None and current.ledger_id == ledger_id:
         return current

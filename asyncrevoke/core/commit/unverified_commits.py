@@ -117,7 +117,7 @@ class CommitDoubts:
             held = {o.partition: o for o in reply.offsets if o.error is ErrorCode.none}
         elif isinstance(reply, Failed):
             why = f"offset fetch: {reply.detail or reply.kind.value}"
-            self._coordinator.unknown(now, why, node)
+            self._coordinator.unanswered(now, why, node)
         certain: list[PartitionInstance] = []
         rewound: list[PartitionInstance] = []
         for instance in asked:

@@ -104,6 +104,10 @@ class Outbox:
             return None if send is None else send.node
         return None
 
+    def redirect(self, request_id: int, then: OnReply) -> None:
+        """The answer to this request, which is outstanding, goes to ``then`` instead."""
+        self._replies[request_id] = then
+
     def forget(self, request_id: int) -> None:
         """Ignore the answer to this request, if it is still outstanding."""
         self._replies.pop(request_id, None)

@@ -35,6 +35,9 @@ _GROUP_CHANNELS = (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
 # The others name a coordinator that is gone until they have noticed it: what fails so soon after
 # it was found is no news, and is not looked for again at once.
 _SETTLED_AFTER = 0.25
+# Requests on connections that are dropped, because their broker answers on a new one, fail within
+# this time.
+_DROPPED_WITHIN = 0.5
 
 
 class Coordinator:
@@ -62,6 +65,9 @@ class Coordinator:
         self._since: float | None = None
         self._warned_at: float | None = None
         self._found_at = float("-inf")
+        # Connections to it that are being dropped, because it answers on a new one.
+        self._dropped = 0
+        self._dropped_until = float("-inf")
         self._former: Node | None = None
         # Whether it has answered nothing since it was found.
         self._doubtful = False
@@ -89,6 +95,25 @@ class Coordinator:
             self._backoff = _FIRST_BACKOFF
             self._since = self._warned_at = None
         self._search(now)
+
+    def unanswered(self, now: float, why: str, asked: Node | None) -> None:
+        """A request got no answer from ``asked``: look for the coordinator.
+
+        Not if the broker has just answered on a new connection. Then its former connections are
+        dropped, and the request can be sent again at once; others would be asked over connections
+        that may be as dead as that one.
+        """
+        if asked == self.node and self._dropped > 0 and now <= self._dropped_until:
+            self._dropped -= 1
+        else:
+            self.unknown(now, why, asked)
+
+    def reached(self, now: float, node: Node) -> None:
+        """A broker that did not answer has answered on a new connection: the others to it are
+        dropped."""
+        if node == self.node:
+            self._dropped = len(_GROUP_CHANNELS)
+            self._dropped_until = now + _DROPPED_WITHIN
 
     def doubt(self, now: float, node: Node) -> None:
         """A broker does not answer: if it is the coordinator, look whether others name another."""

@@ -42,6 +42,7 @@ class SilentBrokers:
                 since = self._probed.pop(node, _NEVER)
                 if answered and since != _NEVER:
                     heard_before = since + self._outbox.patience / 2
+                    self._coordinator.reached(now, node)
                     self._outbox.put(DropSilent(node, heard_before, begun_at))
             case Failed(kind=kind):
                 if kind in (FailureKind.UNREACHABLE, FailureKind.SILENT):

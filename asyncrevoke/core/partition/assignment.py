@@ -11,6 +11,7 @@ from asyncrevoke.core.partition.hand_out import HandOut
 from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
 from asyncrevoke.core.partition.offset_tracker import Ledger
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.core.partition.truncated_ledger import TruncatedLedger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -157,6 +158,33 @@ class Assignment:
             epoch = ledger.epoch_before(offset)
             self._begin_buffer(instance, ledger, offset, passed_over, epoch)
 
+    def read_from_truncation(
+        self, instance: PartitionInstance, offset: int, leader_epoch: int
+    ) -> None:
+        """The log was truncated at ``offset``, beyond the commit point: read what it has from there
+        on, under another ledger id. Records before it that are done or in flight stay so, and are
+        not delivered again; those after it are lost, and completing them counts for nothing."""
+        self.take_back()
+        ledger = instance.ledger
+        if ledger is None:
+            return
+        former_id = ledger.ledger_id
+        self._last_ledger_id += 1
+        lost = ledger.split_at(offset, leader_epoch, self._last_ledger_id)
+        self._by_ledger[ledger.ledger_id] = instance
+        truncated = TruncatedLedger(offset, ledger, lost)
+        for former in instance.old_ledgers.values():
+            if isinstance(former, TruncatedLedger):
+                former.replace(ledger, truncated)
+        instance.old_ledgers[former_id] = truncated
+        self.forget_ended_ledgers(instance)
+        instance.unchecked = instance.unchecked and ledger.finished is not None
+        if ledger.has_abandoned:
+            self.fill_gaps(instance)
+        else:
+            self._read_from(instance, ledger, ledger.position)
+        self.on_positioned(instance)
+
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
         """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
         not done, for another ledger."""
@@ -198,9 +226,9 @@ class Assignment:
             self.in_flight -= self.hand_out.take_back()
 
     def forget_ended_ledgers(self, instance: PartitionInstance) -> None:
-        """Drop the ledgers from before a seek that have nothing in flight any more."""
+        """Drop the ledgers of former positions that have nothing in flight any more."""
         for ledger_id, ledger in list(instance.old_ledgers.items()):
-            if not ledger.in_flight:
+            if ledger.ended:
                 del instance.old_ledgers[ledger_id]
                 del self._by_ledger[ledger_id]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.offset_tracker import Ledger
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
+    from asyncrevoke.core.partition.truncated_ledger import TruncatedLedger
     from asyncrevoke.model import TopicPartition
 
 
@@ -138,8 +139,9 @@ class PartitionInstance:
         # Both are None until the position is known.
         self.ledger: Ledger | None = None
         self.buffer: RecordBuffer | None = None
-        # From before a seek: they move no commit point, but hold the release until they end.
-        self.old_ledgers: dict[int, Ledger] = {}
+        # From before a seek or a truncation of the log: what they count moves no commit point, but
+        # the partition is not released before it ends.
+        self.old_ledgers: dict[int, Ledger | TruncatedLedger] = {}
         self.acked: int | None = None
         self.acked_map = ""
         self.unchecked = False

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncrevoke.core.partition.completion_map import Run
 
 # Offsets without a record, up to so many in a row, have a byte each.
 WIDEST_HOLE = 16
@@ -66,3 +72,44 @@ class OffsetFlags:
         del self._segment_offsets[number:], self._segment_indices[number:]
         if number:
             self._use_segment(number - 1)
+
+    def _move_tail(self, index: int, other: OffsetFlags) -> None:
+        """Everything from ``index`` on, which exists, goes to ``other``, which is empty."""
+        first = self._offset_at(index)
+        number = bisect_right(self._segment_indices, index)
+        other._flags = self._flags[index:]
+        other._segment_offsets = array("q", [first, *self._segment_offsets[number:]])
+        indices = (each - index for each in self._segment_indices[number:])
+        other._segment_indices = array("q", [0, *indices])
+        other._use_segment(0)
+        self._cut(index)
+
+    def _drop_before(self, head: int) -> None:
+        """Drop everything before index ``head``, in the segment that has it or a later one."""
+        number = bisect_right(self._segment_indices, head) - 1
+        del self._segment_offsets[:number], self._segment_indices[:number]
+        self._segment_offsets[0] += head - self._segment_indices[0]
+        self._segment_indices = array(
+            "q", (max(index - head, 0) for index in self._segment_indices)
+        )
+        del self._flags[:head]
+        self._use_segment(0)
+
+    def _runs(self, head: int, at: int, table: bytes, position: int) -> Iterator[Run]:
+        """From index ``head`` on, whose offset is ``at``: runs of offsets whose bytes ``table``
+        makes 1; the last one ends at ``position``."""
+        indices = self._segment_indices
+        finished = self._flags[head:].translate(table)
+        for number in range(bisect_right(indices, head) - 1, len(indices)):
+            shift = self._segment_offsets[number] - indices[number] + head
+            last = number + 1 == len(indices)
+            stop = len(finished) if last else indices[number + 1] - head
+            index = finished.find(0, max(indices[number] - head, 0), stop)
+            while index >= 0:
+                if index + shift > at:
+                    yield at, index + shift
+                index = finished.find(1, index, stop)
+                at = (index if index >= 0 else stop) + shift
+                index = finished.find(0, index, stop) if index >= 0 else -1
+        if at < position:
+            yield at, position

@@ -9,12 +9,12 @@ so that a compacted log never costs more than about twenty bytes per record.
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.partition.completion_map import CompletionMap, joined
+from asyncrevoke.core.partition.leader_epochs import LeaderEpochs
 from asyncrevoke.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class Ledger(OffsetFlags):
 
     __slots__ = (
         "_abandoned",
-        "_epoch_starts",
         "_epochs",
         "_first",
         "_head",
@@ -83,9 +82,7 @@ class Ledger(OffsetFlags):
         # Untracked slices (first offset, records), pending as a whole.
         self._slices: list[tuple[int, int]] = []
         self._untracked = 0
-        # From which offset on which leader epoch holds.
-        self._epoch_starts = [position - 1]
-        self._epochs = [leader_epoch]
+        self._epochs = LeaderEpochs(position, leader_epoch)
 
     def __repr__(self) -> str:
         return (
@@ -131,22 +128,22 @@ class Ledger(OffsetFlags):
 
     def epoch_before(self, offset: int) -> int:
         """The leader epoch of the record before ``offset``, which is not below the commit point."""
-        return self._epochs[bisect_left(self._epoch_starts, offset) - 1]
+        return self._epochs.before(offset)
 
     def diverges_at(self, epoch: int) -> int:
         """The offset from which on what was read is of a later leader epoch than ``epoch``."""
-        index = bisect_right(self._epochs, epoch)
-        return self.position if index == len(self._epochs) else self._epoch_starts[index]
+        first = self._epochs.first_after(epoch)
+        return self.position if first is None else first
 
     @property
     def position_epoch(self) -> int:
         """The leader epoch of what stands before ``position``, -1 if unknown."""
-        return self._epochs[-1]
+        return self._epochs.last
 
     @property
     def leader_epoch(self) -> int:
         """The highest leader epoch that anything finished may have, -1 if unknown."""
-        delivered = self._epochs[-1]
+        delivered = self._epochs.last
         return delivered if self.finished is None else max(delivered, self.finished.leader_epoch)
 
     @property
@@ -155,13 +152,22 @@ class Ledger(OffsetFlags):
         return len(self._flags)
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self.in_flight
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a record before ``offset`` may be in flight."""
+        return self.in_flight > 0 and self.commit_point < offset
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether surely nothing is finished beyond the commit point."""
         return not (self._open or self._abandoned) and self.finished is None
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Differs whenever what is finished differs."""
+        """Differs whenever what is finished differs, as long as the id is the same."""
         return self.commit_point, self.position, self._open + self._abandoned
 
     @property
@@ -212,7 +218,7 @@ class Ledger(OffsetFlags):
         what is to be passed over, as it is done or in flight. There must be one."""
         index = self._flags.index(_ABANDONED)
         offset = self._reread_to = self._offset_at(index)
-        runs = self._runs(index, offset, _IS_NOT_ABANDONED)
+        runs = self._runs(index, offset, _IS_NOT_ABANDONED, self.position)
         if self.finished is not None:
             former = ((max(first, offset), end) for first, end in self.finished.runs)
             runs = joined(merge((run for run in former if run[1] > offset), runs))
@@ -391,10 +397,41 @@ class Ledger(OffsetFlags):
             dropped += count
         if not (self._open or self._abandoned):
             self._clear()
-        while self._epoch_starts[-1] >= self.position:
-            self._epoch_starts.pop()
-            self._epochs.pop()
+        self._epochs.truncate(self.position)
         return dropped
+
+    def split_at(self, offset: int, leader_epoch: int, ledger_id: int) -> Ledger:
+        """The log was truncated at ``offset``, beyond the commit point: go on there under another
+        id, as later records may have the offsets of those that are lost.
+
+        Returns a ledger of the former id with the records that are lost. ``leader_epoch`` is the
+        last one that the log has in common with what was delivered. Nothing may be untracked.
+        """
+        lost = Ledger(self.ledger_id, offset, leader_epoch)
+        lost.position = max(self.position, offset)
+        index = self._index_after(offset - 1)
+        if index < len(self._flags):
+            self._move_tail(index, lost)
+            lost.count_flags()
+            self.count_flags()
+        self.ledger_id = ledger_id
+        self.position = min(self.position, offset)
+        self._reread_to = None
+        self._epochs.truncate(offset)
+        self._epochs.limit(leader_epoch)
+        if self.finished is not None and (kept := self.finished.before(offset)) is not None:
+            kept = kept._replace(leader_epoch=min(kept.leader_epoch, leader_epoch))
+            self.finished = kept
+        elif self.finished is not None:
+            self.finished = None
+        return lost
+
+    def count_flags(self) -> None:
+        """Make the counts those of the flags."""
+        self._held = self._flags.count(_HELD)
+        self._open = self._flags.count(_PENDING) + self._held
+        self._abandoned = self._flags.count(_ABANDONED)
+        self._advance(self._head)
 
     # -- beyond the commit point --------------------------------------------------------------
 
@@ -418,26 +455,7 @@ class Ledger(OffsetFlags):
         """Between the records that are not done, up to ``position``."""
         if self._slices or not (self._open or self._abandoned):
             return iter(())
-        return self._runs(self._head, self.commit_point, _IS_FINISHED)
-
-    def _runs(self, head: int, at: int, table: bytes) -> Iterator[Run]:
-        """From index ``head`` on, whose offset is ``at``: runs of offsets whose bytes ``table``
-        makes 1; the last one ends at ``position``."""
-        indices = self._segment_indices
-        finished = self._flags[head:].translate(table)
-        for number in range(bisect_right(indices, head) - 1, len(indices)):
-            shift = self._segment_offsets[number] - indices[number] + head
-            last = number + 1 == len(indices)
-            stop = len(finished) if last else indices[number + 1] - head
-            index = finished.find(0, max(indices[number] - head, 0), stop)
-            while index >= 0:
-                if index + shift > at:
-                    yield at, index + shift
-                index = finished.find(1, index, stop)
-                at = (index if index >= 0 else stop) + shift
-                index = finished.find(0, index, stop) if index >= 0 else -1
-        if at < self.position:
-            yield at, self.position
+        return self._runs(self._head, self.commit_point, _IS_FINISHED, self.position)
 
     # -- segments -----------------------------------------------------------------------------
 
@@ -445,13 +463,10 @@ class Ledger(OffsetFlags):
         if (first is not None and first < self.position) or position < self.position:
             raise ValueError(f"a slice {first}..{position} begins before {self.position}")
         moved = first is not None or position > self.position
-        if moved and leader_epoch != self._epochs[-1]:
-            passed = bisect_left(self._epoch_starts, self.commit_point) - 1
-            del self._epoch_starts[:passed], self._epochs[:passed]
+        if moved and leader_epoch != self._epochs.last:
             # What lies between the last slice and this one has no records, and may be of this one's
             # epoch: a position beyond the end of an epoch would look like a log that was cut.
-            self._epoch_starts.append(self.position)
-            self._epochs.append(leader_epoch)
+            self._epochs.begin(self.position, leader_epoch, self.commit_point)
         self.position = position
 
     def _locate(self, offset: int) -> int:
@@ -475,19 +490,8 @@ class Ledger(OffsetFlags):
             index = finished.end()
         self._head = index
         if index > _COMPACT_BEYOND and index * 2 > len(flags):
-            self._compact()
-
-    def _compact(self) -> None:
-        head = self._head
-        number = bisect_right(self._segment_indices, head) - 1
-        del self._segment_offsets[:number], self._segment_indices[:number]
-        self._segment_offsets[0] += head - self._segment_indices[0]
-        self._segment_indices = array(
-            "q", (max(index - head, 0) for index in self._segment_indices)
-        )
-        del self._flags[:head]
-        self._head = 0
-        self._use_segment(0)
+            self._drop_before(index)
+            self._head = 0
 
     def _clear(self) -> None:
         self._open = self._held = self._head = self._low = self._high = 0

@@ -317,7 +317,7 @@ class Positions:
                 self._give_up(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
-                self._coordinator.unknown(now, f"offset fetch: {why}", node)
+                self._coordinator.unanswered(now, f"offset fetch: {why}", node)
                 for instance, search in current.items():
                     self._again(now, instance, search, why)
             case _:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Complete
-from asyncrevoke.core.partition.completion_map import CompletionMap
 from asyncrevoke.core.partition.instance import State
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
@@ -15,10 +14,12 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.commit.committer import Commits
     from asyncrevoke.core.commit.completion_maps import CompletionMaps
+    from asyncrevoke.core.commit.completion_tracker import Tracking
     from asyncrevoke.core.fetch.fetcher import Fetching
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.metadata.cluster import Cluster
     from asyncrevoke.core.partition.assignment import Assignment
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.offset_tracker import Ledger
     from asyncrevoke.core.position.resolver import Positions
@@ -38,6 +39,7 @@ class Seeking:
         fetching: Fetching,
         commits: Commits,
         maps: CompletionMaps,
+        tracking: Tracking,
     ) -> None:
         self._outbox = outbox
         self._commits_by_itself = config.commit_mode != "manual"
@@ -47,6 +49,7 @@ class Seeking:
         self._fetching = fetching
         self._commits = commits
         self._maps = maps
+        self._tracking = tracking
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         # Instances whose new position is looked up, and the ticket that waits for it.
         self._tickets: dict[PartitionInstance, int] = {}
@@ -233,19 +236,23 @@ class Seeking:
             self._outdated.pop(instance, None)
             self._positions.reset(now, instance, None)
         else:
-            self._place_before_cut(now, instance, offset, leader_epoch)
+            self._read_from_truncation(now, instance, offset, leader_epoch)
 
-    def _place_before_cut(
-        self, now: float, instance: PartitionInstance, cut: int, leader_epoch: int
+    def _read_from_truncation(
+        self, now: float, instance: PartitionInstance, offset: int, leader_epoch: int
     ) -> None:
-        """What lies before the cut and is not done is read again: it would be committed past."""
+        """Records before ``offset`` that are not done would be committed past by a new ledger."""
         self._assignment.take_back()
         ledger = instance.ledger
-        if ledger is None or ledger.commit_point >= cut:
-            self._place(now, instance, cut, leader_epoch)
+        if ledger is None or ledger.commit_point >= offset:
+            self._place(now, instance, offset, leader_epoch)
             return
-        finished = CompletionMap(tuple(ledger.finished_runs()), ledger.leader_epoch).before(cut)
-        self._place(now, instance, ledger.commit_point, ledger.commit_epoch, finished)
+        # The records of one batch may lie on both sides.
+        self._tracking.track_returned()
+        self._assignment.read_from_truncation(instance, offset, leader_epoch)
+        if self._commits_by_itself:
+            self._commits.schedule(now)
+        self._outbox.wake()
 
     def positioned(self, instance: PartitionInstance) -> None:
         """It has a (new) buffer, or may be read again."""

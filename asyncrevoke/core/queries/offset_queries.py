@@ -210,7 +210,7 @@ class Lookups:
         if not isinstance(reply, OffsetFetchResponse):
             if isinstance(reply, Failed):
                 why = f"offset fetch: {reply.detail or reply.kind.value}"
-                self._coordinator.unknown(now, why, node)
+                self._coordinator.unanswered(now, why, node)
             self._failed(now, lookup, node, reply)
             return
         found = {offset.partition: offset for offset in reply.offsets}

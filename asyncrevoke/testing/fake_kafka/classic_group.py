@@ -240,10 +240,12 @@ class RunningGroup:
         late = [m for m in self.members.values() if m.join is None and m.instance_id is None]
         for member in late:
             self._remove(member)
-            self.events.member_removed(member.client, "it did not rejoin in time")
+            self.events.member_removed(member.client, member.member_id, "it did not rejoin in time")
         for member in self.members.values():
             if member.join is None:
-                self.events.member_removed(member.client, "the group went on without it")
+                self.events.member_removed(
+                    member.client, member.member_id, "the group went on without it"
+                )
         if self.members and not self._group.elect():
             self._join_timer = self.clock.after(
                 self._group.rebalance_timeout(), self._complete_join
@@ -353,7 +355,7 @@ class RunningGroup:
             member = self.members.get(member_id)
             if member is not None:
                 self._remove(member)
-                self.events.member_removed(member.client, NO_SYNC)
+                self.events.member_removed(member.client, member.member_id, NO_SYNC)
         self._prepare()
 
     # --- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------
@@ -406,7 +408,7 @@ class RunningGroup:
         if answer is not None:
             answer(refused(ErrorCode.unknown_member_id, ""))
         self._remove(member)
-        self.events.member_removed(member.client, "its session expired")
+        self.events.member_removed(member.client, member.member_id, "its session expired")
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):
             self._prepare()
         elif self.state is GroupState.PREPARING and self._group.all_joined():

@@ -371,7 +371,7 @@ class EpochGroup:
         """A timer of this member has run out."""
         if self.members.get(member.member_id) is member:
             self.remove(member)
-            self.events.member_removed(member.client, reason)
+            self.events.member_removed(member.client, member.member_id, reason)
 
     def remove(self, member: EpochMember) -> None:
         """A member has left, or was put out."""

@@ -122,7 +122,7 @@ class CoordinatorEvents:
     def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
         """Offsets were read."""
 
-    def member_removed(self, client: int, reason: str) -> None:
+    def member_removed(self, client: int, member_id: str, reason: str) -> None:
         """A member was put out of the group by a timer (a static one: left behind)."""
 
     def member_replaced(self, old: int, new: int) -> None:

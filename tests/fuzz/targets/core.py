@@ -7,6 +7,7 @@ and the others stay what they are.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from functools import cache
 from random import Random
@@ -102,6 +103,8 @@ MOST_EFFECTS = 250
 MOST_TIMERS_AT_ONCE = 100
 HEADER = 4
 OPERATION = 3
+# Of a batch in the simulation: base offset, offset after the batch, records, leader epoch.
+_HEADERS = struct.Struct(">qqii")
 
 NUMBERS = (
     *(-(2**63), -(2**31) - 1, -(2**31), -1000, -3, -2, -1, 0, 1, 2, 3, 5, 7, 20, 21, 100),
@@ -195,6 +198,11 @@ class CoreTarget:
             world.draw = Random(data[at + 1] << 8 | data[at + 2])
             world.operate(NAMES[data[at]])
         world.end()
+
+
+def _whole(records: bytes | memoryview) -> bytes | memoryview:
+    """``records`` without what is left of a header at its end."""
+    return records[: len(records) // _HEADERS.size * _HEADERS.size]
 
 
 class World:
@@ -584,6 +592,9 @@ class World:
                 for part in fetched:
                     log = self.logs.get(part.partition)
                     self._reaches(part.partition, 0 if log is None else log.end)
+                    # The batches' own headers: in the simulation no CRC protects them.
+                    for base, end, _count, _epoch in _HEADERS.iter_unpack(_whole(part.records)):
+                        self._reaches(part.partition, max(base, end))
                     if part.error is ErrorCode.offset_out_of_range:
                         self._reaches(part.partition, part.log_start_offset)
             case _:

@@ -51,7 +51,7 @@ class Heard(CoordinatorEvents):
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
         self.conversions.append((owners, behind))
 
-    def member_removed(self, client: int, reason: str) -> None:
+    def member_removed(self, client: int, member_id: str, reason: str) -> None:
         self.removed.append((client, reason))
 
 

@@ -141,7 +141,7 @@ class Verdicts:
 
     # --- removals --------------------------------------------------------------------------------
 
-    def removed(self, client: int, reason: str) -> None:
+    def removed(self, client: int, member_id: str, reason: str) -> None:
         """The coordinator has put a member out."""
         books, view = self._books, self._books.views.get(client)
         cause = f"put out of the group: {reason}"
@@ -158,16 +158,22 @@ class Verdicts:
             )
         unknowing = self._waits_for_sync(client, reason, config.rebalance_timeout)
         disturbed = books.disturbed(client, config.session_timeout + config.rebalance_timeout)
-        left = view.unsubscribed_at + config.session_timeout + config.rebalance_timeout
-        # Its LeaveGroup may have been lost, or processed before the JoinGroup that was under way,
-        # which makes a converted group take it for a new member: its former self is put out then.
-        former = books.clock.now <= left
+        former = self._left_unheard(view, member_id)
         if (books.inexcusable or not disturbed) and not unknowing and not former:
             raise Violation(
                 "undue removal",
                 f"client {client} was put out of the group ({reason}), and is healthy",
             )
         books.excuse(client, cause)
+
+    def _left_unheard(self, view: View, member_id: str) -> bool:
+        """Whether this is a member that has unsubscribed, of whose requests one was lost since, or
+        processed late: LeaveGroup is sent once, and a late JoinGroup may make a member again."""
+        client, since, config = view.member.client, view.unsubscribes_since, view.member.config
+        within = config.close_timeout + config.session_timeout + config.rebalance_timeout
+        lost = (*self._books.lost_requests.get(client, ()), self.late_joins.get(client, -1.0))
+        recently = since <= self._books.clock.now <= since + within
+        return recently and member_id == view.left_as and any(at >= since for at in lost)
 
     def _waits_for_sync(self, client: int, reason: str, rebalance_timeout: float) -> bool:
         """Whether a coordinator that assigns waited for the SyncGroup that follows a JoinGroup of a

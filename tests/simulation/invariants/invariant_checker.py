@@ -265,6 +265,9 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self.books.note(member.client, "unsubscribe")
         self.books.counts["unsubscribed"] += 1
         self._leaves(member)
+        view = self._view(member)
+        view.unsubscribes_since = self.books.clock.now
+        view.left_as = member.core.group_metadata().member_id
 
     def unsubscribed(self, member: Member) -> None:
         """It has unsubscribed."""
@@ -272,7 +275,6 @@ class Judge(Observer, Witness, CoordinatorEvents):
         self._has_left(member, "unsubscribe")
         view = self._view(member)
         view.closing = False
-        view.unsubscribed_at = self.books.clock.now
         view.granted_before = view.granted = frozenset()
 
     def closing(self, member: Member) -> None:
@@ -329,10 +331,10 @@ class Judge(Observer, Witness, CoordinatorEvents):
         """Offsets were read."""
         self.deliveries.offsets_fetched(client, partitions)
 
-    def member_removed(self, client: int, reason: str) -> None:
+    def member_removed(self, client: int, member_id: str, reason: str) -> None:
         """A member was put out of the group by a timer."""
         self.books.note(client, ("put out", reason))
-        self._verdicts.removed(client, reason)
+        self._verdicts.removed(client, member_id, reason)
 
     def member_replaced(self, old: int, new: int) -> None:
         """A static member has come back, and has what its former self had."""

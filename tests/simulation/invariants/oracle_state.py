@@ -109,7 +109,9 @@ class View:
     polls: Callable[[TopicPartition], bool] = lambda _partition: False
     closing: bool = False
     closing_since: float = 0.0
-    unsubscribed_at: float = -math.inf
+    # When it unsubscribed last, and as which member.
+    unsubscribes_since: float = math.inf
+    left_as: str = ""
     # The ids of topics, as it was told last.
     topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
     # When it was told that a topic is gone, or another one has its name.

@@ -66,6 +66,10 @@ class Reader:
         assert log is not None
         return log
 
+    @property
+    def committed(self) -> int:
+        return self.brokers.group.offsets[ORDERS].offset
+
     def wait(self, seconds: float) -> None:
         """Poll ten times a second."""
         for _ in range(round(seconds * 10)):
@@ -274,3 +278,125 @@ def test_a_record_that_is_being_processed_is_not_committed_past_after_a_cut() ->
     world.wait(12)
     committed = world.brokers.group.offsets[ORDERS]
     assert committed.offset == 3
+
+
+def test_records_before_a_truncation_that_are_being_processed_are_not_delivered_again() -> None:
+    world = written_in_two_epochs()
+    world.finish(*(offset for offset in range(20) if offset not in {3, 12, 18}))
+    world.read.clear()
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(5)
+    world.wait(12)
+    assert world.read == [15, 16, 17, 18, 19]
+    assert world.committed == 3
+    world.finish(3, 12)
+    world.wait(2)
+    assert world.committed == 15
+    world.finish(*range(15, 20))
+    world.wait(2)
+    assert world.committed == 20
+
+
+def test_completing_a_record_that_the_log_has_lost_completes_no_other_record() -> None:
+    world = written_in_two_epochs()
+    lost = world.kept[17]
+    world.finish(*(offset for offset in range(20) if offset not in {3, 17}))
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(5)
+    world.wait(12)
+    world.finish(15, 16)
+    world.member.core.complete(world.member.now, lost)
+    world.finish(3)
+    world.wait(2)
+    assert world.committed == 17
+    assert world.member.core.in_flight == 3
+    world.finish(17, 18, 19)
+    world.wait(2)
+    assert world.committed == 20
+    assert world.member.core.in_flight == 0
+
+
+def test_a_partition_is_released_when_the_records_that_the_log_has_lost_have_ended() -> None:
+    world = written_in_two_epochs()
+    lost = world.kept.pop(17)
+    world.finish(*(offset for offset in range(20) if offset not in {3, 17}))
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.wait(12)
+    core = world.member.core
+    core.assign(world.member.now, [])
+    world.finish(3)
+    world.wait(2)
+    assert core.assignment() == {ORDERS}
+    core.complete(world.member.now, lost)
+    world.wait(2)
+    assert core.assignment() == frozenset()
+    assert world.committed == 15
+
+
+def test_two_truncations_while_records_of_three_logs_are_being_processed() -> None:
+    world = written_in_two_epochs()
+    world.finish(*(offset for offset in range(20) if offset not in {3, 12, 18}))
+    lost = [world.kept.pop(18)]
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(5)
+    world.wait(12)
+    world.finish(16, 17, 19)
+    lost += [world.kept.pop(offset) for offset in (12, 15, 18)]
+    world.read.clear()
+    world.brokers.elect_unclean(ORDERS, 10)
+    world.log.append(10)
+    world.wait(12)
+    assert world.read == list(range(10, 20))
+    core = world.member.core
+    assert core.in_flight == 1 + 4 + 10
+    core.complete_all(world.member.now, lost)
+    assert core.in_flight == 1 + 10
+    world.wait(2)
+    assert world.committed == 3
+    world.finish(3)
+    world.wait(2)
+    assert world.committed == 10
+    world.finish(*range(10, 20))
+    world.wait(2)
+    assert world.committed == 20
+    assert core.in_flight == 0
+
+
+def test_a_successor_of_a_member_whose_log_was_truncated_processes_all_that_is_not_done() -> None:
+    world = written_in_two_epochs()
+    world.finish(*(offset for offset in range(20) if offset not in {3, 18}))
+    world.wait(2)
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(5)
+    world.wait(12)
+    world.finish(15, 17, 18, 19)
+    world.wait(2)
+    world.member.die()
+    world.read.clear()
+    world.member = world.start()
+    world.member.core.track(on=True)
+    world.wait(12)
+    assert world.read == [3, 16]
+
+
+def test_the_part_of_a_batch_that_the_log_has_kept_is_not_delivered_again() -> None:
+    world = Reader()
+    world.log.append(10)
+    world.wait_for(10)
+    world.brokers.elect_unclean(ORDERS, world.log.end)
+    world.log.append(5)
+    world.log.append(5)
+    world.clock.run_until(world.clock.now + 6.0)
+    world.read.clear()
+    result = world.member.core.poll(world.member.now, 10)
+    assert result is not None
+    assert [record.offset for record in result.records] == list(range(10, 20))
+    world.member.take_effects()
+    world.brokers.elect_unclean(ORDERS, 15)
+    world.log.append(10)
+    world.clock.run_until(world.clock.now + 6.0)
+    assert world.committed == 10
+    world.wait_for(10)
+    assert world.read == list(range(15, 25))
+    world.wait(2)
+    assert world.committed == 25

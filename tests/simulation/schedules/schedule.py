@@ -338,10 +338,6 @@ def _with_styles(schedule: Schedule) -> Schedule:
         for member in schedule.members
     )
     kinds: tuple[Kind, ...] = _CALM_STYLES if schedule.disturbance in INEXCUSABLE else _STYLES
-    if schedule.mode is GroupMode.CONVERTED:
-        # A JoinGroup that is processed after a LeaveGroup makes a new member there, and the
-        # simulated group knows members by their clients.
-        kinds = tuple(kind for kind in kinds if kind is not Kind.UNSUBSCRIBE)
     drawn = [
         _incident(rng, rng.choice(kinds), 0.5, schedule.duration - 1.5)
         for _ in range(rng.choice((0, 0, 0, 2, 4)))

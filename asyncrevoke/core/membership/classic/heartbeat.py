@@ -217,7 +217,7 @@ class Heartbeat:
 
     def _unanswered(self, now: float, asked: Node, why: str) -> None:
         self._suspect(now)
-        self._coordinator.unknown(now, f"Heartbeat: {why}", asked)
+        self._coordinator.unanswered(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
 
     def _suspect(self, now: float) -> None:

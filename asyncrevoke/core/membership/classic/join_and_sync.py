@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.protocol.messages import SyncGroupRequest
 
@@ -152,6 +153,21 @@ class JoinExchange:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
             self._outbox.put(Reset(self._sent_to, Channel.JOIN))
 
+    def hand_over(self, then: OnReply) -> bool:
+        """Forget all but the answer to a JoinGroup, which goes to ``then``. Whether one is
+        outstanding."""
+        outstanding = self._outstanding if self._request is not None else None
+        if outstanding is not None:
+            self._outbox.redirect(outstanding, partial(self._answered_after_all, then))
+            self._forgotten = self._sent_to
+            self._outstanding = None
+        self.cancel()
+        return outstanding is not None
+
+    def _answered_after_all(self, then: OnReply, now: float, reply: Reply) -> None:
+        self._forgotten = None
+        then(now, reply)
+
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""
         self._outbox.cancel_timer(_DOUBT_TIMER)
@@ -201,7 +217,7 @@ class JoinExchange:
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
         else:
-            self._coordinator.unknown(now, f"JoinGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"JoinGroup: {detail}", self._sent_to)
             self.join_later(now, detail)
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
@@ -224,7 +240,7 @@ class JoinExchange:
             return
         detail = self._failure(now, reply)
         if detail is not None:
-            self._coordinator.unknown(now, f"SyncGroup: {detail}", self._sent_to)
+            self._coordinator.unanswered(now, f"SyncGroup: {detail}", self._sent_to)
             self.on_synced(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:

@@ -1,17 +1,23 @@
-"""LeaveGroup: sent once, when the coordinator is known, and not waited for beyond its time."""
+"""LeaveGroup: sent until no JoinGroup under way can make a member of us again, or time is up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.protocol.messages import LeaveGroupRequest, LeaveGroupResponse
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.classic.join_and_sync import JoinExchange
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
@@ -19,25 +25,49 @@ _TIMEOUT = 5.0
 
 
 class LeaveExchange:
-    """Tells the coordinator that a member goes; ``on_ended(now)`` follows in any case."""
+    """Tells the coordinator that a member leaves; ``on_ended(now)`` follows in any case.
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, coordinator: Coordinator) -> None:
+    LeaveGroup and JoinGroup travel on different connections, so that the coordinator may process a
+    JoinGroup after the LeaveGroup that was sent later. In a classic group the JoinGroup is then
+    refused; but where the coordinator assigns (classic members of a group of the consumer protocol)
+    it adds a member that nobody is, and whose partitions have no reader until the rebalance
+    timeout. The answer to that JoinGroup is awaited therefore, and the member it has added leaves
+    too. Waiting takes no longer than a rebalance: LeaveGroup makes a classic group's coordinator
+    answer a JoinGroup that it has parked.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        joining: JoinExchange,
+    ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""
         self._instance_id = config.group_instance_id
         self._timeout = min(config.request_timeout, _TIMEOUT)
         self._coordinator = coordinator
+        self._joining = joining
+        self._member_id = ""
+        self._reason = ""
         self._outstanding: int | None = None
-        self._wanted = False
+        # Whether LeaveGroup has to be sent (again), and whether a JoinGroup is not answered.
+        self._owed = False
+        self._joins = False
+        # What the last LeaveGroup was answered.
+        self._answer: str | None = None
         self.on_ended: Callable[[float], None] = lambda _now: None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
-        """Send LeaveGroup as soon as the coordinator is known."""
-        self._wanted = True
+        """Send LeaveGroup as soon as the coordinator is known; for a member that has no id yet, as
+        soon as its JoinGroup is answered with one."""
+        self.cancel()
+        self._member_id, self._reason, self._answer = member_id, reason, None
+        self._owed = bool(member_id)
+        self._joins = self._joining.hand_over(self._join_answered)
         self._outbox.set_timer(_TIMER, now + self._timeout, self._overdue)
-        self._coordinator.call_when_known(
-            "leave", lambda later: self._send(later, member_id, reason), now
-        )
+        self._proceed(now)
 
     def stop_waiting(self, now: float) -> None:
         """Time is up: it has ended, without an answer."""
@@ -45,22 +75,31 @@ class LeaveExchange:
 
     def cancel(self) -> None:
         """Forget whatever is outstanding or planned."""
-        self._wanted = False
+        self._owed = self._joins = False
         self._outbox.cancel_timer(_TIMER)
         if self._outstanding is not None:
             self._outbox.forget(self._outstanding)
             self._outstanding = None
 
-    def _send(self, _now: float, member_id: str, reason: str) -> None:
-        node = self._coordinator.node
-        if node is None or not self._wanted:
+    def _proceed(self, now: float) -> None:
+        if self._outstanding is not None:
             return
+        if self._owed:
+            self._coordinator.call_when_known("leave", self._send, now)
+        elif not self._joins:
+            self._end(now)
+
+    def _send(self, _now: float) -> None:
+        node = self._coordinator.node
+        if node is None or not self._owed or self._outstanding is not None:
+            return
+        self._owed = False
         self._outstanding = self._outbox.send(
             LeaveGroupRequest(
                 group_id=self._group_id,
-                member_id=member_id,
+                member_id=self._member_id,
                 group_instance_id=self._instance_id,
-                reason=reason,
+                reason=self._reason,
             ),
             node,
             Channel.HEARTBEAT,
@@ -69,15 +108,31 @@ class LeaveExchange:
         )
 
     def _answered(self, now: float, reply: Reply) -> None:
-        answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
-        self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
-        self._end(now)
+        self._outstanding = None
+        self._answer = reply.error.name if isinstance(reply, LeaveGroupResponse) else "no answer"
+        self._proceed(now)
+
+    def _join_answered(self, now: float, reply: Reply) -> None:
+        if not self._joins:
+            return
+        self._joins = False
+        if isinstance(reply, JoinGroupResponse):
+            # No leader: the coordinator assigns, and may have added us after we had left.
+            is_added = reply.error is ErrorCode.none and not reply.leader
+            if is_added or reply.error is ErrorCode.member_id_required:
+                self._member_id = reply.member_id
+                self._owed = True
+        self._proceed(now)
 
     def _overdue(self, now: float) -> None:
         """Nobody to tell that we leave: the session timeout will."""
-        self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
         self._end(now)
 
     def _end(self, now: float) -> None:
+        if self._answer is None and (self._owed or self._outstanding is not None):
+            self._outbox.emit("warning", "left the group without telling it", group=self._group_id)
+        else:
+            answer = self._answer or "no answer"
+            self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
         self.cancel()
         self.on_ended(now)

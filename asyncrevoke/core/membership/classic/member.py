@@ -104,7 +104,7 @@ class ClassicMembership:
         self._exchange.on_synced = self._sync_answered
         self._exchange.on_unanswered = self._join_still_wanted
         self._exchange.on_refused = lambda now, failed: self.fail(now, unanswerable(failed))
-        self._leave = LeaveExchange(outbox, config, coordinator)
+        self._leave = LeaveExchange(outbox, config, coordinator, self._exchange)
         self._leave.on_ended = self._left
         # A static member keeps its place for its next start (KIP-345).
         self.tells_leaving = config.group_instance_id is None
@@ -255,7 +255,6 @@ class ClassicMembership:
         if self._leaving or self._phase in (Phase.LEAVING, Phase.FATAL):
             return
         self._idle = True
-        self._forget_join()
         self._revocation.lose(now, self._assignment.live(), "max_poll_interval exceeded")
         self._holdings.grant_nothing()
         self._send_leave(now)
@@ -652,23 +651,25 @@ class ClassicMembership:
 
     def _forget_join(self) -> None:
         self._exchange.cancel()
+        self._leave.cancel()
+        self._stop()
+
+    def _stop(self) -> None:
         self._log.forget(_GROUP)
         self._heartbeat.stop()
-        self._leave.cancel()
         self._staged.cancel()
         self._leader.resign()
 
     def _send_leave(self, now: float) -> None:
-        self._forget_join()
-        if not self._member_id or not self.tells_leaving or self._phase is Phase.FATAL:
+        known = self._member_id or (self._phase is Phase.AWAIT_ID and self._exchange.outstanding)
+        if not known or not self.tells_leaving or self._phase is Phase.FATAL:
+            self._forget_join()
             self._left(now)
             return
+        self._stop()
         self._phase = MOVES[self._phase, Move.LEAVE]
-        self._leave.leave(
-            now,
-            self._member_id,
-            "the consumer is idle" if self._idle else "the consumer is closing",
-        )
+        why = "the consumer is idle" if self._idle else "the consumer is closing"
+        self._leave.leave(now, self._member_id, why)
 
     def _left(self, now: float) -> None:
         self._phase = MOVES[self._phase, Move.LEFT]

@@ -155,10 +155,18 @@ class EpochHeartbeat:
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
     def elsewhere(self, now: float, why: str) -> None:
-        """It was not answered, or not by the coordinator: full ones as soon as it is found."""
+        """It was answered by a broker that is not the coordinator: send all fields to that."""
+        self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
+        self._send_all_fields(now)
+
+    def unanswered(self, now: float, why: str) -> None:
+        """It was not answered: send all fields, as soon as the coordinator is known."""
+        self._coordinator.unanswered(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
+        self._send_all_fields(now)
+
+    def _send_all_fields(self, now: float) -> None:
         self._full = True
         self._full_until = now + _FULL_AFTER_SILENCE
-        self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
     def _schedule(self, now: float) -> None:
@@ -257,7 +265,7 @@ class EpochHeartbeat:
         if isinstance(reply, Failed):
             self._full_until = now + _FULL_AFTER_SILENCE
             why = f"ConsumerGroupHeartbeat: {reply.detail}"
-            self._coordinator.unknown(now, why, self._asked)
+            self._coordinator.unanswered(now, why, self._asked)
         if self._again:
             self._beat(now)
 

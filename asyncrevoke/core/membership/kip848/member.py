@@ -382,7 +382,7 @@ class ConsumerGroupMembership:
                 if isinstance(reply, Failed):
                     why = reply.detail or reply.kind.value
                 self._suspect(now)
-                self._heartbeat.elsewhere(now, why)
+                self._heartbeat.unanswered(now, why)
 
     def _confirmed(
         self,

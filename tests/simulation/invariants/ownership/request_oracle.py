@@ -75,6 +75,7 @@ class RequestOracle:
         elif isinstance(message, SyncGroupRequest):
             view.sync = send.request_id
         elif isinstance(message, LeaveGroupRequest):
+            view.left_as = message.member_id
             self._follow_ups.parted(view.member.client)
         elif isinstance(message, ConsumerGroupHeartbeatRequest):
             self._heartbeat_sent(view, send.request_id, message)

@@ -76,8 +76,9 @@ class DeliveryOracles:
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
         # Of which topic's partition the records of a client's ledger are.
         self._ledgers: dict[tuple[int, int], _Progress] = {}
-        # Where gaps were dropped: the members of which the group knew whether they read maps.
-        self._told_of_gaps: dict[TopicPartition, frozenset[int]] = {}
+        # Where gaps were dropped: the members of which the group knew whether they read maps, and
+        # the last record of those gaps.
+        self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int]] = {}
         # Commits of former owners may have rewound these behind the backs of the present ones.
         self._contested: set[TopicPartition] = set()
 
@@ -234,11 +235,12 @@ class DeliveryOracles:
             holding.next = first
             self._books.counts["gaps dropped"] += len(gaps)
             # A member that joins only afterwards may read no completion maps.
-            self._told_of_gaps[partition] = frozenset(
+            known = frozenset(
                 client
                 for client, other in self._books.views.items()
                 if other.generation == view.generation
             )
+            self._told_of_gaps[partition] = known, max(gaps)
 
     def sought(self, view: View, partition: TopicPartition, offset: int) -> None:
         """What it was given from ``offset`` on, and has not worked on, is to be delivered again."""
@@ -391,7 +393,7 @@ class DeliveryOracles:
     def assigned(self, view: View, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
-        known = self._told_of_gaps.pop(partition, None)
+        known = self._knew_of_gaps(partition)
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._books.counts["skipped"] += len(holding.covered)
@@ -400,6 +402,12 @@ class DeliveryOracles:
             if covered:
                 cause = "a member joined that reads no completion maps"
                 self._of(partition).repeats = cause, max(covered) + 1
+
+    def _knew_of_gaps(self, partition: TopicPartition) -> frozenset[int] | None:
+        """Who the group knew when gaps were dropped that nobody has worked through since."""
+        known, last = self._told_of_gaps.get(partition, (None, -1))
+        stored = self._books.brokers.group.offsets.get(partition)
+        return None if stored is not None and stored.offset > last else known
 
     def _covered(self, partition: TopicPartition, stored: OffsetAndMetadata) -> frozenset[int]:
         """The records that are done by the map beside a committed offset."""

@@ -1,0 +1,46 @@
+"""The leader epochs in which the records of one partition were written, by offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+
+class LeaderEpochs:
+    """From which offset on which leader epoch holds, up to where the log was delivered."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self, position: int, leader_epoch: int) -> None:
+        self._starts = [position - 1]
+        self._epochs = [leader_epoch]
+
+    @property
+    def last(self) -> int:
+        """The epoch before the position, -1 if unknown."""
+        return self._epochs[-1]
+
+    def before(self, offset: int) -> int:
+        """The epoch of the record before ``offset``."""
+        return self._epochs[bisect_left(self._starts, offset) - 1]
+
+    def first_after(self, epoch: int) -> int | None:
+        """The first offset of a later epoch than ``epoch``, None if there is none."""
+        index = bisect_right(self._epochs, epoch)
+        return None if index == len(self._epochs) else self._starts[index]
+
+    def begin(self, offset: int, epoch: int, kept_from: int) -> None:
+        """``epoch`` holds from ``offset`` on; what was before ``kept_from`` is not asked for."""
+        passed = bisect_left(self._starts, kept_from) - 1
+        del self._starts[:passed], self._epochs[:passed]
+        self._starts.append(offset)
+        self._epochs.append(epoch)
+
+    def truncate(self, offset: int) -> None:
+        """Nothing is known of ``offset`` and what follows it."""
+        while self._starts[-1] >= offset:
+            self._starts.pop()
+            self._epochs.pop()
+
+    def limit(self, epoch: int) -> None:
+        """None of the records is of a later epoch than ``epoch``."""
+        self._epochs = [min(each, epoch) for each in self._epochs]

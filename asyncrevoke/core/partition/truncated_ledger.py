@@ -1,0 +1,87 @@
+"""Records that were delivered under one ledger id before their log was truncated."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.core.partition.offset_tracker import Ledger
+
+
+class TruncatedLedger:
+    """Tells by its offset whether a record is still in the log.
+
+    Records before ``offset`` are counted by ``kept``, which goes on under another id. The others
+    are counted by ``lost``: they move no commit point, and the partition is not released while they
+    are in flight.
+    """
+
+    __slots__ = ("_kept", "_lost", "_offset")
+
+    def __init__(self, offset: int, kept: Ledger | TruncatedLedger, lost: Ledger) -> None:
+        self._offset = offset
+        self._kept = kept
+        self._lost = lost
+
+    def replace(self, ledger: Ledger, truncated: TruncatedLedger) -> None:
+        """The log was truncated again: what ``ledger`` counted is counted by ``truncated``."""
+        if self._kept is ledger:
+            self._kept = truncated
+
+    @property
+    def in_flight(self) -> int:
+        """Records in flight that the log has lost."""
+        return self._lost.in_flight
+
+    @property
+    def held(self) -> int:
+        """Those of them that a task runs."""
+        return self._lost.held
+
+    @property
+    def oldest_in_flight(self) -> int | None:
+        """The offset of the first of them, None if there is none."""
+        return self._lost.oldest_in_flight
+
+    @property
+    def untracked(self) -> int:
+        """Always 0: the records of a ledger are tracked before it is split."""
+        return 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether no record of this id is in flight."""
+        return self._lost.ended and not self._kept.awaits(self._offset)
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a record before ``offset`` may be in flight."""
+        return self._kept.awaits(min(offset, self._offset)) or self._lost.awaits(offset)
+
+    def settle(self) -> None:
+        """What is lost and pending is done; what is kept has a ledger of its own."""
+        self._lost.settle()
+
+    def submit(self, offset: int) -> bool:
+        """See :meth:`Ledger.submit`."""
+        return self._of(offset).submit(offset)
+
+    def complete(self, offset: int) -> bool:
+        """See :meth:`Ledger.complete`."""
+        return self._of(offset).complete(offset)
+
+    def complete_all(self, offsets: Sequence[int]) -> int:
+        """See :meth:`Ledger.complete_all`."""
+        in_order = sorted(offsets)
+        lost_from = bisect_left(in_order, self._offset)
+        kept = self._kept.complete_all(in_order[:lost_from])
+        return kept + self._lost.complete_all(in_order[lost_from:])
+
+    def abandon(self, offset: int) -> bool:
+        """See :meth:`Ledger.abandon`."""
+        return self._of(offset).abandon(offset)
+
+    def _of(self, offset: int) -> Ledger | TruncatedLedger:
+        return self._kept if offset < self._offset else self._lost
