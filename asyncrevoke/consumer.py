@@ -351,7 +351,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         """How the consumer is, for a health check."""
         session = self._entered_once()
         return session.core.health(session.now())._replace(
-            blocking=session.blocking(), running=session.running()
+            blocking_records=session.blocking(), running=session.running()
         )
 
     def probe(self, *, max_handler_age: float | None = None) -> Probe:

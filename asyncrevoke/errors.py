@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(partitions))
+    return ", ".join(str(tp) for tp in sorted(partitions))
 
 
 class AsyncRevokeError(Exception):

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic; ``str`` gives ``"orders-3"``."""
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -113,8 +116,8 @@ class Health(NamedTuple):
     revoking: int
     paused_partitions: frozenset[TopicPartition]
     error: Exception | None = None
-    blocking: tuple[BlockingRecord, ...] = ()
-    skipped: int = 0
+    blocking_records: tuple[BlockingRecord, ...] = ()
+    skipped_completed: int = 0
     running: tuple[RunningHandler, ...] = ()
 
 
@@ -133,9 +136,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    # Which ledger counts this record: a lost or sought-away partition has another one,
+    # Which tracker counts this record: a lost or sought-away partition has another one,
     # so that a late completion cannot move its commit point.
-    ledger_id: int = -1
+    tracker_id: int = -1
 
     @property
     def topic_partition(self) -> TopicPartition:

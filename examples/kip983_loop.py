@@ -64,7 +64,7 @@ def main() -> None:
         bootstrap_servers=args.bootstrap,
         group_id=args.group,
         commit_mode="ack",  # a record counts when it is acknowledged, in any order
-        auto_delay=False,  # whether a revoke is delayed is this loop's decision
+        auto_delay_revoke=False,  # whether a revoke is delayed is this loop's decision
     )
     print(f"billed {asyncio.run(consume(consumer, args.max_records))} orders")
 

@@ -99,7 +99,7 @@ class Topic:
         self.bounds = {tp.partition: Bounds(lows[tp], highs[tp]) for tp in partitions}
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:
-        """See :class:`~asyncrevoke.audit.engine.Source`."""
+        """See :class:`~asyncrevoke.audit.engine.DrainSource`."""
         left: dict[int, list[Range]] = {}
         for each in sorted(ranges):
             left.setdefault(each.partition, []).append(each)
@@ -110,7 +110,7 @@ class Topic:
                 left = {partition: of_one for partition, of_one in left.items() if of_one}
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[RecordBatch], None]) -> None:
-        """See :class:`~asyncrevoke.audit.engine.Source`."""
+        """See :class:`~asyncrevoke.audit.engine.DrainSource`."""
         await read_headers(self._config, self._name, ranges, take, patience=self._patience)
 
     async def _read(self, ranges: Sequence[Range], take: Callable[[Table], None]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CommitMode: TypeAlias = Literal["processed", "ack", "manual"]
 OrderBy: TypeAlias = Literal["key", "partition"] | Callable[[Record], Hashable]
 NullKeys: TypeAlias = Literal["ordered", "unordered"]
-OnSuspect: TypeAlias = Literal["continue", "pause"]
+OnUnconfirmedMembership: TypeAlias = Literal["continue", "pause"]
 RevokeGaps: TypeAlias = Literal["process", "drop"]
 OffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
@@ -53,7 +53,7 @@ class ConsumerOptions(TypedDict, total=False):
     bootstrap_servers: str | Sequence[str]
     group_id: str | None
     commit_mode: CommitMode
-    auto_delay: bool
+    auto_delay_revoke: bool
     concurrency: int
     order_by: OrderBy | None
     null_keys: NullKeys
@@ -76,12 +76,12 @@ class ConsumerOptions(TypedDict, total=False):
     buffer_memory: int
     session_timeout: float
     heartbeat_interval: float
-    on_suspect: OnSuspect
+    on_unconfirmed_membership: OnUnconfirmedMembership
     rebalance_timeout: float
     max_poll_interval: float
     revoke_timeout: float | None
     revoke_gaps: RevokeGaps
-    revoke_tick: float
+    delayed_revoke_poll_interval: float
     close_timeout: float
     request_timeout: float
     heartbeat_thread: bool
@@ -116,7 +116,7 @@ class ConsumerConfig:
     ``"processed"``: anything that asks ahead of the work (a prefetching wrapper, tasks of your
     own) makes records count that are not done; use ``"ack"`` or a task group for those."""
 
-    auto_delay: bool = True
+    auto_delay_revoke: bool = True
     """Whether a revoke waits by itself for what is in flight. Hazard of False: what is still
     running when the partition goes is repeated by its next owner, unless you call
     ``delay_revoke``."""
@@ -229,7 +229,7 @@ class ConsumerConfig:
     """Seconds between heartbeats; members learn of a rebalance by them, so joins are as slow as
     they are. At most half of ``session_timeout``."""
 
-    on_suspect: OnSuspect = "pause"
+    on_unconfirmed_membership: OnUnconfirmedMembership = "pause"
     """What to do while no heartbeat was answered for ``session_timeout``, because the coordinator
     cannot be reached or the event loop was blocked: ``"pause"`` until the membership is confirmed,
     or ``"continue"`` to hand out what was fetched. While it pauses, handlers, task groups and
@@ -266,7 +266,7 @@ class ConsumerConfig:
     ``"process"``: the next owner waits for all records of a slow key among them. Hazard of
     ``"drop"``: the next owner handles records again that are done."""
 
-    revoke_tick: float = 0.25
+    delayed_revoke_poll_interval: float = 0.25
     """While a revoke is delayed by hand, steps return at least this often (seconds), so that the
     loop can renew the delay."""
 
@@ -442,7 +442,7 @@ _CHECKS: dict[str, checks.Check] = {
     "bootstrap_servers": checks.addresses,
     "group_id": checks.optional(checks.text),
     "commit_mode": checks.choice("processed", "ack", "manual"),
-    "auto_delay": checks.flag,
+    "auto_delay_revoke": checks.flag,
     "concurrency": checks.count(),
     "order_by": checks.optional(checks.order),
     "null_keys": checks.choice("ordered", "unordered"),
@@ -465,12 +465,12 @@ _CHECKS: dict[str, checks.Check] = {
     "buffer_memory": checks.count(most=1 << 60),
     "session_timeout": checks.seconds(),
     "heartbeat_interval": checks.seconds(),
-    "on_suspect": checks.choice("continue", "pause"),
+    "on_unconfirmed_membership": checks.choice("continue", "pause"),
     "rebalance_timeout": checks.seconds(),
     "max_poll_interval": checks.seconds(),
     "revoke_timeout": checks.optional(checks.seconds()),
     "revoke_gaps": checks.choice("process", "drop"),
-    "revoke_tick": checks.seconds(),
+    "delayed_revoke_poll_interval": checks.seconds(),
     "close_timeout": checks.seconds(zero=True),
     "request_timeout": checks.seconds(),
     "heartbeat_thread": checks.flag,

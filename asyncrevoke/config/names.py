@@ -55,7 +55,7 @@ _TIMES = frozenset(
         "fetch_max_wait",
         "close_timeout",
         "revoke_timeout",
-        "revoke_tick",
+        "delayed_revoke_poll_interval",
         "commit_interval",
     )
 )

@@ -10,32 +10,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.assignors.registry import find_assignors
-from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.committer import Committer
 from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.commit.completion_tracker import Tracking
+from asyncrevoke.core.commit.completion_tracker import CompletionTracker
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
-from asyncrevoke.core.fetch.fetcher import Fetching
-from asyncrevoke.core.io.effects import Complete, Effect, Event, Node
+from asyncrevoke.core.fetch.fetcher import Fetcher
+from asyncrevoke.core.io.effects import CompleteRequest, Effect, Event, Node
 from asyncrevoke.core.io.link_silence import patience_of
 from asyncrevoke.core.io.outbox import LARGE_FROM, Outbox
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.manual import ManualMembership
-from asyncrevoke.core.membership.session_guard import Suspicion
-from asyncrevoke.core.membership.subscription_state import Subscribing
-from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.membership.session_guard import SessionGuard
+from asyncrevoke.core.membership.subscription_state import SubscriptionState
+from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.coordinator import Coordinator
 from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.core.metadata.topic_ids import TopicIds
 from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.core.partition.status import Standing, standings
+from asyncrevoke.core.partition.status import PartitionStatus, partition_statuses
 from asyncrevoke.core.poll.leave import Leaving
 from asyncrevoke.core.poll.poll import Poller
-from asyncrevoke.core.position.resolver import Positions
+from asyncrevoke.core.position.resolver import PositionResolver
 from asyncrevoke.core.position.seek import Seeking
-from asyncrevoke.core.queries.offset_queries import Lookups
+from asyncrevoke.core.queries.offset_queries import OffsetQueries
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.model import (
     BlockingRecord,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.membership.subscription_state import Membership
     from asyncrevoke.core.partition.hand_out import RecordReader
@@ -79,27 +79,27 @@ class ConsumerCore:
         self._outbox = outbox = Outbox(patience_of(config), large_from)
         self._assignment = Assignment(outbox)
         self._revocation = Revocation(outbox, config, self._assignment)
-        self._cluster = Cluster(outbox, config, bootstrap)
+        self._cluster = ClusterMetadata(outbox, config, bootstrap)
         self._coordinator = Coordinator(outbox, config, self._cluster)
         self._silent_brokers = SilentBrokers(outbox, self._cluster, self._coordinator)
         maps = CompletionMaps(outbox, config)
         requested = RequestedOffsets(outbox)
-        self._commits = Commits(
+        self._committer = Committer(
             outbox, config, self._coordinator, self._assignment, maps, requested
         )
-        self._positions = Positions(
+        self._positions = PositionResolver(
             outbox,
             config,
             self._cluster,
             self._coordinator,
             requested,
-            lambda now: int((now + self._fetching.delivery.wall_clock_offset) * 1000),
+            lambda now: int((now + self._fetcher.delivery.wall_clock_offset) * 1000),
         )
-        self._fetching = Fetching(outbox, config, self._cluster, decode)
-        self._fetching.delivery.wall_clock_offset = wall_clock_offset
-        self._lookups = Lookups(outbox, config, self._cluster, self._coordinator)
-        self._tracking = Tracking(
-            outbox, config, self._assignment, self._revocation, self._commits, maps
+        self._fetcher = Fetcher(outbox, config, self._cluster, decode)
+        self._fetcher.delivery.wall_clock_offset = wall_clock_offset
+        self._offset_queries = OffsetQueries(outbox, config, self._cluster, self._coordinator)
+        self._completion_tracker = CompletionTracker(
+            outbox, config, self._assignment, self._revocation, self._committer, maps
         )
         self._seeking = Seeking(
             outbox,
@@ -107,15 +107,20 @@ class ConsumerCore:
             self._cluster,
             self._assignment,
             self._positions,
-            self._fetching,
-            self._commits,
+            self._fetcher,
+            self._committer,
             maps,
-            self._tracking,
+            self._completion_tracker,
         )
         self._poller = Poller(
-            outbox, config, self._assignment, self._revocation, self._tracking, self._fetching
+            outbox,
+            config,
+            self._assignment,
+            self._revocation,
+            self._completion_tracker,
+            self._fetcher,
         )
-        self._fetching.awaited = self._poller.is_waiting
+        self._fetcher.awaited = self._poller.is_waiting
         self._poller.on_begin = self._loop_asks
         self._poller.on_idle = self._loop_is_idle
         self._leaving = Leaving(
@@ -129,7 +134,7 @@ class ConsumerCore:
         )
         self._manual = ManualMembership(config, self._cluster, self._assignment, self._revocation)
         self._classic: ClassicMembership | None = None
-        self._modern: ConsumerGroupMembership | None = None
+        self._kip848: ConsumerGroupMembership | None = None
         if config.group_id is not None and config.group_protocol != "consumer":
             self._classic = ClassicMembership(
                 outbox,
@@ -141,7 +146,7 @@ class ConsumerCore:
                 find_assignors(config.assignors),
             )
         if config.group_id is not None and config.group_protocol != "classic":
-            self._modern = ConsumerGroupMembership(
+            self._kip848 = ConsumerGroupMembership(
                 outbox,
                 config,
                 self._cluster,
@@ -150,19 +155,19 @@ class ConsumerCore:
                 self._revocation,
                 member_id,
             )
-        self._subscribing = Subscribing(
+        self._subscription = SubscriptionState(
             outbox,
             config,
             self._cluster,
             self._assignment,
             self._manual,
             self._classic,
-            self._modern,
+            self._kip848,
         )
         self._topic_ids = TopicIds(self._cluster)
-        self._suspicion = Suspicion(outbox, config, lambda: self._membership)
-        if self._suspicion.pauses:
-            self._poller.holds = self._suspicion.holds
+        self._session_guard = SessionGuard(outbox, config, lambda: self._membership)
+        if self._session_guard.is_enabled:
+            self._poller.holds = self._session_guard.pauses_delivery
         self._connect()
         self._tickets = 0
         self._owes_plan = False
@@ -171,63 +176,63 @@ class ConsumerCore:
     def _connect(self) -> None:
         self._assignment.on_positioned = self._seeking.positioned
         self._assignment.on_ended = self._instance_ended
-        self._revocation.is_acknowledged = self._commits.is_acknowledged
-        self._revocation.flush = self._commits.flush
+        self._revocation.is_acknowledged = self._committer.is_acknowledged
+        self._revocation.flush = self._committer.flush
         self._revocation.on_released = self._released
-        self._commits.membership = self._membership
-        self._subscribing.on_membership = self._stands
-        self._subscribing.is_leaving = lambda: self._leaving.under_way
-        self._commits.on_acknowledged = self._acknowledged
-        self._commits.on_refused = self._commit_refused
-        self._commits.topic_ids = self._cluster.topic_ids
-        self._commits.on_unknown_topic = self._topic_doubted
+        self._committer.membership = self._membership
+        self._subscription.on_membership = self._stands
+        self._subscription.is_leaving = lambda: self._leaving.under_way
+        self._committer.on_acknowledged = self._acknowledged
+        self._committer.on_refused = self._commit_refused
+        self._committer.topic_ids = self._cluster.topic_ids
+        self._committer.on_unknown_topic = self._topic_doubted
         self._positions.on_found = self._seeking.found
         self._positions.identity = self._epoch_identity
-        self._fetching.on_out_of_range = self._seeking.out_of_range
-        self._fetching.on_truncated = self._seeking.truncated
-        self._fetching.on_log_end = self._seeking.log_end_known
-        self._fetching.delivery.on_passed = self._tracking.passed
-        self._fetching.delivery.blocked = self._seeking.is_blocked
-        self._tracking.after = self._after
+        self._fetcher.on_out_of_range = self._seeking.out_of_range
+        self._fetcher.on_truncated = self._seeking.truncated
+        self._fetcher.on_log_end = self._seeking.log_end_known
+        self._fetcher.delivery.on_passed = self._completion_tracker.position_passed
+        self._fetcher.delivery.blocked = self._seeking.is_blocked
+        self._completion_tracker.after = self._after
         self._cluster.on_change = self._cluster_changed
         self._cluster.on_leaders = self._leaders_known
         self._cluster.on_error = self._error
         self._coordinator.on_error = self._error
-        self._commits.on_error = self._error
+        self._committer.on_error = self._error
         self._positions.on_error = self._error
-        self._fetching.on_error = self._error
+        self._fetcher.on_error = self._error
         self._seeking.on_error = self._error
-        for membership in (self._manual, self._classic, self._modern):
+        for membership in (self._manual, self._classic, self._kip848):
             if membership is not None:
                 membership.on_added = self._seeking.find
                 membership.on_left = self._left
                 membership.on_fatal = self._failed
         if self._classic is not None:
-            self._classic.on_ready = self._commits.kick
-            self._classic.on_group_topics = self._subscribing.group_topics_known
-        if self._modern is not None:
-            self._modern.on_ready = self._epoch_moved
+            self._classic.on_ready = self._committer.resume
+            self._classic.on_group_topics = self._subscription.group_topics_known
+        if self._kip848 is not None:
+            self._kip848.on_ready = self._epoch_moved
             if self._classic is not None:
-                self._modern.on_unsupported = self._subscribing.fall_back
+                self._kip848.on_unsupported = self._subscription.fall_back
 
     @property
     def _membership(self) -> Membership:
-        return self._subscribing.membership
+        return self._subscription.membership
 
     def _stands(self, membership: Membership) -> None:
-        self._commits.membership = membership
+        self._committer.membership = membership
 
     def _topic_doubted(self, now: float) -> None:
         self._cluster.refresh(now, "the coordinator does not know a topic")
 
     def _epoch_identity(self) -> tuple[str | None, int]:
-        if self._membership is not self._modern or not self._membership.may_commit:
+        if self._membership is not self._kip848 or not self._membership.may_commit:
             return None, -1
-        stamp = self._membership.stamp
-        return stamp.member_id, stamp.generation
+        identity = self._membership.member_identity
+        return identity.member_id, identity.generation
 
     def _epoch_moved(self, now: float) -> None:
-        self._commits.kick(now)
+        self._committer.resume(now)
         self._positions.membership_known(now)
 
     # --- the world -------------------------------------------------------------------------------
@@ -235,12 +240,12 @@ class ConsumerCore:
     def start(self, now: float) -> None:
         """Send the first requests."""
         self._cluster.start(now)
-        self._subscribing.start(now)
+        self._subscription.start(now)
         self._after(now)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Take in one event, and return all effects since the last take."""
-        self._silent_brokers.see(now, event)
+        self._silent_brokers.handle(now, event)
         self._outbox.route(now, event)
         self._after(now)
         return self._outbox.take()
@@ -259,13 +264,13 @@ class ConsumerCore:
             self._revocation.barrier_due = False
             if self._revocation.at_barrier:
                 self._membership.barrier(now)
-        self._revocation.slowest_commit = self._commits.slowest
+        self._revocation.slowest_commit = self._committer.slowest
         if self._poller.holds is not None:
-            self._suspicion.lift(now)
+            self._session_guard.resume_if_confirmed(now)
             self._poller.hold_back(now)
         self._owes_plan = not plans
         if plans and not self._leaving.closing:
-            self._fetching.plan(now)
+            self._fetcher.plan(now)
         self._assignment.flush_notices()
 
     # --- the poller ------------------------------------------------------------------------------
@@ -339,30 +344,30 @@ class ConsumerCore:
     def may_begin_until(self, now: float) -> float:
         """Until when queued records may begin without asking again; before ``now``: none may, as
         the membership is not confirmed."""
-        return self._suspicion.may_begin_until(now)
+        return self._session_guard.may_begin_until(now)
 
     def await_confirmation(self, now: float) -> int:
         """Wait until queued records may begin. Answers a ticket."""
         ticket = self._ticket()
-        self._suspicion.wait(now, ticket)
+        self._session_guard.wait(now, ticket)
         return ticket
 
     def _loop_asks(self, now: float) -> None:
-        self._membership.wake(now)
+        self._membership.poll_resumed(now)
 
     def _loop_is_idle(self, now: float) -> None:
         self._membership.leave_idle(now)
 
     # --- tracking --------------------------------------------------------------------------------
 
-    def track(self, on: bool, *, settle: bool = False) -> None:
+    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
         """From now on count records one by one, each until :meth:`complete` (handlers, ``"ack"``),
         or by batch. With ``settle`` (task groups) the next step counts those that no task holds."""
-        self._tracking.track(one_by_one=on, settle=settle)
+        self._completion_tracker.track(one_by_one=on, next_poll_completes=next_poll_completes)
 
     def deliver_unreadable(self) -> None:
-        """See :meth:`Delivery.deliver_unreadable`."""
-        self._fetching.delivery.deliver_unreadable()
+        """See :meth:`RecordDrain.deliver_unreadable`."""
+        self._fetcher.delivery.deliver_unreadable()
 
     @property
     def in_flight(self) -> int:
@@ -370,16 +375,16 @@ class ConsumerCore:
         return self._assignment.in_flight
 
     def limit_in_flight(self, limit_of: Callable[[str], tuple[str, int] | None]) -> None:
-        """See :meth:`Tracking.limit`."""
-        self._tracking.limit(limit_of)
-        self._fetching.delivery.room = lambda instance: self._tracking.room_of(
-            instance, self._fetching.delivery.round
+        """See :meth:`CompletionTracker.limit`."""
+        self._completion_tracker.limit(limit_of)
+        self._fetcher.delivery.room = lambda instance: self._completion_tracker.partition_capacity(
+            instance, self._fetcher.delivery.round
         )
 
     def owns(self, record: Record) -> bool:
         """Whether its partition has been ours ever since it was returned. Raises ValueError for a
         record of another consumer."""
-        return self._assignment.owner_of(record.ledger_id) is not None
+        return self._assignment.instance_of(record.tracker_id) is not None
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether the group wants this partition back."""
@@ -387,32 +392,32 @@ class ConsumerCore:
         return instance is not None and instance.revoking
 
     def submit(self, record: Record) -> bool:
-        """See :meth:`Tracking.submit`."""
-        return self._tracking.submit(record)
+        """See :meth:`CompletionTracker.submit`."""
+        return self._completion_tracker.submit(record)
 
     def complete(self, now: float, record: Record) -> bool:
-        """See :meth:`Tracking.complete`."""
-        return self._tracking.complete(now, record)
+        """See :meth:`CompletionTracker.complete`."""
+        return self._completion_tracker.complete(now, record)
 
     def complete_all(self, now: float, records: Sequence[Record]) -> None:
-        """See :meth:`Tracking.complete_all`."""
-        self._tracking.complete_all(now, records)
+        """See :meth:`CompletionTracker.complete_all`."""
+        self._completion_tracker.complete_all(now, records)
 
     def abandon(self, now: float, record: Record) -> None:
-        """See :meth:`Tracking.abandon`."""
-        self._tracking.abandon(now, record)
+        """See :meth:`CompletionTracker.abandon`."""
+        self._completion_tracker.abandon(now, record)
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
-        """See :meth:`Tracking.abandon_all`."""
-        self._tracking.abandon_all(now, records)
+        """See :meth:`CompletionTracker.abandon_all`."""
+        self._completion_tracker.abandon_all(now, records)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """See :meth:`Tracking.droppable_from`."""
-        return self._tracking.droppable_from(partition, unstarted)
+        """See :meth:`CompletionTracker.droppable_from`."""
+        return self._completion_tracker.droppable_from(partition, unstarted)
 
     def drop_after(self, now: float, partition: TopicPartition, offset: int) -> None:
-        """See :meth:`Tracking.drop_after`."""
-        self._tracking.drop_after(now, partition, offset)
+        """See :meth:`CompletionTracker.drop_after`."""
+        self._completion_tracker.drop_after(now, partition, offset)
 
     # --- subscription ----------------------------------------------------------------------------
 
@@ -423,35 +428,35 @@ class ConsumerCore:
         pattern: str | BrokerPattern | None = None,
     ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
-        self._subscribing.subscribe(now, topics, pattern)
+        self._subscription.subscribe(now, topics, pattern)
         self._after(now)
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
-        self._subscribing.assign(now, partitions)
+        self._subscription.assign(now, partitions)
         self._after(now)
 
-    def delay(self, delays: Mapping[str, Delay]) -> None:
+    def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due; nothing of them is ever skipped,
         whatever ``auto_offset_reset`` says. To be called before they are subscribed to."""
-        self._fetching.delays = delays
+        self._fetcher.delays = delays
         self._positions.whole_topics = delays.keys()
 
     def set_wall_clock(self, offset: float) -> None:
         """The wall clock minus ``now`` in seconds, from now on."""
-        self._fetching.delivery.wall_clock_offset = offset
+        self._fetcher.delivery.wall_clock_offset = offset
 
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Answers a ticket, within
         close_timeout: what could not be committed until then is lost."""
         ticket = self._ticket()
-        self._subscribing.forget_next()
+        self._subscription.forget_next()
         self._leaving.unsubscribe(now, ticket)
         return ticket
 
     def subscription(self) -> frozenset[str]:
-        """See :meth:`Subscribing.subscription`."""
-        return self._subscribing.subscription()
+        """See :meth:`SubscriptionState.subscription`."""
+        return self._subscription.subscription()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours, those being given up included."""
@@ -463,13 +468,13 @@ class ConsumerCore:
         if gone:
             self._revocation.lose(now, gone, "the partition does not exist any more")
             self._membership.rejoin(now, "partitions have gone")
-        self._subscribing.cluster_changed(now)
+        self._subscription.cluster_changed(now)
         self._membership.metadata_changed(now)
 
     def _leaders_known(self, now: float) -> None:
         self._seeking.leaders_known(now)
         self._positions.leaders_known(now)
-        self._fetching.leaders_known(now)
+        self._fetcher.leaders_known(now)
         self._membership.metadata_refreshed(now)
 
     # --- positions -------------------------------------------------------------------------------
@@ -490,7 +495,7 @@ class ConsumerCore:
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """See :meth:`Seeking.seek`."""
         self._seeking.seek(now, partition, offset)
-        self._poller.sought((partition,))
+        self._poller.position_set((partition,))
         self._after(now)
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
@@ -518,24 +523,24 @@ class ConsumerCore:
 
     def _instance_ended(self, instance: PartitionInstance) -> None:
         self._seeking.ended(instance)
-        self._commits.forget(instance)
+        self._committer.forget(instance)
 
     def _released(self, now: float, instance: PartitionInstance) -> None:
         self._membership.released(now, instance)
 
     def _acknowledged(self, now: float, instances: list[PartitionInstance]) -> None:
-        unplaced = [instance for instance in instances if instance.state is State.INIT]
+        unplaced = [instance for instance in instances if instance.state is InstanceState.INIT]
         if unplaced:
-            self._poller.sought([instance.partition for instance in unplaced])
+            self._poller.position_set([instance.partition for instance in unplaced])
             self._seeking.find(now, unplaced)
         self._revocation.progress(now)
 
     def _commit_refused(
         self, now: float, instance: PartitionInstance, error: PartitionsError
     ) -> None:
-        if instance.state is State.RV_FLUSH:
+        if instance.state is InstanceState.COMMITTING:
             self._leaving.commit_refused(error)
-        self._revocation.refuse(now, instance, str(error))
+        self._revocation.commit_rejected(now, instance, str(error))
 
     # --- tickets ---------------------------------------------------------------------------------
 
@@ -551,28 +556,28 @@ class ConsumerCore:
         if offsets is None:
             self._assignment.take_back()
         if self._poller.fatal is not None:
-            self._outbox.put(Complete(ticket, error=self._poller.fatal))
+            self._outbox.put(CompleteRequest(ticket, error=self._poller.fatal))
         else:
-            self._commits.request(now, ticket, offsets)
+            self._committer.request(now, ticket, offsets)
         self._after(now)
         return ticket
 
     def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
         """Ask the coordinator what the group has committed. Answers a ticket."""
         ticket = self._ticket()
-        self._lookups.committed(now, ticket, list(partitions))
+        self._offset_queries.committed(now, ticket, list(partitions))
         return ticket
 
     def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
         """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Answers a ticket."""
         ticket = self._ticket()
-        self._lookups.offsets_for_times(now, ticket, timestamps)
+        self._offset_queries.offsets_for_times(now, ticket, timestamps)
         return ticket
 
     def partitions_for_topic(self, now: float, topic: str) -> int:
         """Ask the cluster which partitions a topic has. Answers a ticket."""
         ticket = self._ticket()
-        self._lookups.partitions_for_topic(now, ticket, topic)
+        self._offset_queries.partitions_for_topic(now, ticket, topic)
         return ticket
 
     # --- leaving ---------------------------------------------------------------------------------
@@ -585,9 +590,9 @@ class ConsumerCore:
     def leave_at_close(self, leave: bool) -> None:
         """Whether closing tells the group that we go: by default dynamic members do, static ones
         do not."""
-        for membership in (self._classic, self._modern):
+        for membership in (self._classic, self._kip848):
             if membership is not None:
-                membership.tells_leaving = leave
+                membership.sends_leave = leave
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
         """Release everything, commit what counts, leave. Answers a ticket, at ``deadline`` at the
@@ -597,22 +602,22 @@ class ConsumerCore:
         stop the waiting.
         """
         ticket = self._ticket()
-        joined = self._subscribing.started and self._poller.fatal is None
+        joined = self._subscription.started and self._poller.fatal is None
         self._poller.end()
         if joined and not self._leaving.closing:
-            self._leaving.sessions_end = self._fetching.end(self._leaving.sessions_ended)
+            self._leaving.sessions_end = self._fetcher.end(self._leaving.sessions_ended)
         self._leaving.close(now, ticket, graceful=graceful, joined=joined, deadline=deadline)
         return ticket
 
     def _start_leaving(self, now: float, wait_for_tasks: bool) -> None:
-        self._poller.rest()
+        self._poller.disable_idle_check()
         self._membership.leave(now, wait_for_tasks=wait_for_tasks)
         self._after(now)
 
     def _left(self, now: float) -> None:
-        self._subscribing.left(now, closing=self._leaving.closing)
+        self._subscription.left(now, closing=self._leaving.closing)
         self._leaving.left()
-        self._subscribing.go_on(now)
+        self._subscription.apply_next(now)
 
     def _leave_uncommitted(self, now: float) -> None:
         self._revocation.lose(
@@ -626,13 +631,13 @@ class ConsumerCore:
         self._after(now)
 
     def _give_up_closing(self, now: float) -> None:
-        self._membership.abandon()
+        self._membership.stop_sending()
         self._revocation.lose(now, self._assignment.live(), "closing took too long")
 
     def _closed(self) -> None:
         error = ConsumerClosedError("the consumer was closed meanwhile")
-        self._commits.fail_waiters(error)
-        self._lookups.fail_all(error)
+        self._committer.fail_waiters(error)
+        self._offset_queries.fail_all(error)
         self._seeking.fail_tickets(error)
         self._cluster.stop()
 
@@ -653,8 +658,8 @@ class ConsumerCore:
         if self._poller.fatal is None:
             self._poller.fatal = error
             self._outbox.emit("error", "the consumer cannot go on", error=str(error))
-        self._commits.fail_waiters(error)
-        self._lookups.fail_all(error)
+        self._committer.fail_waiters(error)
+        self._offset_queries.fail_all(error)
         self._outbox.wake()
         if self._leaving.closing:
             self._leaving.finish()
@@ -662,29 +667,29 @@ class ConsumerCore:
     def alive_until(self, now: float) -> float:
         """When ``max_poll_interval`` is over for the loop body that runs, if it asks for no batch
         until then; from now, if none does."""
-        self._poller.look(now)
+        self._poller.note_records_taken(now)
         since = now if self._poller.idle_since is None else self._poller.idle_since
         return since + self._config.max_poll_interval
 
     def group_metadata(self) -> GroupMetadata:
         """Our identity in the group."""
-        return self._membership.stamp
+        return self._membership.member_identity
 
-    def blocking(self, now: float) -> list[BlockingRecord]:
-        """What the partitions wait for that are to be given up; see :meth:`Revocation.blocking`."""
-        return self._revocation.blocking(now, self._stopped_at)
+    def blocking_records(self, now: float) -> list[BlockingRecord]:
+        """See :meth:`Revocation.blocking_records`."""
+        return self._revocation.blocking_records(now, self._stopped_at)
 
-    def standings(self) -> tuple[Standing, ...]:
+    def partition_statuses(self) -> tuple[PartitionStatus, ...]:
         """How the partitions stand that are ours."""
-        return standings(self._assignment)
+        return partition_statuses(self._assignment)
 
     def health(self, now: float) -> Health:
         """How the consumer is."""
-        self._poller.look(now)
+        self._poller.note_records_taken(now)
         confirmed = self._membership.confirmed_at
         node = self._coordinator.node
         return Health(
-            state=self._membership.phase.value,
+            state=self._membership.state.value,
             coordinator=None if node is None else f"{node.host}:{node.port}",
             heartbeat_age=None if confirmed is None else now - confirmed,
             idle_seconds=None if self._poller.idle_since is None else now - self._poller.idle_since,
@@ -692,6 +697,6 @@ class ConsumerCore:
             assigned=len(self._assignment),
             revoking=len(self._assignment.revoking()),
             paused_partitions=self.paused(),
-            skipped=self._assignment.skipped_records(),
+            skipped_completed=self._assignment.skipped_completed(),
             error=self._poller.fatal,
         )

@@ -136,7 +136,7 @@ class ConsumerWatch(Observer):
 
     def _look(self, facts: Facts) -> None:
         history, now = self._history, self._history.clock()
-        blocking = {record.topic_partition: record for record in facts.health.blocking}
+        blocking = {record.topic_partition: record for record in facts.health.blocking_records}
         held: set[TopicPartition] = set()
         pending: list[Pending] = []
         for standing in facts.partitions:

@@ -47,7 +47,7 @@ _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version
 
 
 class Brokers(Protocol):
-    """What is needed of :class:`~asyncrevoke.groups.cluster.Cluster`."""
+    """What is needed of :class:`~asyncrevoke.groups.cluster.ClusterMetadata`."""
 
     def brokers(self) -> Mapping[int, str]:
         """Addresses by id."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.handlers.execution.worker_resources import OpenWorker, WorkerResources
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.log import Log
@@ -88,16 +88,16 @@ class Hosting:
                 "call it with each record"
             )
 
-    def delays(self) -> dict[str, Delay]:
+    def delays(self) -> dict[str, TopicDelay]:
         """When records of the retry topics are due."""
         handlers = () if self.router is None else self.router.handlers
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
             return {}
-        from asyncrevoke.core.fetch.delayed_topic import Delay  # noqa: PLC0415 - if used
+        from asyncrevoke.core.fetch.delayed_topic import TopicDelay  # noqa: PLC0415 - if used
         from asyncrevoke.handlers.dead_letters.retry_message import due_of  # noqa: PLC0415
 
-        return {each.topic: Delay(each.delay, due_of) for each in topics}
+        return {each.topic: TopicDelay(each.delay, due_of) for each in topics}
 
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers on what a session brings, until it stops or one of them stops it.

@@ -24,7 +24,7 @@ Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution
 Reading: TypeAlias = tuple[names.Metric, list[tuple[Attributes, Value]]]
 
-_FULL = "max_in_flight records are not done; nothing more is delivered until some are"
+_FULL = "max_in_flight reached; delivery paused"
 
 
 class Measures(Observer):
@@ -169,7 +169,7 @@ class Measures(Observer):
         except TimeoutError:
             return []
         every = [(self.of({}, *s.partition), s) for s in facts.partitions]
-        pending = max((record.seconds for record in facts.health.blocking), default=0.0)
+        pending = max((record.seconds for record in facts.health.blocking_records), default=0.0)
         return [
             (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
             (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),

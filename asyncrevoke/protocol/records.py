@@ -99,7 +99,7 @@ class RecordBatch(Protocol):
         """What its header says: of all that it holds, as it stands in the log, but of where."""
         ...
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after it, ascending; raises ``CorruptBatch``.
 
         If some cannot be read and the others can, it is ``PartlyUnreadable``; if nothing can,
@@ -203,11 +203,11 @@ class _LogBatch:
         self.size = len(unpacked)
         return unpacked
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.count == 0:
             return []
         unpacked = cast("bytes", self._unpacked())
-        maker = _RecordMaker(topic, partition, ledger_id)
+        maker = _RecordMaker(topic, partition, tracker_id)
         try:
             records: list[Record]
             try:
@@ -285,12 +285,12 @@ class _RecordMaker(NamedTuple):
 
     topic: str
     partition: int
-    ledger_id: int
+    tracker_id: int
 
     def records(self, data: bytes | memoryview) -> list[Record]:
         """Those of a batch without compression; raises what the parser raises, and ValueError for a
         record that has too many headers."""
-        topic, partition, ledger_id = self
+        topic, partition, tracker_id = self
         batch = DefaultRecordBatch(data)
         kind = batch.timestamp_type
         return [
@@ -305,7 +305,7 @@ class _RecordMaker(NamedTuple):
                 (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers())
                 if (headers := record.headers)
                 else (),
-                ledger_id,
+                tracker_id,
             )
             for record in batch
         ]
@@ -320,7 +320,7 @@ class _RecordMaker(NamedTuple):
             0,
             None,
             None,
-            ledger_id=self.ledger_id,
+            tracker_id=self.tracker_id,
             next_offset=offset + 1,
             detail=why,
         )
@@ -332,13 +332,13 @@ class _WholeBatch(_LogBatch):
 
     __slots__ = ()
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.count == 0 or from_offset >= self.next_offset:
             return []
         offset = self.next_offset - 1
         # Where a value is asked for as it stands, whatever has its bytes will do.
         value = cast("bytes", self._unpacked())
-        return [Record(topic, partition, offset, -1, 0, None, value, (), ledger_id)]
+        return [Record(topic, partition, offset, -1, 0, None, value, (), tracker_id)]
 
 
 def decode_batches(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import msgspec
 from aiokafka.partitioner import DefaultPartitioner
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Probed, Replied
+from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, Replied
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.config import GroupProtocol
-    from asyncrevoke.core.io.effects import Channel, DropSilent, Node, Probe, Send, Silent
+    from asyncrevoke.core.io.effects import (
+        Channel,
+        ConnectionSilent,
+        DropSilentConnections,
+        Node,
+        ProbeBroker,
+        Send,
+    )
     from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.runtime.hooks.dead_letter_writer import Letter
@@ -73,11 +80,11 @@ class _WrittenBatch(SimulatedBatch):
         )
         self._log = log
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         del topic, partition
         first = max(self.base_offset, from_offset)
         written = self._log.records[first : self.base_offset + self.count]
-        return [msgspec.structs.replace(record, ledger_id=ledger_id) for record in written]
+        return [msgspec.structs.replace(record, tracker_id=tracker_id) for record in written]
 
 
 class Cluster(Brokers):
@@ -284,17 +291,17 @@ class Connections:
         if found is not None:
             _break(found)
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         """Never: each request is answered, or fails in time."""
-        silent: asyncio.Future[Silent] = asyncio.get_running_loop().create_future()
+        silent: asyncio.Future[ConnectionSilent] = asyncio.get_running_loop().create_future()
         return await silent
 
-    async def probe(self, probe: Probe) -> Probed:
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Whether the broker has this address."""
         answered = self._cluster.resolve(probe.node) is not None and not self._cut
-        return Probed(probe.node, asyncio.get_running_loop().time(), answered)
+        return BrokerProbed(probe.node, asyncio.get_running_loop().time(), answered)
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         """Nothing to drop: no connection is silent here."""
 
     def cut(self) -> None:

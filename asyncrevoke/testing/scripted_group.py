@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentUserData,
+    encode_assignment_user_data,
+)
 from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -91,7 +94,9 @@ class ScriptedGroup(GroupCoordinator):
         ours = [member for member in response.members if member.member_id != _OTHER]
         # The other member is a consumer like those that are tested.
         maps = all(reads_maps(decode_subscription(each.metadata).user_data) for each in ours)
-        note = encode_note(AssignmentNote(withheld=False, partitions=0, maps_are_read=maps))
+        note = encode_assignment_user_data(
+            AssignmentUserData(withheld=False, partitions=0, maps_are_read=maps)
+        )
         assignments = tuple(
             (member.member_id, encode_assignment(self._share(member.metadata), note))
             for member in ours

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer
-from asyncrevoke.core.io.effects import Decode, Decoded
+from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -30,15 +30,15 @@ async def test_a_large_batch_comes_whole_while_the_loop_and_other_partitions_go_
     kafka_broker.create_topic(topic, 2, config={"max.message.bytes": str(2**25)})
     address = kafka_broker.bootstrap_servers
     began, go_on = asyncio.Event(), threading.Event()
-    loop, run = asyncio.get_running_loop(), Decode.run
+    loop, run = asyncio.get_running_loop(), DecodeBatch.run
 
-    def held_up(self: Decode) -> Decoded:
+    def held_up(self: DecodeBatch) -> BatchDecoded:
         assert threading.current_thread() is not threading.main_thread()
         loop.call_soon_threadsafe(began.set)
         assert go_on.wait(60)
         return run(self)
 
-    monkeypatch.setattr(Decode, "run", held_up)
+    monkeypatch.setattr(DecodeBatch, "run", held_up)
     producer = AIOKafkaProducer(
         bootstrap_servers=address,
         compression_type=compression,

@@ -463,7 +463,7 @@ async def test_a_fetch_session_tells_of_changes_alone(
     session = FetchSession()
 
     async def fetch(*, breaks: int = 0) -> messages.FetchResponse:
-        named = session.name(wanted, topic_ids)
+        named = session.next_fetch(wanted, topic_ids)
         return await client.ask(
             messages.FetchRequest(
                 partitions=named.partitions,
@@ -497,7 +497,7 @@ async def test_a_fetch_session_tells_of_changes_alone(
     ]
     session.answered(changed.session_id)
     assert (await fetch(breaks=7)).error is ErrorCode.invalid_fetch_session_epoch
-    session.refused()
+    session.forget()
     anew = await fetch()
     assert anew.error is ErrorCode.none
     assert len(anew.partitions) == 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, assign
 from asyncrevoke.core.assignors.cooperative_sticky import plan
-from asyncrevoke.core.assignors.ownership import Claims
+from asyncrevoke.core.assignors.ownership import ReportedOwnership
 from asyncrevoke.core.assignors.racks import Racks
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import (
@@ -63,7 +63,7 @@ def differences(case: Case) -> list[str]:
         if _ordered(ours) != _ordered(java):
             found.append(f"ours: {_ordered(ours)}, Java's: {_ordered(java)}")
         return found
-    claims = Claims(members)
+    claims = ReportedOwnership(members)
     racks = racks_of(group)
     our_plan = plan(partitions, members, claims, racks)
     java_plan = _decoded(case.get("plan", case["assignments"]))
@@ -90,7 +90,7 @@ def across_racks(case: Case) -> tuple[int, int] | None:
     java_plan = _decoded(case.get("plan", case["assignments"]))
     if group["assignor"] != "cooperative-sticky" or same_topics(members):
         return None
-    our_plan = plan(partitions, members, Claims(members), racks)
+    our_plan = plan(partitions, members, ReportedOwnership(members), racks)
     if not _valid(java_plan, members) or not racks_matter(our_plan, members, racks):
         return None
     known = Racks(members, [tp for mine in our_plan.values() for tp in mine], racks)

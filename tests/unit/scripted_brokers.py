@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Compute,
-    Decode,
-    DropSilent,
+    DecodeBatch,
+    DropSilentConnections,
     Effect,
     Emit,
     Event,
@@ -25,12 +26,11 @@ from asyncrevoke.core.io.effects import (
     FailureKind,
     Node,
     Notify,
-    Probe,
+    ProbeBroker,
     Replied,
-    Reset,
+    ResetConnection,
     Send,
     SetTimer,
-    Standby,
     TimerFired,
     WakePoller,
 )
@@ -116,12 +116,12 @@ class ScriptedBrokers:
         self.timers: dict[str, float] = {}
         self.woken = 0
         # What may be sent while the event loop is blocked.
-        self.standby: Standby | None = None
-        self.dropped: list[DropSilent] = []
-        self.probes: list[Probe] = []
+        self.standby: BackgroundHeartbeat | None = None
+        self.dropped: list[DropSilentConnections] = []
+        self.probes: list[ProbeBroker] = []
         self.notices: list[Notify] = []
         self.events: list[Emit] = []
-        self.completed: dict[int, Complete] = {}
+        self.completed: dict[int, CompleteRequest] = {}
         # What is computed elsewhere, until a test hands its result over.
         self.computations: list[Compute] = []
         self.core = ConsumerCore(
@@ -166,28 +166,28 @@ class ScriptedBrokers:
                     self.woken += 1
                 case Compute():
                     self.computations.append(effect)
-                case Decode():
+                case DecodeBatch():
                     self._answers.append(effect.run())
                 case SetTimer(key, at, _):
                     self.timers[key] = max(at, self.now)
                 case CancelTimer(key):
                     self.timers.pop(key, None)
-                case Reset(node, channel):
+                case ResetConnection(node, channel):
                     for send in self.open.values():
                         if send.node == node and send.channel is channel:
                             kind = FailureKind.DISCONNECTED
                             self._answers.append(Failed(send.request_id, kind, "reset"))
-                case DropSilent():
+                case DropSilentConnections():
                     self.dropped.append(effect)
-                case Probe():
+                case ProbeBroker():
                     self.probes.append(effect)
                 case Notify():
                     self.notices.append(effect)
                 case Emit():
                     self.events.append(effect)
-                case Standby():
+                case BackgroundHeartbeat():
                     self.standby = effect
-                case Complete(ticket):
+                case CompleteRequest(ticket):
                     assert ticket not in self.completed, "a ticket is answered once"
                     self.completed[ticket] = effect
 

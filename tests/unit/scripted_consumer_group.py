@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup
 
-from asyncrevoke.core.membership.kip848.state_table import EpochPhase
+from asyncrevoke.core.membership.kip848.state_table import MemberState
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -91,7 +91,7 @@ class ScriptedConsumerGroup(ScriptedGroup):
         self.start()
         self.answer(*map(tp, numbers))
         self.quiet()
-        assert self.state() is EpochPhase.STABLE
+        assert self.state() is MemberState.STABLE
 
-    def state(self) -> EpochPhase:
-        return EpochPhase(self.core.health(self.now).state)
+    def state(self) -> MemberState:
+        return MemberState(self.core.health(self.now).state)

@@ -9,9 +9,11 @@ from typing_extensions import override
 
 from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.io.effects import (
+    BrokerProbed,
     Channel,
-    Complete,
-    DropSilent,
+    CompleteRequest,
+    ConnectionSilent,
+    DropSilentConnections,
     Effect,
     Emit,
     Event,
@@ -20,11 +22,9 @@ from asyncrevoke.core.io.effects import (
     Node,
     Notify,
     NotifyKind,
-    Probe,
-    Probed,
+    ProbeBroker,
     Replied,
     Send,
-    Silent,
     WakePoller,
 )
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
@@ -162,16 +162,18 @@ class ScriptedCore:
 
     def close_at_once(self, ticket: int, _graceful: bool) -> None:
         self.closed = True
-        self.effects.append(Complete(ticket))
+        self.effects.append(CompleteRequest(ticket))
 
-    def blocking(self, now: float) -> list[BlockingRecord]:
+    def blocking_records(self, now: float) -> list[BlockingRecord]:
         return []
 
     def boundary(self, now: float, *, inside: bool) -> None:
         self.calls.append(("boundary", inside))
 
-    def track(self, on: bool, *, settle: bool = False) -> None:
-        self.tracking = "by batch" if not on else "until settled" if settle else "until completed"
+    def track(self, on: bool, *, next_poll_completes: bool = False) -> None:
+        self.tracking = (
+            "by batch" if not on else "until settled" if next_poll_completes else "until completed"
+        )
 
     def may_begin_until(self, _now: float) -> float:
         return float("inf")
@@ -244,7 +246,7 @@ class ScriptedCore:
     def _answered(self, call: str, argument: object) -> int:
         self.calls.append((call, argument))
         ticket = self._ticket()
-        self.effects.append(Complete(ticket))
+        self.effects.append(CompleteRequest(ticket))
         return ticket
 
     def _ticket(self) -> int:
@@ -275,20 +277,20 @@ class ScriptedRequests:
         self.on_request: Callable[[Send], object] = lambda _send: None
         self.cancelled = 0
         self.resets: list[tuple[Node, Channel]] = []
-        self.dropped: list[DropSilent] = []
-        self.silences: asyncio.Queue[Silent] = asyncio.Queue()
+        self.dropped: list[DropSilentConnections] = []
+        self.silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
         self.closed = False
 
     def reset(self, node: Node, channel: Channel) -> None:
         self.resets.append((node, channel))
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         return await self.silences.get()
 
-    async def probe(self, probe: Probe) -> Probed:
-        return Probed(probe.node, 0.0, answered=not self.unreachable)
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
+        return BrokerProbed(probe.node, 0.0, answered=not self.unreachable)
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         self.dropped.append(drop)
 
     def begin(self, _send: Send, _then: object) -> bool:

@@ -14,11 +14,11 @@ from asyncrevoke.core.io.effects import (
     Send,
 )
 from asyncrevoke.core.membership.classic.assignment_user_data import (
-    AssignmentNote,
+    AssignmentUserData,
     checksum,
-    encode_note,
+    encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
@@ -144,7 +144,9 @@ class ScriptedGroup(ScriptedBrokers):
         note = b""
         if led_by_us or self.maps_are_read:
             known = {name: tuple(range(count)) for name, count in self.partitions.items()}
-            note = encode_note(AssignmentNote(False, checksum(known), self.maps_are_read))
+            note = encode_assignment_user_data(
+                AssignmentUserData(False, checksum(known), self.maps_are_read)
+            )
         assignment = encode_assignment(partitions, note) if error is ErrorCode.none else b""
         self.reply(send, SyncGroupResponse(error=error, assignment=assignment))
         return request
@@ -166,7 +168,7 @@ class ScriptedGroup(ScriptedBrokers):
         self.start()
         self.give_id()
         self.rejoin(*numbers)
-        assert self.phase() is Phase.STABLE
+        assert self.phase() is ClassicState.STABLE
 
     def beat(self) -> Send:
         """The heartbeat that is open, or the next one."""
@@ -260,8 +262,8 @@ class ScriptedGroup(ScriptedBrokers):
 
     # --- facts -----------------------------------------------------------------------------------
 
-    def phase(self) -> Phase:
-        return Phase(self.core.health(self.now).state)
+    def phase(self) -> ClassicState:
+        return ClassicState(self.core.health(self.now).state)
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -336,7 +338,7 @@ def with_work(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[Scripted
 def with_a_task(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[ScriptedGroup, Record]:
     """A member of 0 whose only record is held by a task."""
     group = ScriptedGroup(eager=eager, **options)
-    group.core.track(True, settle=True)
+    group.core.track(True, next_poll_completes=True)
     group.become_member(0)
     (record,) = group.receive(0)
     assert group.core.submit(record)

@@ -24,9 +24,9 @@ def record(
     *,
     partition: TopicPartition = ORDERS,
     value: bytes | None = b"v",
-    ledger_id: int = 1,
+    tracker_id: int = 1,
 ) -> Record:
-    return Record(partition.topic, partition.partition, offset, 0, 0, key, value, (), ledger_id)
+    return Record(partition.topic, partition.partition, offset, 0, 0, key, value, (), tracker_id)
 
 
 class Fate(Enum):
@@ -84,7 +84,7 @@ class ScriptedSource:
         self.limit_of: Callable[[str], tuple[str, int] | None] = lambda _topic: None
         self.parks = 0
         self.parked_now = 0
-        self._ledgers: dict[TopicPartition, int] = {}
+        self._trackers: dict[TopicPartition, int] = {}
         self._script: asyncio.Queue[PollResult | Exception | None] = asyncio.Queue()
 
     # -- what the test does
@@ -117,7 +117,7 @@ class ScriptedSource:
                 if known[0] == partition and self.fates[known] in (Fate.PENDING, Fate.HELD):
                     self.fates[known] = Fate.LOST
         for partition, records in batch.by_partition().items():
-            self._ledgers[partition] = records[0].ledger_id
+            self._trackers[partition] = records[0].tracker_id
             for each in records:
                 self.fates[self._name(each)] = Fate.PENDING
         return batch
@@ -193,7 +193,7 @@ class ScriptedSource:
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         self.dropped_after.append((partition, offset))
         for known, fate in self.fates.items():
-            if known[:2] == (partition, self._ledgers[partition]) and known[2] > offset:
+            if known[:2] == (partition, self._trackers[partition]) and known[2] > offset:
                 assert fate is Fate.PENDING, f"{known} is dropped, and it is {fate}"
                 self.fates[known] = Fate.DROPPED
 
@@ -220,7 +220,7 @@ class ScriptedSource:
 
     @staticmethod
     def _name(of: Record) -> tuple[TopicPartition, int, int]:
-        return of.topic_partition, of.ledger_id, of.offset
+        return of.topic_partition, of.tracker_id, of.offset
 
 
 class HeldWork:

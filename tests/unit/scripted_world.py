@@ -8,23 +8,23 @@ from asyncrevoke.config import ConsumerConfig, ConsumerOptions
 from asyncrevoke.core.io.effects import (
     CancelTimer,
     Channel,
-    Complete,
-    Decode,
-    DropSilent,
+    CompleteRequest,
+    DecodeBatch,
+    DropSilentConnections,
     Emit,
     Failed,
     FailureKind,
     Node,
-    Probe,
+    ProbeBroker,
     Replied,
-    Reset,
+    ResetConnection,
     Send,
     SetTimer,
     TimerFired,
     WakePoller,
 )
 from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.coordinator import Coordinator
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -89,19 +89,19 @@ class World:
         self.outbox = Outbox()
         options.setdefault("group_id", "g")
         self.config = ConsumerConfig(**options)
-        self.cluster = Cluster(self.outbox, self.config, BOOTSTRAP)
+        self.cluster = ClusterMetadata(self.outbox, self.config, BOOTSTRAP)
         self.coordinator = Coordinator(self.outbox, self.config, self.cluster)
         self.open: dict[int, Send] = {}
         self.timers: dict[str, float] = {}
         self.events: list[Emit] = []
-        self.completed: dict[int, Complete] = {}
+        self.completed: dict[int, CompleteRequest] = {}
         self.woken = 0
         # Large batches are decoded at once, or when a test says so.
-        self.decodes: list[Decode] | None = None
+        self.decodes: list[DecodeBatch] | None = None
         self.errors: list[Exception] = []
         self.resets: list[tuple[Node, Channel]] = []
-        self.probes: list[Probe] = []
-        self.dropped: list[DropSilent] = []
+        self.probes: list[ProbeBroker] = []
+        self.dropped: list[DropSilentConnections] = []
         self.cluster.on_error = self.note_error
 
     def note_error(self, _now: float, error: Exception) -> None:
@@ -120,20 +120,20 @@ class World:
                     self.timers.pop(key, None)
                 case Emit():
                     self.events.append(effect)
-                case Complete(ticket):
+                case CompleteRequest(ticket):
                     assert ticket not in self.completed, "answered twice"
                     self.completed[ticket] = effect
                 case WakePoller():
                     self.woken += 1
-                case Decode() if self.decodes is not None:
+                case DecodeBatch() if self.decodes is not None:
                     self.decodes.append(effect)
-                case Decode():
+                case DecodeBatch():
                     self.outbox.route(self.now, effect.run())
-                case Reset(node, channel):
+                case ResetConnection(node, channel):
                     self.resets.append((node, channel))
-                case Probe():
+                case ProbeBroker():
                     self.probes.append(effect)
-                case DropSilent():
+                case DropSilentConnections():
                     self.dropped.append(effect)
                 case _:
                     raise AssertionError(effect)

@@ -18,7 +18,7 @@ from asyncrevoke.core.assignors import (
     withheld,
 )
 from asyncrevoke.core.assignors.cooperative_sticky import plan
-from asyncrevoke.core.assignors.ownership import Claims
+from asyncrevoke.core.assignors.ownership import ReportedOwnership
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import Subscription
 
@@ -142,7 +142,7 @@ def test_who_all_want_the_same_topics_get_the_same_number_give_or_take_one(group
     partitions, members = group
     topics = members[0].subscription.topics
     same = [_with_topics(member, topics) for member in members]
-    loads = [len(assigned) for assigned in plan(partitions, same, Claims(same)).values()]
+    loads = [len(assigned) for assigned in plan(partitions, same, ReportedOwnership(same)).values()]
     assert max(loads) - min(loads) <= 1
 
 
@@ -159,14 +159,14 @@ def test_no_assignment_is_more_even(group: Group) -> None:
         sum(taken.count(member.member_id) ** 2 for member in members)
         for taken in itertools.product(*[choice for choice in choices if choice])
     )
-    assert unevenness(plan(partitions, members, Claims(members))) == best
+    assert unevenness(plan(partitions, members, ReportedOwnership(members))) == best
 
 
 @given(groups(contradict=True))
 @settings(deadline=None)
 def test_a_group_comes_to_rest_after_one_follow_up_round(group: Group) -> None:
     partitions, members = group
-    target = unevenness(plan(partitions, members, Claims(members)))
+    target = unevenness(plan(partitions, members, ReportedOwnership(members)))
     joined_again = following(members, STICKY.assign(partitions, members))
     result = STICKY.assign(partitions, joined_again)
     assert unevenness(result) == target
@@ -207,7 +207,7 @@ def test_nothing_moves_when_members_only_leave_and_all_want_the_same(group: Grou
     partitions, members = group
     topics = members[0].subscription.topics
     same = [_with_topics(member, topics) for member in members]
-    settled = following(same, plan(partitions, same, Claims(same)))
+    settled = following(same, plan(partitions, same, ReportedOwnership(same)))
     for left in range(1, len(settled)):
         result = STICKY.assign(partitions, settled[left:])
         for member in settled[left:]:
@@ -218,7 +218,7 @@ def test_nothing_moves_when_members_only_leave_and_all_want_the_same(group: Grou
 @settings(deadline=None)
 def test_a_partition_changes_its_owner_only_where_that_makes_it_more_even(group: Group) -> None:
     partitions, members = group
-    result = plan(partitions, members, Claims(members))
+    result = plan(partitions, members, ReportedOwnership(members))
     loads = {member_id: len(assigned) for member_id, assigned in result.items()}
     wants = {member.member_id: member.subscription.topics for member in members}
     owners = owned_by(members)
@@ -308,7 +308,7 @@ def across(
 def test_racks_cost_no_evenness_and_leave_no_partition_out(data: st.DataObject) -> None:
     partitions, members = group = data.draw(groups())
     members, racks = data.draw(racks_of(group))
-    claims = Claims(members)
+    claims = ReportedOwnership(members)
     with_racks, without = (
         plan(partitions, members, claims, racks),
         plan(partitions, members, claims),
@@ -325,11 +325,11 @@ def test_racks_cost_no_evenness_and_leave_no_partition_out(data: st.DataObject) 
 def test_with_racks_and_different_topics_a_group_comes_to_rest(data: st.DataObject) -> None:
     partitions, members = group = data.draw(groups())
     members, racks = data.draw(racks_of(group))
-    before = across(members, racks, plan(partitions, members, Claims(members), racks))
+    before = across(members, racks, plan(partitions, members, ReportedOwnership(members), racks))
     for _ in range(6):
-        planned = plan(partitions, members, Claims(members), racks)
+        planned = plan(partitions, members, ReportedOwnership(members), racks)
         members = following(members, planned)
-        again = plan(partitions, members, Claims(members), racks)
+        again = plan(partitions, members, ReportedOwnership(members), racks)
         if {m: sorted(tps) for m, tps in again.items()} == {
             m: sorted(tps) for m, tps in planned.items()
         }:

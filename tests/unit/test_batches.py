@@ -176,7 +176,7 @@ async def test_records_from_before_and_after_a_seek_share_no_batch() -> None:
     async with batching(work) as run:
         run.source.feed(*some(0))
         await turns()
-        run.source.feed(*some(5, ledger_id=2))
+        run.source.feed(*some(5, tracker_id=2))
         await until(lambda: work.running == [[0]])
         work.end()
         await turns()
@@ -428,12 +428,12 @@ async def test_a_lost_partition_s_batch_is_cancelled_and_a_new_assignment_goes_o
     async with batching(work) as run:
         run.source.feed(*some(*range(5)))
         await until(lambda: work.running)
-        run.source.feed(*some(0, 1, 2, ledger_id=2), lost=[ORDERS])
+        run.source.feed(*some(0, 1, 2, tracker_id=2), lost=[ORDERS])
         await until(lambda: work.cancelled == [[0, 1, 2]])
         await until(lambda: work.running == [[0, 1, 2]])
         work.end()
         await run.stop()
-        assert [each.ledger_id for each in run.source.completions] == [2, 2, 2]
+        assert [each.tracker_id for each in run.source.completions] == [2, 2, 2]
 
 
 async def test_closing_drops_what_is_collected() -> None:
@@ -471,7 +471,7 @@ def test_any_schedule_handles_each_partition_in_order_one_batch_at_a_time(
 async def _any_schedule(data: st.DataObject) -> None:
     partitions = [ORDERS, OTHERS]
     work = HeldBatches()
-    ledger = dict.fromkeys(partitions, 1)
+    tracker = dict.fromkeys(partitions, 1)
     next_offset = dict.fromkeys(partitions, 0)
     delivered: list[Record] = []
     most = data.draw(st.integers(1, 4))
@@ -491,7 +491,7 @@ async def _any_schedule(data: st.DataObject) -> None:
             if step == "put":
                 first, count = next_offset[partition], data.draw(st.integers(1, 9))
                 records = some(
-                    *range(first, first + count), partition=partition, ledger_id=ledger[partition]
+                    *range(first, first + count), partition=partition, tracker_id=tracker[partition]
                 )
                 next_offset[partition] += count
                 delivered.extend(records)
@@ -514,7 +514,7 @@ async def _any_schedule(data: st.DataObject) -> None:
                     each
                     for each in delivered
                     if each.topic_partition == partition
-                    and each.ledger_id == ledger[partition]
+                    and each.tracker_id == tracker[partition]
                     and source.fate(each) is Fate.PENDING
                 ]
                 while any(each == partition for each in work.partitions):
@@ -522,10 +522,10 @@ async def _any_schedule(data: st.DataObject) -> None:
                     await turns(40)
                 assert [each for each in left if source.fate(each) is Fate.PENDING] == []
                 source.revoking.discard(partition)
-                ledger[partition] += 1
+                tracker[partition] += 1
             elif step == "lose":
                 source.feed(lost=[partition])
-                ledger[partition] += 1
+                tracker[partition] += 1
             await turns(data.draw(st.sampled_from([1, 40])))
             assert len(set(work.partitions)) == len(work.partitions), "two of a partition at once"
         await turns(40)
@@ -535,7 +535,7 @@ async def _any_schedule(data: st.DataObject) -> None:
             await turns(3)
         await run.task
     for records in work.records:
-        assert len({(each.topic_partition, each.ledger_id) for each in records}) == 1
+        assert len({(each.topic_partition, each.tracker_id) for each in records}) == 1
         offsets = [each.offset for each in records]
         assert offsets == sorted(offsets)
         assert len(offsets) <= most
@@ -543,10 +543,10 @@ async def _any_schedule(data: st.DataObject) -> None:
         calls = [each for each in work.records if each[0].topic_partition == partition]
         lasts: dict[int, int] = {}
         for records in calls:
-            ledger_id = records[0].ledger_id
-            assert records[0].offset > lasts.get(ledger_id, -1) or records[-1].offset <= lasts.get(
-                ledger_id, -1
+            tracker_id = records[0].tracker_id
+            assert records[0].offset > lasts.get(tracker_id, -1) or records[-1].offset <= lasts.get(
+                tracker_id, -1
             ), "either new records, or again those of the last batch"
-            lasts[ledger_id] = max(lasts.get(ledger_id, -1), records[-1].offset)
+            lasts[tracker_id] = max(lasts.get(tracker_id, -1), records[-1].offset)
     for each in delivered:
         assert run.source.fate(each) not in (Fate.PENDING, Fate.HELD)

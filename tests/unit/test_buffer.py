@@ -35,13 +35,13 @@ class Batch:
     def unpacked_size(self) -> int:
         return self.unpacked
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         self.decoded += 1
         if self.corrupt:
             raise CorruptBatch("checksum mismatch")
         self.size = self.unpacked
         return [
-            Record(topic, partition, offset, 0, 0, None, None, (), ledger_id)
+            Record(topic, partition, offset, 0, 0, None, None, (), tracker_id)
             for offset in self.offsets
             if offset >= from_offset
         ]
@@ -55,12 +55,12 @@ def offsets(records: list[Record]) -> list[int]:
     return [record.offset for record in records]
 
 
-def test_records_come_in_offset_order_with_the_ledger_id() -> None:
+def test_records_come_in_offset_order_with_the_tracker_id() -> None:
     buffer = RecordBuffer(TP, 9, 0)
     buffer.append([dense(0, 3), dense(3, 3)])
     taken = buffer.take(4)
     assert offsets(taken) == [0, 1, 2, 3]
-    assert {record.ledger_id for record in taken} == {9}
+    assert {record.tracker_id for record in taken} == {9}
     assert (buffer.position, buffer.buffered, buffer.fetch_position) == (4, 2, 6)
 
 
@@ -133,8 +133,8 @@ def test_what_is_finished_is_passed_and_counted() -> None:
     assert offsets(buffer.take(2)) == [0, 3]
     assert buffer.position == 4
     assert offsets(buffer.take(99)) == [4, 6, 7, 30, 31]
-    assert (buffer.position, buffer.buffered, buffer.skipped) == (32, 0, 25)
-    assert buffer.finished is None, "it costs nothing any more"
+    assert (buffer.position, buffer.buffered, buffer.skipped_completed) == (32, 0, 25)
+    assert buffer.completed_earlier is None, "it costs nothing any more"
 
 
 def test_what_was_written_by_a_later_leader_is_not_passed() -> None:
@@ -147,7 +147,7 @@ def test_a_buffer_of_finished_records_alone_is_emptied() -> None:
     buffer = RecordBuffer(TP, 1, 2, finished((2, 9)))
     buffer.append([dense(0, 5), dense(5, 3)])
     assert buffer.take(1) == []
-    assert (buffer.position, buffer.buffered, buffer.size, buffer.skipped) == (8, 0, 0, 6)
+    assert (buffer.position, buffer.buffered, buffer.size, buffer.skipped_completed) == (8, 0, 0, 6)
 
 
 def test_records_before_a_corrupt_batch_come_first_and_the_position_stays_before_it() -> None:

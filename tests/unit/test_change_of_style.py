@@ -101,7 +101,7 @@ class Loop:
     def submit(self) -> None:
         if not self.in_tasks:
             self.in_tasks = True
-            self.group.core.track(True, settle=True)
+            self.group.core.track(True, next_poll_completes=True)
         record = self.current.pop()
         assert self.group.core.submit(record)
         self.tasks.append(record)
@@ -152,14 +152,14 @@ class Loop:
         self.current = []
 
     def _counts(self, record: Record) -> None:
-        if record.ledger_id == self._ledger_id(record.partition):
+        if record.tracker_id == self._tracker_id(record.partition):
             self.done[record.partition].add(record.offset)
 
-    def _ledger_id(self, number: int) -> int:
+    def _tracker_id(self, number: int) -> int:
         instance = self.group.core._assignment.get(tp(number))
         assert instance is not None
-        assert instance.ledger is not None
-        return instance.ledger.ledger_id
+        assert instance.tracker is not None
+        return instance.tracker.tracker_id
 
     def _takes(self, records: list[Record]) -> None:
         for record in records:

@@ -17,7 +17,7 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -35,7 +35,7 @@ def test_a_partition_given_back_while_it_drains_resumes_where_it_was() -> None:
     group, record = draining_with_a_parked_join()
     first = group.instance(1)
     group.rejoin(0, 1)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.instance(1) == first
     result = group.step()
     assert (result.to_be_revoked, result.lost) == (frozenset(), frozenset())
@@ -82,7 +82,7 @@ def test_a_revoke_that_the_user_may_have_acted_on_is_finished_and_begins_anew() 
     group.step()
     assert group.instance(1) not in (None, first)
     assert group.core.position(tp(1)) == 0  # nothing was committed
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.heard(NotifyKind.REVOKED) == [orders(1)]
 
 
@@ -212,7 +212,7 @@ def test_an_eager_member_that_drains_for_itself_stays_in_step_with_the_group() -
     group.core._membership.rejoin(group.now, "a reason of ours")
     group.advance(3.0)
     group.rebalance()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     group.pulse = ErrorCode.rebalance_in_progress
     wait_until(group, lambda: group.step().lost, 20.0)
     assert 18.0 < group.now - confirmed < 20.0
@@ -224,47 +224,47 @@ def test_a_member_that_wants_no_topic_any_more_leaves_instead_of_joining_with_no
     group.settle()
     assert group.step().to_be_revoked == orders(0)
     group.rebalance()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert not group.sends(JoinGroupRequest)
     release(group, record)
     assert group.leaving().member_id == MEMBER
     group.answer_leave()
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
 
 
 @BOTH
 @pytest.mark.parametrize(
     "phase",
     [
-        Phase.UNJOINED,
-        Phase.AWAIT_ID,
-        Phase.AWAIT_JOIN,
-        Phase.AWAIT_SYNC,
-        Phase.STABLE,
-        Phase.DRAIN,
-        Phase.LEAVING,
+        ClassicState.UNJOINED,
+        ClassicState.AWAIT_ID,
+        ClassicState.AWAIT_JOIN,
+        ClassicState.AWAIT_SYNC,
+        ClassicState.STABLE,
+        ClassicState.REVOKING,
+        ClassicState.LEAVING,
     ],
     ids=lambda phase: phase.name,
 )
-def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Phase) -> None:
+def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: ClassicState) -> None:
     group = ScriptedGroup(partitions={"orders": 4, "bills": 2}, eager=eager, commit_mode="ack")
     record = None
     match phase:
-        case Phase.UNJOINED:
+        case ClassicState.UNJOINED:
             group = ScriptedGroup(partitions={"bills": 2}, pattern="none.*", eager=eager)
             group.start()
-        case Phase.AWAIT_ID:
+        case ClassicState.AWAIT_ID:
             group.start()
-        case Phase.AWAIT_JOIN | Phase.AWAIT_SYNC:
+        case ClassicState.AWAIT_JOIN | ClassicState.AWAIT_SYNC:
             group.become_member(0)
             group.rebalance()
             group.step()
             group.step()
-            if phase is Phase.AWAIT_SYNC:
+            if phase is ClassicState.AWAIT_SYNC:
                 group.answer_join()
-        case Phase.STABLE:
+        case ClassicState.STABLE:
             group.become_member(0)
-        case Phase.DRAIN:
+        case ClassicState.REVOKING:
             group.become_member(0, 1)
             (record,) = group.receive(1)
             group.rebalance()
@@ -277,20 +277,20 @@ def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Ph
             group.step()
     assert group.phase() is phase
     group.subscribe("bills")
-    assert group.phase() in (phase, Phase.AWAIT_ID, Phase.DRAIN)
+    assert group.phase() in (phase, ClassicState.AWAIT_ID, ClassicState.REVOKING)
     for _ in range(10):
         group.step()
         if record is not None:
             group.complete(record)
         if group.sends(OffsetCommitRequest):
             group.answer_commit()
-        if group.phase() is Phase.LEAVING:
+        if group.phase() is ClassicState.LEAVING:
             group.answer_leave()
-        if group.phase() is Phase.AWAIT_SYNC:
+        if group.phase() is ClassicState.AWAIT_SYNC:
             group.answer_sync(tp(0))
-        if group.phase() is Phase.AWAIT_ID:
+        if group.phase() is ClassicState.AWAIT_ID:
             group.give_id()
-        if group.phase() is Phase.AWAIT_JOIN:
+        if group.phase() is ClassicState.AWAIT_JOIN:
             if subscription_of(group.joining()).topics == ("bills",):
                 break
             group.answer_join()
@@ -299,7 +299,7 @@ def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Ph
     assert owned(request) == frozenset()
     group.answer_join()
     group.answer_sync(tp(0, "bills"))
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.assigned == {tp(0, "bills")}
 
 
@@ -309,5 +309,5 @@ def test_after_a_fatal_error_a_new_subscription_joins_nothing(eager: bool) -> No
     group.start()
     group.answer_join(ErrorCode.group_authorization_failed)
     group.subscribe("bills")
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     assert not group.sends(JoinGroupRequest)

@@ -14,7 +14,7 @@ from unit.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
@@ -58,7 +58,7 @@ def test_a_cooperative_member_loses_only_what_has_not_drained_at_its_own_deadlin
     begun = group.now
     group.step()
     group.pulse = ErrorCode.none
-    wait_until(group, lambda: group.phase() is not Phase.DRAIN, 10.0)
+    wait_until(group, lambda: group.phase() is not ClassicState.REVOKING, 10.0)
     assert 8.5 <= group.now - begun < 10.0
     assert owned(group.joining()) == orders(0)
     assert group.step().lost == orders(1)
@@ -74,7 +74,7 @@ def test_without_a_timeout_of_its_own_a_cooperative_member_takes_the_rebalance_t
     begun = group.now
     group.pulse = ErrorCode.none
     group.step()
-    wait_until(group, lambda: group.phase() is not Phase.DRAIN, 30.0)
+    wait_until(group, lambda: group.phase() is not ClassicState.REVOKING, 30.0)
     assert 28.0 <= group.now - begun < 30.0
 
 
@@ -92,9 +92,9 @@ def test_what_was_done_before_the_deadline_is_committed_at_it(eager: bool) -> No
     group.pulse = ErrorCode.none
     wait_until(group, lambda: group.sends(OffsetCommitRequest), 10.0)
     assert group.committing() == {tp(0): 1}
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     group.answer_commit()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.step().lost == orders(0)
 
 
@@ -109,7 +109,7 @@ def test_a_last_commit_without_an_answer_does_not_hold_the_join_beyond_the_deadl
     group.step()
     group.complete(first)
     group.pulse = ErrorCode.none
-    wait_until(group, lambda: group.phase() is Phase.AWAIT_JOIN, 10.0)
+    wait_until(group, lambda: group.phase() is ClassicState.AWAIT_JOIN, 10.0)
     assert group.now - begun < 10.0
     late, _ = group.only(OffsetCommitRequest)
     group.answer_commit(send=late)
@@ -151,7 +151,7 @@ def test_a_topic_deleted_and_created_again_is_another_one(eager: bool) -> None:
     group.rejoin(0)
     assert group.instance(0) not in (None, first)
     group.advance(20.0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.step().lost == frozenset()
 
 
@@ -280,4 +280,4 @@ def test_a_topic_assigned_before_we_hear_that_it_was_created_again_is_kept() -> 
     group.reply(send, group._metadata(request.topics))
     assert group.step().lost == frozenset()
     assert group.instance(0, "bills") == kept
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE

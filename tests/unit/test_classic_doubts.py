@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from unit.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
 
@@ -18,7 +18,7 @@ def rejoining() -> ScriptedGroup:
     group = ScriptedGroup()
     group.become_member(0, 1)
     group.rebalance()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     return group
 
 
@@ -26,7 +26,7 @@ def syncing() -> ScriptedGroup:
     """A member whose second SyncGroup is parked."""
     group = rejoining()
     group.answer_join()
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     return group
 
 
@@ -67,7 +67,7 @@ def test_a_parked_sync_that_the_group_has_passed_leads_back_to_the_join(error: E
     group.answer_beat(error)
     group.pulse = error
     group.advance(1.5)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.joining().member_id
 
 
@@ -75,9 +75,9 @@ def test_a_sync_that_outlasts_healthy_heartbeats_is_asked_for_again() -> None:
     group = syncing()
     group.pulse = ErrorCode.none
     group.advance(4.0)
-    assert group.phase() is Phase.AWAIT_SYNC, "a leader may take its time"
+    assert group.phase() is ClassicState.AWAIT_SYNC, "a leader may take its time"
     group.advance(5.0)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     group.answer_join(same_generation=True)
     assert group.sends(SyncGroupRequest)
 

@@ -17,7 +17,7 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.io.effects import FailureKind, NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import (
     ConsumerClosedError,
     GroupAuthorizationError,
@@ -86,7 +86,7 @@ def test_after_a_fatal_error_there_is_nothing_to_leave(
     group.answer_beat(ErrorCode.group_authorization_failed)
     assert leave(group) in group.completed
     assert group.count(LeaveGroupRequest) == 0
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
 
 
 @EITHER_WAY
@@ -99,14 +99,14 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
         group.answer_commit()
         beat = group.beat()
         ticket = leave(group)
-        assert group.phase() is Phase.LEAVING
+        assert group.phase() is ClassicState.LEAVING
         group.core.fail(group.now, GroupAuthorizationError("no"))
         group.settle()
         assert beat.request_id in group.open
     else:
         ticket = leave(group)
         group.answer_beat(ErrorCode.group_authorization_failed)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     assert ticket in group.completed
     group.advance(60.0)
     assert not group.named("left the group without telling it")
@@ -151,9 +151,9 @@ def test_a_coordinator_that_cannot_be_found_does_not_keep_us_from_leaving(
     group.silent.add(FindCoordinatorRequest)
     group.fail(group.beat(), FailureKind.DISCONNECTED)
     ticket = leave(group)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     assert wait_until(group, lambda: ticket in group.completed, 6.0) < 6.0
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     group.silent.clear()
     for search in group.sends(FindCoordinatorRequest):
         group._answer_by_itself(search)
@@ -193,7 +193,7 @@ def _to_leaving(group: ScriptedGroup) -> None:
     group.become_member(0)
     group.step()
     group.advance(31.0)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
 
 
 @pytest.mark.parametrize(
@@ -322,9 +322,7 @@ def test_a_loop_that_does_not_come_back_hands_everything_over(eager: bool) -> No
     assert group.leaving().member_id == MEMBER
     assert group.heard(NotifyKind.LOST) == [orders(0, 1)]
     assert group.count(OffsetCommitRequest) == 0  # the batch may be half done
-    (line,) = group.named(
-        "the loop body has not asked for a batch for max_poll_interval; leaving the group"
-    )
+    (line,) = group.named("max_poll_interval exceeded; leaving group")
     assert line.level == "warning"
 
 
@@ -386,7 +384,7 @@ def test_an_idle_member_forgets_the_join_that_it_waits_for(answered: bool) -> No
         group.answer_join()
     group.pulse = ErrorCode.none
     group.advance(31.0)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     if not answered:
         answer = JoinGroupResponse(
             error=ErrorCode.none, generation=2, leader="another", member_id=MEMBER
@@ -395,7 +393,7 @@ def test_an_idle_member_forgets_the_join_that_it_waits_for(answered: bool) -> No
     group.answer_leave()
     for join in group.sends(JoinGroupRequest):
         group.reply(join, JoinGroupResponse(error=ErrorCode.unknown_member_id))
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
 
 
 @BOTH
@@ -406,4 +404,4 @@ def test_waiting_inside_the_library_is_not_idling(eager: bool) -> None:
     assert group.poll() is None
     group.pulse = ErrorCode.none
     group.advance(100.0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE

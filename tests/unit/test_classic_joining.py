@@ -15,7 +15,7 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -42,11 +42,11 @@ def test_a_new_member_asks_for_an_id_and_joins_with_it_and_the_same_metadata(eag
     group = ScriptedGroup(eager=eager)
     group.start()
     first = group.joining()
-    assert group.phase() is Phase.AWAIT_ID
+    assert group.phase() is ClassicState.AWAIT_ID
     assert first.member_id == ""
     group.give_id()
     second = group.joining()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert second.member_id == MEMBER
     assert second.protocols == first.protocols
     assert subscription_of(second).topics == ("orders",)
@@ -57,7 +57,7 @@ def test_a_static_member_gets_its_id_and_its_generation_in_one_answer() -> None:
     group.start()
     assert group.joining().group_instance_id == "one"
     group.answer_join()
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     assert group.answer_sync(tp(0)).group_instance_id == "one"
     assert group.assigned == orders(0)
 
@@ -82,7 +82,7 @@ def test_a_parked_join_is_sent_again_before_the_group_may_go_on_without_us(
 def test_a_member_without_topics_does_not_join() -> None:
     group = ScriptedGroup(pattern="none-.*")
     group.start()
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert group.count(JoinGroupRequest) == 0
 
 
@@ -105,7 +105,7 @@ def test_a_follower_syncs_with_nothing_to_assign(eager: bool) -> None:
     group.give_id()
     group.answer_join()
     _, request = group.only(SyncGroupRequest)
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     assert request.assignments == ()
     assert (request.generation, request.member_id) == (1, MEMBER)
     assert request.protocol_name == ("range" if eager else "cooperative-sticky")
@@ -158,7 +158,7 @@ def test_a_join_of_an_unknown_member_loses_everything_and_begins_anew(
     group.step()
     kept = group.assigned
     group.answer_join(ErrorCode.unknown_member_id)
-    assert group.phase() is Phase.AWAIT_ID
+    assert group.phase() is ClassicState.AWAIT_ID
     assert group.joining().member_id == ""
     assert owned(group.joining()) == frozenset()
     assert group.assigned == frozenset()
@@ -188,7 +188,7 @@ def test_what_a_group_refuses_for_good_loses_everything_and_is_raised_from_then_
     group.step()
     kept = group.assigned
     group.answer_join(error)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     if kept:
         assert group.step().lost == kept  # lost comes first
     for _ in range(2):
@@ -216,7 +216,7 @@ def test_a_protocol_that_we_never_offered_is_refused() -> None:
     group.start()
     group.give_id()
     group.answer_join(protocol="sticky")
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     with pytest.raises(InconsistentGroupError):
         group.poll()
 
@@ -239,7 +239,7 @@ def test_a_broker_that_cannot_be_talked_to_at_all_is_fatal(
         group.answer_join()
     send = group.beat() if request_ is HeartbeatRequest else group.only(request_)[0]
     group.fail(send, kind)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     with pytest.raises(error):
         group.poll()
 
@@ -265,7 +265,7 @@ def test_a_join_without_an_answer_is_sent_again_unchanged(eager: bool, kind: Fai
         group.fail(group.only(JoinGroupRequest)[0], kind)
         group.advance(1.0)
         assert group.joining() == first
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
 
 
 def test_the_first_retry_of_a_join_is_immediate_because_quiet_connections_are_closed() -> None:

@@ -18,7 +18,7 @@ from unit.scripted_group import (
 
 from asyncrevoke.core.io.deadline import Deadline
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
@@ -51,13 +51,13 @@ def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int])
     group = ScriptedGroup(eager=eager)
     group.become_member(0, 1)
     ticket = leave(group)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     assert group.leaving().member_id == MEMBER
     assert group.assigned == frozenset()
     assert ticket not in group.completed
     group.answer_leave()
     assert group.completed[ticket].error is None
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert group.heard(NotifyKind.REVOKED) == [orders(0, 1)]
     assert group.heard(NotifyKind.LOST) == []
 
@@ -67,7 +67,7 @@ def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int])
 def test_what_was_done_is_committed_before_leaving(eager: bool, leave: Callable[..., int]) -> None:
     group, _ = with_work(eager)
     ticket = leave(group)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     _, request = group.only(OffsetCommitRequest)
     assert (request.generation, request.member_id) == (1, MEMBER)
     assert not group.sends(LeaveGroupRequest)
@@ -83,10 +83,10 @@ def test_a_task_is_waited_for_and_its_record_counts(eager: bool, leave: Callable
     leave(group)
     group.pulse = ErrorCode.none
     group.advance(10.0)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.complete(record)
     assert group.answer_commit() == {tp(0): 1}
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
 
 
 @BOTH
@@ -97,7 +97,7 @@ def test_a_task_that_does_not_end_is_left_behind_in_time_to_leave_properly(
     group, record = with_a_task(eager, close_timeout=25.0)
     leave(group)
     group.pulse = ErrorCode.none
-    assert wait_until(group, lambda: group.phase() is Phase.LEAVING, 25.0) == pytest.approx(
+    assert wait_until(group, lambda: group.phase() is ClassicState.LEAVING, 25.0) == pytest.approx(
         20.0, abs=0.1
     )
     assert not group.complete(record)
@@ -128,7 +128,7 @@ def test_partitions_whose_commits_fail_are_lost_before_close_timeout_and_the_gro
     assert group.heard(NotifyKind.LOST) == [orders(0)]
     group.answer_leave()
     assert group.completed[ticket].error is None
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
 
 
 @BOTH
@@ -183,7 +183,7 @@ def test_closing_ends_at_the_deadline_that_it_is_given(eager: bool) -> None:
 def test_closing_again_may_stop_the_waiting(eager: bool) -> None:
     group, _ = with_a_task(eager)
     first = group.close()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     second = group.close(graceful=False)
     group.answer_leave()
     assert first in group.completed
@@ -208,9 +208,9 @@ def test_a_rebalance_meanwhile_is_not_joined(eager: bool, leave: Callable[..., i
     joins = group.count(JoinGroupRequest)
     group.rebalance()
     group.rebalance()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     group.answer_commit()
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     assert group.count(JoinGroupRequest) == joins
 
 
@@ -222,7 +222,7 @@ def test_tasks_are_waited_for_no_longer_than_a_rebalance_waits_for_us(eager: boo
     confirmed = group.sent_at(HeartbeatRequest)
     group.rebalance()
     group.pulse = ErrorCode.rebalance_in_progress
-    wait_until(group, lambda: group.phase() is Phase.LEAVING, 15.0)
+    wait_until(group, lambda: group.phase() is ClassicState.LEAVING, 15.0)
     assert group.now < confirmed + 10.0
     assert not group.complete(record)
 
@@ -261,12 +261,12 @@ def test_a_drain_under_way_ends_with_leaving_instead_of_joining(
     if not eager:
         group.rejoin()
     group.step()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     joins = group.count(JoinGroupRequest)
     leave(group)
     group.complete(record)
     group.answer_commit()
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     assert group.count(JoinGroupRequest) == joins
 
 
@@ -288,7 +288,7 @@ def test_with_a_parked_join_we_commit_with_the_old_generation_and_leave(
         error=ErrorCode.none, generation=2, leader="another", member_id=MEMBER
     )
     group.reply(parked, answer)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     group.answer_leave()
     assert ticket in group.completed
     assert not group.sends(SyncGroupRequest)
@@ -300,7 +300,7 @@ def test_who_joins_again_after_a_parked_join_was_given_up_does_not_wait_behind_i
     group.rebalance()
     parked, _ = group.only(JoinGroupRequest)
     group.unsubscribe()
-    assert group.phase() is Phase.UNJOINED, "static members do not tell that they go"
+    assert group.phase() is ClassicState.UNJOINED, "static members do not tell that they go"
     group.core.subscribe(group.now, ["orders"])
     group.settle()
     (joining,) = group.sends(JoinGroupRequest)
@@ -314,7 +314,7 @@ def test_an_eager_member_with_a_parked_join_leaves_at_once(leave: Callable[..., 
     group.rebalance()
     group.step()
     group.step()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     leave(group)
     assert group.leaving().member_id == MEMBER
 
@@ -331,10 +331,10 @@ def test_a_join_that_is_answered_while_we_drain_is_synced_first(
     if leads:
         assert group.planned()["m-2"]
     group.complete(record)
-    assert group.phase() is Phase.AWAIT_SYNC  # others wait for what the leader assigns
+    assert group.phase() is ClassicState.AWAIT_SYNC  # others wait for what the leader assigns
     assert not group.sends(LeaveGroupRequest)
     group.answer_sync(tp(0), tp(1))
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.assigned == orders(0)  # 1 was never ours
     assert group.only(OffsetCommitRequest)[1].generation == 2
     group.answer_commit()
@@ -350,7 +350,7 @@ def test_a_parked_join_that_evicts_us_while_we_drain_ends_it(leave: Callable[...
     ticket = leave(group)
     group.answer_join(ErrorCode.unknown_member_id)
     assert ticket in group.completed
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert group.heard(NotifyKind.LOST) == [orders(0)]
 
 
@@ -368,7 +368,7 @@ def test_an_answered_join_is_synced_before_leaving_and_added_partitions_are_neve
     group.give_id()
     group.answer_join(leads=leads)
     ticket = leave(group)
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     group.answer_sync(tp(0), tp(1))
     assert group.assigned == frozenset()
     group.answer_leave()
@@ -390,7 +390,7 @@ def test_a_leader_that_waits_for_metadata_still_assigns_before_it_leaves(
     group.reply(send, group._metadata(request.topics))
     assert group.planned()["m-2"] == {tp(0, "bills"), tp(1, "bills")}
     group.answer_sync(tp(0))
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
 
 
 @EITHER_WAY
@@ -424,7 +424,7 @@ def test_a_sync_that_another_rebalance_ends_leaves_after_the_final_commit(
     group.rebalance()
     group.answer_join()
     ticket = leave(group)
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     group.answer_sync(error=ErrorCode.rebalance_in_progress)
     joins = group.count(JoinGroupRequest)
     wait_until(group, lambda: group.sends(OffsetCommitRequest), 2.0)
@@ -454,7 +454,7 @@ def test_a_sync_that_evicts_us_ends_leaving(
     if leaves:
         group.answer_leave()
     assert ticket in group.completed
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
 
 
 # --- AWAIT_ID -----------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ def test_who_never_found_the_coordinator_has_left_at_once(
     group = ScriptedGroup(eager=eager)
     group.silent.add(FindCoordinatorRequest)
     group.start()
-    assert group.phase() is Phase.AWAIT_ID
+    assert group.phase() is ClassicState.AWAIT_ID
     assert leave(group) in group.completed
 
 
@@ -506,5 +506,5 @@ def test_who_is_refused_for_good_while_leaving_has_left(leave: Callable[..., int
     group.start()
     ticket = leave(group)
     group.answer_join(ErrorCode.group_authorization_failed)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     assert ticket in group.completed

@@ -8,7 +8,7 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import MEMBER, ScriptedGroup, orders, with_work
 
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import FencedInstanceError
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -53,7 +53,7 @@ def test_only_the_coordinator_that_has_answered_the_join_is_sent_the_sync(
     assert (again.member_id, again.protocols) == (MEMBER, first.protocols)
     group.answer_join()
     group.answer_sync(tp(0), tp(1))
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.assigned == orders(0, 1)
     assert group.step().lost == frozenset()
 
@@ -78,7 +78,7 @@ def test_what_was_sent_before_the_sync_is_no_verdict_on_a_generation_counted_twi
         group.answer_beat(ErrorCode.illegal_generation, send=send)
     else:
         group.answer_commit(ErrorCode.illegal_generation, send=send)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.step().lost == frozenset()
 
 
@@ -139,7 +139,7 @@ def test_a_static_member_whose_id_was_written_fails_when_another_one_has_its_pla
     _moves(group)
     group.rebalance()
     group.answer_join(ErrorCode.fenced_instance_id)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     assert group.step().lost == orders(0)
     with pytest.raises(FencedInstanceError):
         group.poll()
@@ -157,4 +157,4 @@ def test_a_static_member_takes_its_place_back_once() -> None:
     group.answer_sync(error=ErrorCode.unknown_server_error)
     group.advance(1.0)
     group.answer_join(ErrorCode.fenced_instance_id)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL

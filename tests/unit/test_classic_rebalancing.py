@@ -17,7 +17,7 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.io.effects import Channel, NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
@@ -36,11 +36,11 @@ def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
     group = ScriptedGroup(eager=True)
     group.become_member(0, 1)
     group.rebalance()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.count(JoinGroupRequest) == 2  # those of the first join
     assert group.step().to_be_revoked == orders(0, 1)
     group.step()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert owned(group.joining()) == frozenset()
     assert group.assigned == frozenset()
     assert group.heard(NotifyKind.REVOKED) == [orders(0, 1)]
@@ -55,7 +55,7 @@ def test_an_eager_member_keeps_its_membership_alive_while_it_drains() -> None:
         group.advance(1.0)
         group.step()
     assert group.count(HeartbeatRequest) >= before + 10
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.assigned == orders(1)  # the other one had nothing in flight
     group.complete(record)
 
@@ -66,11 +66,11 @@ def test_an_eager_member_commits_with_the_old_generation_before_it_joins() -> No
     group.step()
     assert group.complete(record)
     group.step()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     send, request = group.only(OffsetCommitRequest)
     assert (send.channel, request.generation) == (Channel.COMMIT, 1)
     assert group.answer_commit() == {tp(0): 1}
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert not group.sends(OffsetCommitRequest)
 
 
@@ -105,7 +105,7 @@ def test_a_commit_too_may_say_that_the_group_rebalances(eager: bool) -> None:
     group.step()
     group.advance(1.0)
     group.answer_commit(ErrorCode.rebalance_in_progress)
-    assert group.phase() is (Phase.DRAIN if eager else Phase.AWAIT_JOIN)
+    assert group.phase() is (ClassicState.REVOKING if eager else ClassicState.AWAIT_JOIN)
 
 
 # --- STABLE: reasons of our own -----------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_an_eager_member_with_a_reason_of_its_own_gives_everything_up_first() ->
     group = ScriptedGroup(partitions={"orders": 2, "bills": 2}, eager=True)
     group.become_member(0, 1)
     group.subscribe("orders", "bills")
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.step().to_be_revoked == orders(0, 1)
     group.step()
     assert subscription_of(group.joining()).topics == ("bills", "orders")
@@ -128,7 +128,7 @@ def test_a_cooperative_member_gives_up_only_the_topics_that_it_dropped() -> None
     group.answer_join()
     group.answer_sync(tp(0), tp(0, "bills"))
     group.subscribe("orders")
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.step().to_be_revoked == {tp(0, "bills")}
     group.step()
     request = group.joining()
@@ -149,7 +149,7 @@ def test_a_subscription_that_stays_the_same_changes_nothing(eager: bool) -> None
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
     group.subscribe("orders")
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 # --- the follow-up ------------------------------------------------------------------------------
@@ -159,14 +159,14 @@ def test_what_the_assignment_takes_drains_and_a_follow_up_join_tells_that_it_is_
     group, record = working(0, 1)
     group.rebalance()
     group.rejoin(0)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.step().to_be_revoked == orders(1)
     assert group.step().to_be_revoked == orders(1)
     assert not group.sends(JoinGroupRequest)
     group.complete(record)
     group.step()
     group.answer_commit()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     request = group.joining()
     assert owned(request) == orders(0)
     assert subscription_of(request).generation == 2
@@ -225,7 +225,7 @@ def test_a_position_that_arrives_after_the_release_is_ignored() -> None:
 
 def test_a_rebalance_while_draining_joins_at_once_and_still_lists_what_is_delayed() -> None:
     group, record = draining_with_a_parked_join()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.step().to_be_revoked == orders(1)
     assert group.core.delay_revoke([tp(1)])
     assert group.complete(record)
@@ -244,7 +244,7 @@ def test_a_partition_released_while_the_join_was_parked_and_assigned_back_is_a_n
     first = group.instance(1)
     release(group, record)
     group.rejoin(0, 1)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.instance(1) not in (None, first)
     assert group.core.position(tp(1)) == 1
     assert not group.complete(record)
@@ -255,7 +255,7 @@ def test_a_partition_released_while_the_join_was_parked_and_assigned_back_is_a_n
 def test_what_still_drains_when_the_join_is_answered_goes_on_draining() -> None:
     group, record = draining_with_a_parked_join()
     group.rejoin(0)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.step().to_be_revoked == orders(1)
     release(group, record)
     assert owned(group.joining()) == orders(0)

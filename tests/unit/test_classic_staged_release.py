@@ -8,8 +8,11 @@ import pytest
 from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
-from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentUserData,
+    encode_assignment_user_data,
+)
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -42,7 +45,7 @@ def working_on(
     if not eager:
         group.advance(took)
         group.rejoin(0)
-        assert group.phase() is Phase.DRAIN
+        assert group.phase() is ClassicState.REVOKING
     assert group.step().to_be_revoked >= orders(1, 2, 3)
     return group, records
 
@@ -141,7 +144,7 @@ def test_what_was_released_while_a_join_was_parked_is_handed_over_by_a_stage() -
     finish(group, records[2])
     group.step()
     group.rejoin(0)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     group.advance(1.0)
     assert staged(group) == 1
     assert owned(group.joining()) == orders(0, 3)
@@ -165,7 +168,7 @@ def test_an_eager_member_never_stages() -> None:
     group.pulse = ErrorCode.rebalance_in_progress
     group.advance(20.0)
     assert staged(group) == 0
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
 
 
 def test_a_partition_that_is_given_back_is_nothing_to_hand_over() -> None:
@@ -173,7 +176,7 @@ def test_a_partition_that_is_given_back_is_nothing_to_hand_over() -> None:
     group.step()
     group.rebalance()
     group.rejoin(0, 1, 2, 3)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     group.advance(20.0)
     assert staged(group) == 0
 
@@ -184,7 +187,7 @@ def test_a_partition_that_is_given_back_is_nothing_to_hand_over() -> None:
 def stopping(*, ours: bool, **options: Unpack[ConsumerOptions]) -> ScriptedGroup:
     """A member of 0 and 1 that stops, with a task at work on 1. ``ours``: so is the leader."""
     group = ScriptedGroup(**options)
-    group.core.track(True, settle=True)
+    group.core.track(True, next_poll_completes=True)
     group.start()
     if group.config.group_instance_id is None:
         group.give_id()
@@ -201,7 +204,11 @@ def stopping(*, ours: bool, **options: Unpack[ConsumerOptions]) -> ScriptedGroup
 
 
 def sync(group: ScriptedGroup, *numbers: int, ours: bool) -> None:
-    note = encode_note(AssignmentNote(withheld=False, partitions=0)) if ours else b""
+    note = (
+        encode_assignment_user_data(AssignmentUserData(withheld=False, partitions=0))
+        if ours
+        else b""
+    )
     send, _ = group.only(SyncGroupRequest)
     data = encode_assignment([tp(number) for number in numbers], note)
     group.reply(send, SyncGroupResponse(error=ErrorCode.none, assignment=data))
@@ -216,14 +223,14 @@ def test_a_member_that_stops_hands_over_to_a_leader_of_ours() -> None:
     assert group.count(LeaveGroupRequest) == 0
     group.answer_join()
     sync(group, ours=True)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
     assert group.assigned == orders(1)
 
 
 def test_it_leaves_when_the_last_one_has_drained_also_with_its_join_parked() -> None:
     group = stopping(ours=True, close_timeout=10.0)
     group.advance(0.01)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     group.advance(6.0)  # and 5 s are kept for leaving
     assert group.leaving().member_id == "member-1"
 
@@ -245,7 +252,7 @@ def test_it_does_not_join_where_that_would_give_it_new_partitions_or_take_its_pl
     group.advance(1.0)
     group.answer_beat(ErrorCode.rebalance_in_progress)
     assert group.count(JoinGroupRequest) == (1 if group_instance_id else 2)
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
 
 
 def test_what_a_foreign_leader_that_has_taken_over_assigns_to_it_is_not_taken() -> None:

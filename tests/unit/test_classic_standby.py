@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_group import ScriptedGroup, orders, owned
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    Failed,
+    FailureKind,
+    NotifyKind,
+)
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
@@ -26,7 +32,7 @@ def member() -> ScriptedGroup:
     return group
 
 
-def standby_of(group: ScriptedGroup) -> Standby:
+def standby_of(group: ScriptedGroup) -> BackgroundHeartbeat:
     standby = group.standby
     assert standby is not None
     assert standby.message is not None
@@ -41,13 +47,13 @@ def stood_in(
     group: ScriptedGroup,
     reply: ErrorCode | Failed = ErrorCode.none,
     *,
-    standby: Standby | None = None,
+    standby: BackgroundHeartbeat | None = None,
     ago: float = 0.0,
 ) -> None:
     """The loop runs again, and hears what was answered."""
     answer = HeartbeatResponse(error=reply) if isinstance(reply, ErrorCode) else reply
     standby = standby or standby_of(group)
-    group.hear(StoodIn(standby.standby_id, group.now - ago, answer))
+    group.hear(BackgroundHeartbeatReply(standby.heartbeat_id, group.now - ago, answer))
 
 
 def test_the_heartbeat_of_the_running_generation_may_be_sent_for_us() -> None:
@@ -97,7 +103,7 @@ def test_it_is_not_published_again_by_each_heartbeat() -> None:
 
 def test_only_what_leaves_the_membership_alone_may_be_repeated_after() -> None:
     standby = standby_of(member())
-    after = {error: standby.after(HeartbeatResponse(error=error)) for error in ErrorCode}
+    after = {error: standby.next_message(HeartbeatResponse(error=error)) for error in ErrorCode}
     again = {error for error, message in after.items() if message == standby.message}
     assert set(after.values()) == {standby.message, None}
     assert again == {ErrorCode.none, ErrorCode.rebalance_in_progress}
@@ -129,10 +135,10 @@ def test_a_confirmation_counts_from_when_it_was_asked_for() -> None:
 def test_a_rebalance_that_it_heard_of_is_joined() -> None:
     group = member()
     stood_in(group, ErrorCode.rebalance_in_progress)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert owned(group.joining()) == orders(0, 1)
     stood_in(group, ErrorCode.rebalance_in_progress)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
 
 
 def test_a_verdict_on_the_present_membership_counts() -> None:
@@ -149,7 +155,7 @@ def test_a_verdict_on_a_membership_that_is_over_is_dropped() -> None:
     group.rejoin(0, 1)
     for error in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
         stood_in(group, error, standby=old)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.assigned == orders(0, 1)
 
 
@@ -157,10 +163,10 @@ def test_a_verdict_while_a_join_is_out_waits_for_its_answer() -> None:
     group = member()
     group.rebalance()
     stood_in(group, ErrorCode.illegal_generation)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.assigned == orders(0, 1)
     group.rejoin(0, 1)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 def test_an_answer_that_comes_after_leaving_is_dropped() -> None:
@@ -186,5 +192,5 @@ def test_a_failure_is_no_verdict_and_leads_to_a_heartbeat_of_our_own(
     stood_in(group, reply)
     group.advance(0.01)
     assert group.count(HeartbeatRequest) == before + 1
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.named("a heartbeat of the thread was not answered")

@@ -16,7 +16,7 @@ from unit.scripted_group import (
 
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import (
     FatalError,
     FencedInstanceError,
@@ -57,7 +57,7 @@ def test_a_member_that_the_leader_left_out_has_nothing_and_stays(eager: bool) ->
         group.only(SyncGroupRequest)[0],
         SyncGroupResponse(error=ErrorCode.none, assignment=b""),
     )
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.assigned == frozenset()
 
 
@@ -92,7 +92,7 @@ def test_a_sync_that_is_refused_loses_everything_and_joins_anew(
     group.answer_sync(error=error)
     request = group.joining()
     assert request.member_id == (MEMBER if keeps_id else "")
-    assert group.phase() is (Phase.AWAIT_JOIN if keeps_id else Phase.AWAIT_ID)
+    assert group.phase() is (ClassicState.AWAIT_JOIN if keeps_id else ClassicState.AWAIT_ID)
     assert (owned(request), subscription_of(request).generation) == (frozenset(), -1)
     assert group.step().lost == kept
 
@@ -113,7 +113,7 @@ def test_a_sync_that_is_refused_for_good_is_fatal(
     group.start()
     group.answer_join()
     group.answer_sync(error=error)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     with pytest.raises(kind):
         group.poll()
 
@@ -127,7 +127,7 @@ def test_a_sync_into_another_rebalance_joins_again_with_what_is_held(eager: bool
     group.step()
     group.answer_join()
     group.answer_sync(error=ErrorCode.rebalance_in_progress)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     request = group.joining()
     assert request.member_id == MEMBER
     assert owned(request) == (frozenset() if eager else orders(0, 1))
@@ -164,7 +164,7 @@ def test_a_sync_without_an_answer_asks_for_the_running_generation_by_the_same_jo
     again = group.joining()
     assert again.protocols == first.protocols
     assert again.member_id == MEMBER
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     group.answer_join(same_generation=True)
     group.answer_sync(tp(0), tp(1))
     assert group.assigned == orders(0, 1)
@@ -201,7 +201,7 @@ def test_no_commit_leaves_between_join_and_sync() -> None:
     group.receive(0)
     group.step()
     group.advance(5.0)
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     with pytest.raises(AssertionError):
         group.committing()
     group.answer_sync(tp(0))
@@ -216,7 +216,7 @@ def test_an_answer_to_a_sync_that_nobody_waits_for_any_more_is_dropped() -> None
     send, _ = group.only(SyncGroupRequest)
     group.core.fail(group.now, FatalError("the disk is full"))
     group.reply(send, SyncGroupResponse(error=ErrorCode.none))
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
 
 
 @pytest.mark.parametrize(("leads", "patience"), [(True, 1.0), (False, 5.0)])
@@ -290,7 +290,7 @@ def test_a_leader_joins_again_when_a_topic_of_others_appears(eager: bool) -> Non
     group.advance(5.0)
     group.step()
     group.step()
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
 
 
 @BOTH
@@ -304,7 +304,7 @@ def test_only_a_leader_joins_again_when_partitions_are_added(eager: bool, leads:
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
     group.advance(12.0)
-    assert (group.phase() is not Phase.STABLE) == leads
+    assert (group.phase() is not ClassicState.STABLE) == leads
 
 
 def test_partitions_added_while_the_leader_syncs_are_assigned_by_the_next_join() -> None:
@@ -315,7 +315,7 @@ def test_partitions_added_while_the_leader_syncs_are_assigned_by_the_next_join()
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
     group.advance(1.2)
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     group.answer_sync(*orders(0, 1, 2, 3))
     assert owned(group.joining()) == orders(0, 1, 2, 3)
 
@@ -330,11 +330,11 @@ def test_partitions_added_while_the_leader_joins_need_no_further_join() -> None:
     for partitions in (6, 8):
         group.partitions["orders"] = partitions
         group.advance(12.0)
-        assert group.phase() is Phase.AWAIT_JOIN
+        assert group.phase() is ClassicState.AWAIT_JOIN
     group.answer_join(leads=True)
     assert len(group.planned()[MEMBER]) == 8
     group.answer_sync(*orders(*range(8)))
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 def test_a_member_that_no_longer_leads_no_longer_watches_the_topics() -> None:
@@ -348,7 +348,7 @@ def test_a_member_that_no_longer_leads_no_longer_watches_the_topics() -> None:
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
     group.advance(12.0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 @BOTH

@@ -17,7 +17,7 @@ from unit.scripted_group import (
 )
 
 from asyncrevoke.core.io.effects import FailureKind, NotifyKind, Send
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import FencedInstanceError, GroupAuthorizationError
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -71,7 +71,7 @@ def drain(group: ScriptedGroup, eager: bool) -> None:
     else:
         group.subscribe("bills")
     group.step()
-    assert group.phase() is Phase.DRAIN
+    assert group.phase() is ClassicState.REVOKING
 
 
 # --- verdicts -----------------------------------------------------------------------------------
@@ -79,13 +79,13 @@ def drain(group: ScriptedGroup, eager: bool) -> None:
 
 @BOTH
 @FROM_EITHER
-@pytest.mark.parametrize("phase", [Phase.STABLE, Phase.DRAIN])
+@pytest.mark.parametrize("phase", [ClassicState.STABLE, ClassicState.REVOKING])
 @pytest.mark.parametrize("error", EVICTIONS)
 def test_an_eviction_loses_everything_and_joins_anew(
-    eager: bool, kind: type, phase: Phase, error: ErrorCode
+    eager: bool, kind: type, phase: ClassicState, error: ErrorCode
 ) -> None:
     group, sends = outstanding(eager)
-    if phase is Phase.DRAIN:
+    if phase is ClassicState.REVOKING:
         drain(group, eager)
     answer(group, sends[kind], error)
     request = group.joining()
@@ -102,15 +102,15 @@ def test_an_eviction_loses_everything_and_joins_anew(
 
 @BOTH
 @FROM_EITHER
-@pytest.mark.parametrize("phase", [Phase.STABLE, Phase.DRAIN])
+@pytest.mark.parametrize("phase", [ClassicState.STABLE, ClassicState.REVOKING])
 def test_a_member_that_another_has_replaced_is_fenced(
-    eager: bool, kind: type, phase: Phase
+    eager: bool, kind: type, phase: ClassicState
 ) -> None:
     group, sends = outstanding(eager, group_instance_id="one")
-    if phase is Phase.DRAIN:
+    if phase is ClassicState.REVOKING:
         drain(group, eager)
     answer(group, sends[kind], ErrorCode.fenced_instance_id)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     assert group.step().lost == orders(0, 1)
     with pytest.raises(FencedInstanceError, match="group_instance_id='one'"):
         group.poll()
@@ -142,7 +142,7 @@ def test_after_an_eviction_nothing_of_the_lost_partitions_is_ever_committed(eage
 def test_a_group_that_we_may_not_use_any_more_is_fatal(eager: bool, kind: type) -> None:
     group, sends = outstanding(eager)
     answer(group, sends[kind], ErrorCode.group_authorization_failed)
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
     group.step()
     with pytest.raises(GroupAuthorizationError):
         group.poll()
@@ -158,11 +158,16 @@ def join(group: ScriptedGroup, sends: dict[type, Send], eager: bool) -> None:
         # Only at the deadline does an eager member join while a commit is under way.
         group.step()
         group.advance(10.0)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
     assert all(send.request_id in group.open for send in sends.values())
 
 
-PHASES = [Phase.AWAIT_JOIN, Phase.AWAIT_SYNC, Phase.STABLE, Phase.DRAIN]
+PHASES = [
+    ClassicState.AWAIT_JOIN,
+    ClassicState.AWAIT_SYNC,
+    ClassicState.STABLE,
+    ClassicState.REVOKING,
+]
 
 
 @BOTH
@@ -170,15 +175,15 @@ PHASES = [Phase.AWAIT_JOIN, Phase.AWAIT_SYNC, Phase.STABLE, Phase.DRAIN]
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("error", VERDICTS)
 def test_a_verdict_about_a_generation_that_a_join_has_ended_is_stale(
-    eager: bool, kind: type, phase: Phase, error: ErrorCode
+    eager: bool, kind: type, phase: ClassicState, error: ErrorCode
 ) -> None:
     group, sends = outstanding(eager, revoke_timeout=8.0)
     join(group, sends, eager)
-    if phase is not Phase.AWAIT_JOIN:
+    if phase is not ClassicState.AWAIT_JOIN:
         group.answer_join()
-    if phase is Phase.STABLE:
+    if phase is ClassicState.STABLE:
         group.answer_sync(tp(0), tp(1))
-    if phase is Phase.DRAIN:
+    if phase is ClassicState.REVOKING:
         if eager:
             group.answer_sync(tp(0), tp(1))
             wait_until(group, lambda: group.step().records, 1.0)
@@ -197,11 +202,11 @@ def test_a_verdict_about_a_generation_that_a_join_has_ended_is_stale(
 
 
 @FROM_EITHER
-@pytest.mark.parametrize("phase", [Phase.STABLE, Phase.DRAIN])
-def test_a_rebalance_that_is_over_is_not_joined_again(kind: type, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [ClassicState.STABLE, ClassicState.REVOKING])
+def test_a_rebalance_that_is_over_is_not_joined_again(kind: type, phase: ClassicState) -> None:
     group, sends = outstanding(eager=False)
     join(group, sends, eager=False)
-    group.rejoin(*([0, 1] if phase is Phase.STABLE else [0]))
+    group.rejoin(*([0, 1] if phase is ClassicState.STABLE else [0]))
     answer(group, sends[kind], ErrorCode.rebalance_in_progress)
     assert group.phase() is phase
 
@@ -232,7 +237,7 @@ def test_a_heartbeat_is_no_verdict_while_the_sync_is_under_way(
     group.give_id()
     group.answer_join()
     group.answer_beat(error)
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     assert group.sends(SyncGroupRequest)
 
 
@@ -243,7 +248,7 @@ def test_a_rebalance_that_a_heartbeat_tells_while_syncing_is_left_to_the_sync(ea
     group.give_id()
     group.answer_join()
     group.rebalance()
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     assert group.count(JoinGroupRequest) == 2
 
 
@@ -255,11 +260,11 @@ def test_nothing_is_a_verdict_about_a_membership_that_was_left(
 ) -> None:
     group, sends = outstanding(eager, max_poll_interval=10.0)
     group.advance(11.0)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     answer(group, sends[kind], error)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     group.answer_leave()
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert group.step().lost == orders(0, 1)
 
 
@@ -268,7 +273,7 @@ def test_nothing_is_a_verdict_about_a_membership_that_was_left(
 
 @BOTH
 def test_a_silent_coordinator_takes_nothing_away(eager: bool) -> None:
-    group = ScriptedGroup(eager=eager, session_timeout=6.0, on_suspect="continue")
+    group = ScriptedGroup(eager=eager, session_timeout=6.0, on_unconfirmed_membership="continue")
     group.become_member(0)
     group.silent.add(FindCoordinatorRequest)
     for _ in range(2):
@@ -276,7 +281,7 @@ def test_a_silent_coordinator_takes_nothing_away(eager: bool) -> None:
         group.advance(60.0)
         if group.sends(FindCoordinatorRequest):
             break
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.receive(0)
     assert group.step().lost == frozenset()
 
@@ -359,7 +364,7 @@ def test_a_heartbeat_without_an_answer_looks_for_the_coordinator_and_beats_again
     group.coordinator = 2
     group.fail(group.beat(), FailureKind.TIMEOUT)
     assert group.beat().node.node_id == 2
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 @BOTH
@@ -371,11 +376,11 @@ def test_heartbeats_follow_the_coordinator(eager: bool, error: ErrorCode) -> Non
     group.answer_beat(error)
     send = group.beat()
     assert send.node.node_id == 2
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
-    group = ScriptedGroup(session_timeout=6.0, on_suspect="continue")
+    group = ScriptedGroup(session_timeout=6.0, on_unconfirmed_membership="continue")
     group.become_member(0)
     for _ in range(5):
         group.fail(group.beat(), FailureKind.TIMEOUT)
@@ -383,7 +388,7 @@ def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
     assert group.named(
         "membership is suspect: no heartbeat was confirmed for longer than the session"
     )
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.assigned == orders(0)
     assert group.receive(0), "what is delivered goes on"
     group.answer_beat()

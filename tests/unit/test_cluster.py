@@ -121,7 +121,7 @@ def test_when_a_broker_answers_again_it_is_said_once() -> None:
     world.fail(world.only(MetadataRequest)[0])
     world.advance(0.2)
     world.answer_metadata()
-    assert len(world.named("a broker answers")) == 1
+    assert len(world.named("broker reachable")) == 1
 
 
 def test_an_answer_without_brokers_is_no_answer() -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.committer import Committer
 from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.io.effects import (
-    Complete,
+    CompleteRequest,
     Event,
     Failed,
     FailureKind,
@@ -23,7 +23,7 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import State, Step
+from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition
 from asyncrevoke.errors import GroupAuthorizationError, PartitionLostError
 from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -52,25 +52,25 @@ class KnownCoordinator:
     def call_when_known(self, _key: str, then: Callable[[float], None], now: float) -> None:
         then(now)
 
-    def unknown(self, _now: float, why: str, _asked: Node | None) -> None:
+    def mark_unknown(self, _now: float, why: str, _asked: Node | None) -> None:
         self.searches.append(why)
 
     def unanswered(self, now: float, why: str, asked: Node | None) -> None:
-        self.unknown(now, why, asked)
+        self.mark_unknown(now, why, asked)
 
 
 class Member:
     def __init__(self) -> None:
-        self.stamp = GroupMetadata("billing", 3, "member-1", None)
+        self.member_identity = GroupMetadata("billing", 3, "member-1", None)
         self.may_commit = True
         self.verdicts = True
         self.heard: list[ErrorCode] = []
         self.rebalances = 0
 
-    def is_verdict(self, sent: GroupMetadata, _sent_at: float) -> bool:
-        return self.verdicts and sent == self.stamp
+    def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
+        return self.verdicts and sent == self.member_identity
 
-    def refused(self, now: float, error: ErrorCode) -> None:
+    def rejected(self, now: float, error: ErrorCode) -> None:
         self.heard.append(error)
 
     def rebalance_seen(self, now: float) -> None:
@@ -86,7 +86,7 @@ class Group:
         self.coordinator = KnownCoordinator()
         self.member = Member()
         config = ConsumerConfig.from_options(group_id="billing", **options)
-        self.commits = Commits(
+        self.commits = Committer(
             self.outbox,
             config,
             cast("Coordinator", self.coordinator),
@@ -102,14 +102,14 @@ class Group:
         self.commits.on_acknowledged = lambda _now, some: self.acknowledged.extend(some)
         self.a, self.b = self.assignment.add([A, B])
         for instance in (self.a, self.b):
-            self.assignment.place(instance, 0)
-            instance.acked = 0
+            self.assignment.set_position(instance, 0)
+            instance.committed_offset = 0
         self.outbox.take()
 
     def done(self, instance: PartitionInstance, count: int) -> None:
-        assert instance.ledger is not None
-        instance.ledger.deliver_untracked(count, instance.ledger.position + count, 7)
-        instance.ledger.settle()
+        assert instance.tracker is not None
+        instance.tracker.deliver_untracked(count, instance.tracker.position + count, 7)
+        instance.tracker.complete_pending()
 
     def sent(self) -> list[Send]:
         return [effect for effect in self.outbox.take() if isinstance(effect, Send)]
@@ -141,8 +141,8 @@ class Group:
     def retry(self) -> None:
         self.event(TimerFired("commit-retry"))
 
-    def completed(self) -> list[Complete]:
-        return [effect for effect in self.outbox.take() if isinstance(effect, Complete)]
+    def completed(self) -> list[CompleteRequest]:
+        return [effect for effect in self.outbox.take() if isinstance(effect, CompleteRequest)]
 
 
 def test_one_request_carries_every_partition_that_owes_something() -> None:
@@ -153,7 +153,7 @@ def test_one_request_carries_every_partition_that_owes_something() -> None:
     send, offsets = group.commit()
     assert offsets == {A: 5, B: 7}
     group.answer(send)
-    assert (group.a.acked, group.b.acked) == (5, 7)
+    assert (group.a.committed_offset, group.b.committed_offset) == (5, 7)
     assert not group.sent()
 
 
@@ -170,7 +170,8 @@ def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [code for code, verdict in VERDICTS.items() if verdict is Verdict.MEMBERSHIP]
+    "error",
+    [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.MEMBERSHIP],
 )
 def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) -> None:
     group = Group()
@@ -182,7 +183,8 @@ def test_a_verdict_about_the_present_membership_is_believed(error: ErrorCode) ->
 
 
 @pytest.mark.parametrize(
-    "error", [code for code, verdict in VERDICTS.items() if verdict is Verdict.UNKNOWN_TOPIC]
+    "error",
+    [code for code, verdict in COMMIT_ERRORS.items() if verdict is CommitErrorAction.UNKNOWN_TOPIC],
 )
 def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: ErrorCode) -> None:
     group = Group()
@@ -191,7 +193,7 @@ def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: Err
     group.commits.flush(0.0)
     send, _ = group.commit()
     group.answer(send, a=error)
-    assert group.b.acked == 7
+    assert group.b.committed_offset == 7
     group.done(group.b, 1)
     group.commits.flush(1.0)
     send, offsets = group.commit()
@@ -207,7 +209,7 @@ def test_a_stale_verdict_is_tried_again_with_the_new_generation(error: ErrorCode
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
-    group.member.stamp = group.member.stamp._replace(generation=4)
+    group.member.member_identity = group.member.member_identity._replace(generation=4)
     group.answer(send, a=error)
     assert group.member.heard == []
     group.retry()
@@ -224,7 +226,7 @@ def test_between_join_and_sync_nothing_is_sent_and_afterwards_everything() -> No
     group.commits.flush(0.0)
     assert not group.sent()
     group.member.may_commit = True
-    group.commits.kick(0.0)
+    group.commits.resume(0.0)
     assert group.commit()[1] == {A: 5}
 
 
@@ -232,7 +234,7 @@ def test_a_lost_partition_is_never_committed_again() -> None:
     group = Group()
     group.done(group.a, 5)
     group.done(group.b, 5)
-    group.assignment.end(group.a, Step.LOSE)
+    group.assignment.end(group.a, InstanceTransition.LOSE)
     group.commits.flush(0.0)
     assert group.commit()[1] == {B: 5}
 
@@ -247,7 +249,7 @@ def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> N
     group.retry()
     send, offsets = group.commit()
     assert offsets == {A: 5}
-    group.a.step(Step.REVOKE)
+    group.a.transition(InstanceTransition.REVOKE)
     group.answer(send)
     assert not group.commits.is_acknowledged(group.a)
     group.holds(5)
@@ -265,7 +267,7 @@ def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
     group.retry()
     send, offsets = group.commit()
     assert offsets == {A: 10}
-    group.a.step(Step.REVOKE)
+    group.a.transition(InstanceTransition.REVOKE)
     group.answer(send)
     group.holds(5)
     assert not group.commits.is_acknowledged(group.a)
@@ -280,7 +282,7 @@ def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() 
     send, _ = group.commit()
     group.event(Failed(send.request_id, FailureKind.TIMEOUT))
     group.retry()
-    group.a.step(Step.REVOKE)
+    group.a.transition(InstanceTransition.REVOKE)
     group.answer(group.commit()[0])
     (verify,) = group.sent()
     older = FetchedOffset(partition=A, error=ErrorCode.none, offset=5, metadata="another map")
@@ -307,7 +309,7 @@ def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_rele
     group.commits.flush(0.2)
     assert not group.sent(), "nothing is asked while it is kept"
 
-    group.a.step(Step.REVOKE)
+    group.a.transition(InstanceTransition.REVOKE)
     assert not group.commits.is_acknowledged(group.a)
     group.commits.flush(0.3)
     group.holds(5)
@@ -340,7 +342,7 @@ def test_one_refused_topic_does_not_hold_the_others_back() -> None:
     send, _ = group.commit()
     group.answer(send, a=ErrorCode.topic_authorization_failed)
     assert group.errors == [], "it is tried again, and raised by commit() alone"
-    assert group.b.acked == 5
+    assert group.b.committed_offset == 5
     assert not group.sent()
 
 
@@ -360,7 +362,7 @@ def test_rebalance_in_progress_is_told_to_the_membership_and_tried_again() -> No
     send, _ = group.commit()
     group.answer(send, a=ErrorCode.rebalance_in_progress)
     assert group.member.rebalances == 1
-    group.commits.kick(2.0)
+    group.commits.resume(2.0)
     assert group.commit()[1] == {A: 5}
 
 
@@ -370,7 +372,7 @@ def test_a_user_s_commit_is_answered_when_it_is_acknowledged() -> None:
     group.commits.request(0.0, 1, None)
     send, _ = group.commit()
     group.answer(send)
-    assert group.completed() == [Complete(1)]
+    assert group.completed() == [CompleteRequest(1)]
 
 
 @pytest.mark.parametrize(
@@ -396,7 +398,7 @@ def test_a_commit_that_the_broker_may_not_have_stored_is_not_acknowledged(
     send, offsets = group.commit()
     assert offsets == {A: 5}
     group.answer(send)
-    assert Complete(1) in group.outbox.take()
+    assert CompleteRequest(1) in group.outbox.take()
 
 
 def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() -> None:
@@ -404,23 +406,23 @@ def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() ->
     group.done(group.a, 9)
     group.commits.flush(0.0)
     before, _ = group.commit()
-    group.assignment.place(group.a, 0)
-    group.a.commit_owed = True
+    group.assignment.set_position(group.a, 0)
+    group.a.commit_required = True
     group.commits.request(0.0, 1, None)
     group.answer(before)
     effects = group.outbox.take()
-    assert Complete(1) not in effects
+    assert CompleteRequest(1) not in effects
     (send,) = [effect for effect in effects if isinstance(effect, Send)]
     assert isinstance(send.message, OffsetCommitRequest)
     assert [entry.offset for entry in send.message.entries] == [0]
     group.answer(send)
-    assert group.completed() == [Complete(1)]
+    assert group.completed() == [CompleteRequest(1)]
 
 
 def test_a_user_s_commit_with_nothing_owed_is_answered_at_once() -> None:
     group = Group()
     group.commits.request(0.0, 1, None)
-    assert group.completed() == [Complete(1)]
+    assert group.completed() == [CompleteRequest(1)]
 
 
 def test_a_user_s_commit_fails_if_its_partition_is_lost_meanwhile() -> None:
@@ -428,7 +430,7 @@ def test_a_user_s_commit_fails_if_its_partition_is_lost_meanwhile() -> None:
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     group.sent()
-    group.assignment.end(group.a, Step.LOSE)
+    group.assignment.end(group.a, InstanceTransition.LOSE)
     (complete,) = group.completed()
     assert isinstance(complete.error, PartitionLostError)
     assert complete.error.partitions == {A}
@@ -439,9 +441,9 @@ def test_a_user_s_commit_fails_if_its_partition_is_released_before_it_is_acknowl
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     group.sent()
-    for step in (Step.REVOKE, Step.ANNOUNCE, Step.FLUSH):
-        group.a.step(step)
-    group.assignment.end(group.a, Step.RELEASE)
+    for step in (InstanceTransition.REVOKE, InstanceTransition.ANNOUNCE, InstanceTransition.COMMIT):
+        group.a.transition(step)
+    group.assignment.end(group.a, InstanceTransition.RELEASE)
     (complete,) = group.completed()
     assert isinstance(complete.error, PartitionLostError)
 
@@ -457,12 +459,12 @@ def test_by_hand_only_what_was_asked_for_is_committed_and_it_may_rewind() -> Non
     group.commits.request(0.0, 2, {A: OffsetAndMetadata(3)})
     group.answer(send)
     effects = group.outbox.take()
-    assert Complete(1) in effects
-    assert Complete(2) not in effects
+    assert CompleteRequest(1) in effects
+    assert CompleteRequest(2) not in effects
     (send,) = [effect for effect in effects if isinstance(effect, Send)]
     group.answer(send)
-    assert group.completed() == [Complete(2)]
-    assert group.a.acked == 3
+    assert group.completed() == [CompleteRequest(2)]
+    assert group.a.committed_offset == 3
 
 
 def test_by_hand_a_commit_of_a_strange_partition_sends_nothing() -> None:
@@ -487,9 +489,9 @@ def test_metadata_that_is_too_large_is_left_out() -> None:
 
 def test_a_position_from_the_reset_policy_is_owed_at_once() -> None:
     group = Group()
-    group.assignment.place(group.a, 0)
-    group.a.commit_owed = True
-    assert group.a.state is State.ACTIVE
+    group.assignment.set_position(group.a, 0)
+    group.a.commit_required = True
+    assert group.a.state is InstanceState.ACTIVE
     assert not group.commits.is_acknowledged(group.a)
     group.commits.flush(0.0)
     send, offsets = group.commit()

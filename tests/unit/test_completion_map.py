@@ -10,7 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.partition.completion_map import CompletionMap, carried_from, decode, encode
+from asyncrevoke.core.partition.completion_map import (
+    CompletionMap,
+    decode,
+    encode,
+    lowest_offset_that_fits,
+)
 
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.completion_map import Run
@@ -154,7 +159,7 @@ def test_from_the_offset_that_is_told_on_a_map_carries_all_whatever_else_ends(
     """Some runs are single records that were running: they end, or they do not."""
     runs = runs_of(offset, lengths)
     running = [run for run in runs if run[1] - run[0] == 1 and data.draw(st.booleans())]
-    first = carried_from(offset, runs, limit)
+    first = lowest_offset_that_fits(offset, runs, limit)
     assert first >= offset
     unended = {run for run in running if data.draw(st.booleans())}
     left = [run for run in runs if run[0] >= first and run not in unended]
@@ -167,9 +172,9 @@ def test_from_the_offset_that_is_told_on_a_map_carries_all_whatever_else_ends(
 
 def test_a_ragged_edge_is_carried_from_where_the_map_has_room() -> None:
     runs = [(at, at + 1) for at in range(1, 8001, 2)]
-    first = carried_from(0, runs, 512)
+    first = lowest_offset_that_fits(0, runs, 512)
     assert 0 < first < 8000
     assert encode(first, [run for run in runs if run[0] >= first], 1 << 30, 512).cut_at is None
-    assert carried_from(0, [(1, 2000)], 512) == 0
-    assert carried_from(0, [], 512) == 0
-    assert carried_from(0, [(1, 2)], 4) == 2, "no map has room"
+    assert lowest_offset_that_fits(0, [(1, 2000)], 512) == 0
+    assert lowest_offset_that_fits(0, [], 512) == 0
+    assert lowest_offset_that_fits(0, [(1, 2)], 4) == 2, "no map has room"

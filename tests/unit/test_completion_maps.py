@@ -55,7 +55,7 @@ class Group(ScriptedGroup):
         return [emit.fields for emit in self.events if event in emit.event]
 
     def skipped(self) -> int:
-        return self.core.health(self.now).skipped
+        return self.core.health(self.now).skipped_completed
 
 
 def member(**options: Unpack[ConsumerOptions]) -> Group:
@@ -169,7 +169,7 @@ def test_records_that_were_abandoned_are_not_told_as_done() -> None:
 
 
 def test_the_final_commit_of_a_revoke_tells_what_is_done_beyond_what_was_dropped() -> None:
-    group = member(auto_delay=False)
+    group = member(auto_delay_revoke=False)
     group.produce(0, 6)
     records = group.take(6)
     group.finish(records, 2)
@@ -202,7 +202,7 @@ def test_what_a_former_owner_has_finished_is_not_delivered() -> None:
     group = successor(2, (3, 5), (7, 8))
     assert [record.offset for record in group.take(5)] == [2, 5, 6, 8, 9]
     assert group.skipped() == 3
-    (line,) = group.told("not handled again")
+    (line,) = group.told("skipping records completed by previous owner")
     assert line["offsets"] == 3
 
 
@@ -369,7 +369,7 @@ def test_by_hand_the_users_metadata_stands_alone() -> None:
 
 
 def test_a_rewind_passes_what_was_finished_again() -> None:
-    group = successor(2, (5, 8), auto_delay=True)
+    group = successor(2, (5, 8), auto_delay_revoke=True)
     records = group.take(5)
     assert [record.offset for record in records] == [2, 3, 4, 8, 9]
     group.rebalance()
@@ -446,7 +446,7 @@ def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_go_
     for record in kept:
         group.complete(record)
     group.advance(2)
-    assert group.told("goes on")
+    assert group.told("partition resumed")
     assert group.take(1)
 
 

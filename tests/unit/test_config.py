@@ -77,7 +77,7 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"max_poll_records": 1.5}, "a whole number"),
     ({"max_in_flight": 2**31}, "between 1 and 2147483647"),
     ({"concurrency": True}, "a whole number, not True"),
-    ({"auto_delay": 1}, "True or False"),
+    ({"auto_delay_revoke": 1}, "True or False"),
     ({"group_id": ""}, "group_id is empty"),
     ({"group_id": 5}, "group_id is a string"),
     ({"group_instance_id": "a"}, "give a group_id"),
@@ -125,7 +125,11 @@ def test_the_defaults_are_those_that_are_documented() -> None:
     assert config.bootstrap_servers == ("localhost:9092",)
     assert (config.session_timeout, config.heartbeat_interval) == (45.0, 1.0)
     assert (config.rebalance_timeout, config.max_poll_interval) == (300.0, 300.0)
-    assert (config.close_timeout, config.request_timeout, config.revoke_tick) == (25.0, 40.0, 0.25)
+    assert (config.close_timeout, config.request_timeout, config.delayed_revoke_poll_interval) == (
+        25.0,
+        40.0,
+        0.25,
+    )
     assert config.assignors == ("cooperative-sticky",)
     assert (config.commit_mode, config.auto_offset_reset) == ("processed", "earliest")
     assert (config.max_in_flight, config.concurrency, config.order_by) == (2000, 64, "key")

@@ -9,7 +9,11 @@ from unit.scripted_consumer_group import ScriptedConsumerGroup as Group
 from unit.scripted_group import orders
 
 from asyncrevoke.core.io.effects import Channel, FailureKind, NotifyKind
-from asyncrevoke.core.membership.kip848.state_table import EPOCH_MOVES, EpochMove, EpochPhase
+from asyncrevoke.core.membership.kip848.state_table import (
+    MEMBER_TRANSITIONS,
+    MemberState,
+    MemberTransition,
+)
 from asyncrevoke.errors import (
     FatalError,
     FencedInstanceError,
@@ -28,9 +32,9 @@ from asyncrevoke.protocol.messages import (
 
 
 def test_every_move_that_a_phase_lacks_is_a_bug() -> None:
-    assert (EpochPhase.STABLE, EpochMove.JOIN) not in EPOCH_MOVES
-    assert (EpochPhase.FATAL, EpochMove.JOIN) not in EPOCH_MOVES
-    assert set(EPOCH_MOVES.values()) == set(EpochPhase)
+    assert (MemberState.STABLE, MemberTransition.JOIN) not in MEMBER_TRANSITIONS
+    assert (MemberState.FATAL, MemberTransition.JOIN) not in MEMBER_TRANSITIONS
+    assert set(MEMBER_TRANSITIONS.values()) == set(MemberState)
 
 
 def test_a_member_joins_with_everything_and_then_says_only_what_is_new() -> None:
@@ -71,7 +75,7 @@ def test_what_drains_is_not_spoken_of_and_acknowledged_at_once() -> None:
     (record,) = group.receive(1)
     group.answer(tp(0))
     assert group.step().to_be_revoked == orders(1)
-    assert group.state() is EpochPhase.RECONCILING
+    assert group.state() is MemberState.RECONCILING
     for _ in range(3):
         assert group.quiet().owned is None
         group.step()
@@ -83,7 +87,7 @@ def test_what_drains_is_not_spoken_of_and_acknowledged_at_once() -> None:
     assert len(group.sends(Beat)) == 1
     assert group.beating().owned == group.ids(tp(0))
     group.quiet(epoch=2)
-    assert group.state() is EpochPhase.STABLE
+    assert group.state() is MemberState.STABLE
     assert group.core.group_metadata().generation == 2
 
 
@@ -160,7 +164,7 @@ def test_after_a_lost_answer_heartbeats_say_everything_for_a_while() -> None:
     full = group.answer(tp(0))
     assert full.owned == group.ids(tp(0), tp(1))  # what drains is still ours
     assert full.topics == ("orders",)
-    assert group.state() is EpochPhase.RECONCILING
+    assert group.state() is MemberState.RECONCILING
     assert group.answer(tp(0)).owned == group.ids(tp(0), tp(1))
     group.advance(6)
     group.answer(tp(0))
@@ -181,11 +185,11 @@ def test_what_was_on_its_way_at_the_release_is_no_acknowledgement_of_it() -> Non
     assert group.assigned == orders(0)
     group.answer(tp(0))
     # Else nobody would have the partition until the group's patience ends.
-    assert group.state() is EpochPhase.ACKNOWLEDGING
+    assert group.state() is MemberState.ACKNOWLEDGING
     assert group.timers["heartbeat"] == group.now
     assert group.beating().owned == group.ids(tp(0))
     group.answer(tp(0), epoch=2)
-    assert group.state() is EpochPhase.STABLE
+    assert group.state() is MemberState.STABLE
 
 
 def test_one_heartbeat_is_in_flight_also_when_a_commit_tells_that_we_are_out() -> None:
@@ -386,7 +390,7 @@ def test_what_a_group_refuses_for_good_is_explained(
     group.answer(error=error, detail="the broker's words")
     with pytest.raises(kind, match=sentence):
         group.step()
-    assert group.state() is EpochPhase.FATAL
+    assert group.state() is MemberState.FATAL
 
 
 @pytest.mark.parametrize(
@@ -428,7 +432,7 @@ def test_auto_leaves_a_classic_group_as_it_is_if_the_broker_does_not_convert_it(
 
 
 def test_a_session_that_has_passed_without_an_answer_is_no_verdict() -> None:
-    group = Group(on_suspect="continue")
+    group = Group(on_unconfirmed_membership="continue")
     group.join(0)
     for _ in range(20):
         group.fail(group.next_beat(), FailureKind.TIMEOUT)

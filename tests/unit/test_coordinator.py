@@ -63,7 +63,7 @@ def test_one_that_served_for_a_while_is_looked_for_at_once_when_it_fails() -> No
     world = world_with_a_search()
     found(world, 1)
     world.advance(5)
-    world.coordinator.unknown(world.now, "it moved", NODES[1])
+    world.coordinator.mark_unknown(world.now, "it moved", NODES[1])
     found(world, 2)
     assert len(world.named("coordinator unknown")) == 1
 
@@ -74,7 +74,7 @@ def test_one_that_is_named_again_although_it_is_gone_is_asked_for_without_haste(
     world.advance(5)
     begun, times = world.now, 0
     while world.now - begun < 9:
-        world.coordinator.unknown(world.now, "no connection", NODES[1])
+        world.coordinator.mark_unknown(world.now, "no connection", NODES[1])
         world.coordinator.call_when_known("test", lambda _now: None, world.now)
         while not searches(world):
             world.advance(0.05)
@@ -91,11 +91,11 @@ def test_it_is_found_soon_after_the_others_have_noticed() -> None:
     world = world_with_a_search()
     found(world, 1)
     for _ in range(20):
-        world.coordinator.unknown(world.now, "no connection", NODES[1])
+        world.coordinator.mark_unknown(world.now, "no connection", NODES[1])
         while not searches(world):
             world.advance(0.05)
         found(world, 1)
-    world.coordinator.unknown(world.now, "no connection", NODES[1])
+    world.coordinator.mark_unknown(world.now, "no connection", NODES[1])
     lost = world.now
     while not searches(world):
         world.advance(0.05)

@@ -217,11 +217,11 @@ async def test_the_letters_of_a_lost_partition_do_not_count() -> None:
         await until(lambda: work.running)
         work.end(error=BOOM)
         await until(lambda: letters.open)
-        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
-        await until(lambda: work.running and work.running[0].ledger_id == 2)
+        run.source.feed(record(0, tracker_id=2), lost=[ORDERS])
+        await until(lambda: work.running and work.running[0].tracker_id == 2)
         work.end()
         await run.stop()
-        assert [each.ledger_id for each in run.source.completions] == [2]
+        assert [each.tracker_id for each in run.source.completions] == [2]
 
 
 async def test_a_handler_that_exits_stops_the_consumer_and_is_no_dead_letter() -> None:

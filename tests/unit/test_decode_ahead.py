@@ -16,8 +16,8 @@ from unit.scripted_world import tp
 from unit.test_fetching import Batch, FetchWorld, asked, data
 from wire.spoiled_records import fetched
 
-from asyncrevoke.core.io.effects import Decode, Decoded
-from asyncrevoke.core.partition.instance import Step
+from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
+from asyncrevoke.core.partition.instance import InstanceTransition
 from asyncrevoke.core.partition.record_buffer import LARGE_BATCH
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
@@ -145,10 +145,10 @@ def test_a_partition_that_is_revoked_meanwhile_keeps_its_records_for_a_withdrawa
     world = Decodes()
     (instance,) = world.assign(0)
     world.answer(1, data(0, f"{large(0)} 10+2"))
-    instance.step(Step.REVOKE)
+    instance.transition(InstanceTransition.REVOKE)
     world.decoded()
     assert world.drain() == {}
-    instance.step(Step.WITHDRAW)
+    instance.transition(InstanceTransition.WITHDRAW)
     world.fetching.add(instance)
     world.plan()
     assert world.drain() == {0: [*range(12)]}
@@ -252,7 +252,7 @@ async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compressi
     driver, _ = make_driver(core, ScriptedRequests())
     driver.start()
     try:
-        core.effects.append(Decode(1, packed(compression), tp(0), 7, 0))
+        core.effects.append(DecodeBatch(1, packed(compression), tp(0), 7, 0))
         driver.flush()
         ticks = 0
         async with asyncio.timeout(60):
@@ -262,7 +262,7 @@ async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compressi
         # The first turn starts it, and the last one brings the answer.
         assert ticks > 3
         (event,) = core.events
-        assert isinstance(event, Decoded)
+        assert isinstance(event, BatchDecoded)
         assert isinstance(event.records, list)
         assert [record.value == VALUE for record in event.records] == [True] * 40
     finally:
@@ -274,7 +274,7 @@ async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
 
     class Endless(Batch):
         def decode(
-            self, topic: str, partition: int, ledger_id: int, from_offset: int
+            self, topic: str, partition: int, tracker_id: int, from_offset: int
         ) -> list[Record]:
             began.set()
             assert ends.wait(60)
@@ -283,7 +283,7 @@ async def test_closing_does_not_wait_for_what_is_being_decoded() -> None:
     core = ScriptedCore()
     driver, _ = make_driver(core, ScriptedRequests())
     driver.start()
-    core.effects.append(Decode(1, Endless(0, 1), tp(0), 7, 0))
+    core.effects.append(DecodeBatch(1, Endless(0, 1), tp(0), 7, 0))
     driver.flush()
     try:
         assert await asyncio.to_thread(began.wait, 60)

@@ -62,9 +62,9 @@ async def test_a_handler_s_record_is_named_in_log_listener_and_health(
         for _ in range(3):
             await t.publish("orders", b"secret", key="secret", partition=0)
         await t.advance(2)
-        assert consumer.health().blocking == ()
+        assert consumer.health().blocking_records == ()
         await t.revoke(("orders", 0))
-        (one,) = consumer.health().blocking
+        (one,) = consumer.health().blocking_records
         assert (one.topic_partition, one.offset, one.unfinished) == (("orders", 0), 1, 1)
         assert one.seconds <= 1
         assert one.handler is not None
@@ -80,7 +80,7 @@ async def test_a_handler_s_record_is_named_in_log_listener_and_health(
         assert f"handler={one.handler}" in line
         assert "secret" not in line
         await t.advance(60)
-        assert consumer.health().blocking == ()
+        assert consumer.health().blocking_records == ()
         assert len(listener.told) == 2, "after 5 and 35 s"
 
 
@@ -133,7 +133,7 @@ async def test_with_acks_it_is_the_oldest_record_that_is_not_acknowledged() -> N
         assert one[:3] == ("orders", 0, 1)
         assert (one.unfinished, one.handler) == (1, None)
         consumer.ack(taken[1])
-        assert consumer.health().blocking == ()
+        assert consumer.health().blocking_records == ()
         consumer.stop()
         await looping
 
@@ -175,7 +175,7 @@ async def test_a_record_that_was_given_up_holds_nothing_back() -> None:
         await t.publish("orders", b"good")
         await t.advance(2)
         await t.revoke(("orders", 0))
-        (one,) = consumer.health().blocking
+        (one,) = consumer.health().blocking_records
         assert (one.offset, one.unfinished) == (1, 1)
 
 

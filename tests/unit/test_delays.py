@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.test_buffer import TP, dense, offsets
 
-from asyncrevoke.core.fetch.delayed_topic import Delay, DelayedHead
+from asyncrevoke.core.fetch.delayed_topic import DueRecords, TopicDelay
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import Record
 
@@ -26,8 +26,8 @@ def timestamp(record: Record) -> float:
     return record.timestamp
 
 
-def head() -> DelayedHead:
-    return DelayedHead(Delay(60.0, timestamp))
+def head() -> DueRecords:
+    return DueRecords(TopicDelay(60.0, timestamp))
 
 
 def test_records_are_due_up_to_the_first_that_is_not() -> None:

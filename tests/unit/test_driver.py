@@ -20,7 +20,7 @@ from unit.scripted_core import (
 from asyncrevoke.consumer import RebalanceListener
 from asyncrevoke.core.io.effects import (
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Event,
     Failed,
     FailureKind,
@@ -177,7 +177,7 @@ async def test_the_spread_of_a_timer_is_drawn_anew_each_time(core: ScriptedCore)
 
 async def test_a_ticket_brings_its_result(core: ScriptedCore, driver: Driver) -> None:
     future = driver.ticket(3)
-    core.effects.append(Complete(3, "done"))
+    core.effects.append(CompleteRequest(3, "done"))
     driver.flush()
     assert await future == "done"
 
@@ -185,13 +185,13 @@ async def test_a_ticket_brings_its_result(core: ScriptedCore, driver: Driver) ->
 async def test_a_ticket_that_was_answered_by_the_very_call_brings_its_result(
     core: ScriptedCore, driver: Driver
 ) -> None:
-    core.effects.append(Complete(3, "done"))
+    core.effects.append(CompleteRequest(3, "done"))
     assert await driver.ticket(3) == "done"
 
 
 async def test_a_ticket_raises_its_error(core: ScriptedCore, driver: Driver) -> None:
     future = driver.ticket(3)
-    core.effects.append(Complete(3, error=ValueError("no")))
+    core.effects.append(CompleteRequest(3, error=ValueError("no")))
     driver.flush()
     with pytest.raises(ValueError, match="no"):
         await future
@@ -201,7 +201,7 @@ async def test_the_answer_for_a_cancelled_waiter_does_no_harm(
     core: ScriptedCore, driver: Driver
 ) -> None:
     driver.ticket(3).cancel()
-    core.effects += [Complete(3, error=ValueError("unheard")), Complete(99)]
+    core.effects += [CompleteRequest(3, error=ValueError("unheard")), CompleteRequest(99)]
     driver.flush()
     assert driver.error is None
 

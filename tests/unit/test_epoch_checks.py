@@ -9,8 +9,8 @@ from unit.scripted_world import NODES, topic, tp
 from unit.test_fetching import Batch, FetchWorld, asked, data
 
 from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.partition.instance import PartitionInstance, Step
-from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import (
@@ -44,15 +44,15 @@ class EpochWorld(FetchWorld):
 
     def start(self, position: int, epoch: int, number: int = 0) -> PartitionInstance:
         instance = PartitionInstance(tp(number), number)
-        instance.step(Step.POSITIONED)
+        instance.transition(InstanceTransition.POSITIONED)
         self.instances[number] = instance
         self.place_in(instance, position, epoch)
         return instance
 
     def place_in(self, instance: PartitionInstance, position: int, epoch: int) -> None:
-        ledger_id = 1 if instance.ledger is None else instance.ledger.ledger_id + 1
-        instance.ledger = Ledger(ledger_id, position, epoch)
-        instance.buffer = RecordBuffer(instance.partition, ledger_id, position, leader_epoch=epoch)
+        tracker_id = 1 if instance.tracker is None else instance.tracker.tracker_id + 1
+        instance.tracker = OffsetTracker(tracker_id, position, epoch)
+        instance.buffer = RecordBuffer(instance.partition, tracker_id, position, leader_epoch=epoch)
         self.fetching.add(instance)
         self.plan()
 
@@ -185,10 +185,10 @@ def test_an_answer_for_a_partition_that_is_gone_is_ignored() -> None:
 def test_while_it_is_revoked_nothing_is_decided_and_after_a_withdrawal_it_is_checked() -> None:
     world = EpochWorld()
     instance = world.start(50, epoch=1)
-    instance.step(Step.REVOKE)
+    instance.transition(InstanceTransition.REVOKE)
     world.end_of(1, 40)
     assert world.truncated == []
-    instance.step(Step.WITHDRAW)
+    instance.transition(InstanceTransition.WITHDRAW)
     world.fetching.add(instance)
     world.plan()
     world.end_of(1, 40)
@@ -300,8 +300,8 @@ def test_the_positions_of_many_partitions_are_checked_by_one_request_per_leader(
     world = EpochWorld(300)
     for number in range(300):
         instance = PartitionInstance(tp(number), number)
-        instance.step(Step.POSITIONED)
-        instance.ledger = Ledger(1, 50, 1)
+        instance.transition(InstanceTransition.POSITIONED)
+        instance.tracker = OffsetTracker(1, 50, 1)
         instance.buffer = RecordBuffer(tp(number), 1, 50, leader_epoch=1)
         world.fetching.add(instance)
     world.plan()

@@ -10,8 +10,14 @@ from unit.scripted_brokers import tp
 from unit.scripted_consumer_group import Beat, ScriptedConsumerGroup
 from unit.scripted_group import orders
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Standby, StoodIn
-from asyncrevoke.core.membership.kip848.state_table import EpochPhase
+from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    Failed,
+    FailureKind,
+    NotifyKind,
+)
+from asyncrevoke.core.membership.kip848.state_table import MemberState
 from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
@@ -34,7 +40,7 @@ def member(**options: Unpack[ConsumerOptions]) -> ScriptedConsumerGroup:
     return group
 
 
-def standby_of(group: ScriptedConsumerGroup) -> Standby:
+def standby_of(group: ScriptedConsumerGroup) -> BackgroundHeartbeat:
     standby = group.standby
     assert standby is not None
     assert standby.message is not None
@@ -66,12 +72,12 @@ def stood_in(
     group: ScriptedConsumerGroup,
     reply: ConsumerGroupHeartbeatResponse | Failed,
     *,
-    standby: Standby | None = None,
+    standby: BackgroundHeartbeat | None = None,
     ago: float = 0.0,
 ) -> None:
     """The loop runs again, and hears what was answered."""
     standby = standby or standby_of(group)
-    group.hear(StoodIn(standby.standby_id, group.now - ago, reply))
+    group.hear(BackgroundHeartbeatReply(standby.heartbeat_id, group.now - ago, reply))
 
 
 def is_full(beat: Beat) -> bool:
@@ -103,7 +109,7 @@ def test_before_the_group_has_accepted_us_nothing_may_be_sent() -> None:
 def test_what_drains_is_not_acknowledged_by_it() -> None:
     group = member()
     group.answer(tp(0))
-    assert group.state() is EpochPhase.RECONCILING
+    assert group.state() is MemberState.RECONCILING
     assert said_by(group).owned is None
 
 
@@ -139,7 +145,7 @@ def test_it_is_not_published_again_by_each_heartbeat() -> None:
 
 def test_it_goes_on_with_the_epoch_that_was_answered_and_not_after_a_refusal() -> None:
     group = member()
-    after = standby_of(group).after
+    after = standby_of(group).next_message
     next_message = after(answer(group, tp(0), epoch=3, assigns=True))
     assert next_message == Beat(
         group_id="billing", member_id="client-made", member_epoch=3, group_instance_id=None
@@ -278,7 +284,7 @@ def test_its_verdicts_are_heard_again_by_ours(error: ErrorCode) -> None:
     stood_in(group, answer(group, error=error))
     assert not group.heard(NotifyKind.LOST)
     assert is_full(group.quiet())
-    assert group.state() is EpochPhase.STABLE
+    assert group.state() is MemberState.STABLE
 
 
 def test_what_was_not_answered_may_have_been_processed() -> None:

@@ -40,7 +40,7 @@ class Source:
 def ring(sources: dict[str, Source]) -> FairShare[str, int]:
     fair = FairShare[str, int]()
     for key, source in sources.items():
-        fair.offer(key, source)
+        fair.add(key, source)
     return fair
 
 
@@ -76,7 +76,7 @@ def test_a_newcomer_waits_for_one_turn_of_the_others() -> None:
     order: list[str] = []
     for poll in range(1, 7):
         if poll == 3:
-            fair.offer("B", b)
+            fair.add("B", b)
         order += fair.drain(1)
     assert order == ["A", "A", "A", "B", "A", "B"]
 
@@ -91,7 +91,7 @@ def test_with_more_partitions_than_records_nobody_waits_longer_than_a_round() ->
         for key, source in sources.items():
             if draw.random() < 0.3:
                 source.items += draw.randint(1, 3)
-                fair.offer(key, source)
+                fair.add(key, source)
         full = [key for key, source in sources.items() if source.items]
         served = fair.drain(5)
         for key in full:
@@ -164,7 +164,7 @@ def test_one_with_nothing_left_leaves_the_ring() -> None:
 def test_a_withdrawn_source_is_not_asked() -> None:
     a = Source(9)
     fair = ring({"A": a, "B": Source(9)})
-    fair.withdraw("A")
+    fair.remove("A")
     fair.drain(100)
     assert a.calls == []
 

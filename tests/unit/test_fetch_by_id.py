@@ -9,7 +9,7 @@ from unit.test_fetching import FetchWorld, data, refused
 
 from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.core.partition.instance import PartitionInstance, Step
+from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     FetchedPartition,
@@ -84,7 +84,7 @@ def test_one_topic_without_an_id_lets_all_of_them_go_by_names() -> None:
     world.told(data(0, ""))
     assert world.poll_of().topic_ids == {"orders": FORMER}
     bills = PartitionInstance(tp(0, "bills"), 9)
-    bills.step(Step.POSITIONED)
+    bills.transition(InstanceTransition.POSITIONED)
     world.place(bills, 0)
     world.told()
     assert world.poll_of().topic_ids is None
@@ -128,16 +128,16 @@ def test_partitions_of_a_former_and_of_a_new_topic_do_not_share_a_fetch() -> Non
 def test_a_session_does_not_move_a_name_from_one_id_to_another() -> None:
     session = FetchSession()
     wanted = {tp(0): FetchPartition(partition=tp(0), offset=5, max_bytes=100)}
-    session.name(wanted, {"orders": FORMER})
+    session.next_fetch(wanted, {"orders": FORMER})
     session.answered(7)
-    assert session.name(wanted, {"orders": FORMER}) == (7, 1, (), (), {"orders": FORMER})
+    assert session.next_fetch(wanted, {"orders": FORMER}) == (7, 1, (), (), {"orders": FORMER})
     session.answered(7)
     anew = (7, 0, tuple(wanted.values()), ())
-    assert session.name(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
+    assert session.next_fetch(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
     session.answered(7)
-    assert session.name(wanted, None) == (*anew, None)
+    assert session.next_fetch(wanted, None) == (*anew, None)
     session.answered(7)
-    assert session.name(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
+    assert session.next_fetch(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
 
 
 def test_the_id_of_a_topic_that_is_forgotten_is_told() -> None:
@@ -149,7 +149,7 @@ def test_the_id_of_a_topic_that_is_forgotten_is_told() -> None:
     )
     world.assign(0)
     bills = PartitionInstance(tp(0, "bills"), 9)
-    bills.step(Step.POSITIONED)
+    bills.transition(InstanceTransition.POSITIONED)
     world.place(bills, 0)
     world.told(data(0, ""))
     world.told()

@@ -10,14 +10,14 @@ from unit import test_fetch_promises as promises
 from unit import test_fetching as fetching
 
 from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
-from asyncrevoke.core.fetch.responses import FetchAnswers
-from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.fetch.responses import FetchResponses
+from asyncrevoke.core.metadata.cluster import ClusterMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.fetch.broker_fetches import Flight
-    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.broker_fetches import InFlightFetch
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
     from asyncrevoke.protocol.messages import FetchResponse
 
 
@@ -29,18 +29,18 @@ class Mutant:
 
 
 def late_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
-    take_in = FetchAnswers.take_in
+    take_in = FetchResponses.handle
 
     def believing(
-        self: FetchAnswers, now: float, flight: Flight, reply: FetchResponse
-    ) -> tuple[dict[FetchSource, None], bool]:
+        self: FetchResponses, now: float, flight: InFlightFetch, reply: FetchResponse
+    ) -> tuple[dict[PartitionCursor, None], bool]:
         asked = {
             partition: entry._replace(offset=entry.buffer.fetch_position)
-            for partition, entry in flight.asked.items()
+            for partition, entry in flight.targets.items()
         }
-        return take_in(self, now, flight._replace(asked=asked), reply)
+        return take_in(self, now, flight._replace(targets=asked), reply)
 
-    patch.setattr(FetchAnswers, "take_in", believing)
+    patch.setattr(FetchResponses, "handle", believing)
 
 
 def leader_is_asked_with_the_rack(patch: pytest.MonkeyPatch) -> None:
@@ -51,13 +51,13 @@ def leader_is_asked_with_the_rack(patch: pytest.MonkeyPatch) -> None:
 
 
 def metadata_is_not_refreshed(patch: pytest.MonkeyPatch) -> None:
-    refresh = Cluster.refresh
+    refresh = ClusterMetadata.refresh
 
-    def seldom(self: Cluster, now: float, reason: str) -> None:
+    def seldom(self: ClusterMetadata, now: float, reason: str) -> None:
         if "from replica" not in reason:
             refresh(self, now, reason)
 
-    patch.setattr(Cluster, "refresh", seldom)
+    patch.setattr(ClusterMetadata, "refresh", seldom)
 
 
 def unlisted_replica_is_tried_without_backoff(patch: pytest.MonkeyPatch) -> None:

@@ -343,7 +343,7 @@ def test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_ti
 @pytest.mark.parametrize("magic", [0, 1])
 def test_records_of_an_older_format_are_an_error_that_says_what_to_do(magic: int) -> None:
     world = FetchWorld(1)
-    world.fetching._answers._decode = decode_batches
+    world.fetching._responses._decode = decode_batches
     world.assign(0)
     old = bytearray(batch(3))
     old[16] = magic

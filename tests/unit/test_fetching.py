@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.scripted_world import BROKERS, NODES, World, topic, tp
 
-from asyncrevoke.core.fetch.fetcher import Fetching
+from asyncrevoke.core.fetch.fetcher import Fetcher
 from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.partition.instance import PartitionInstance, Step
-from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.model import Record, TopicPartition
@@ -53,11 +53,11 @@ class Batch:
     def unpacked_size(self) -> int:
         return self.size
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.corrupt:
             raise CorruptBatch("the checksum is wrong")
         return [
-            Record(topic, partition, offset, 0, 0, None, None, (), ledger_id)
+            Record(topic, partition, offset, 0, 0, None, None, (), tracker_id)
             for offset in range(max(self.base_offset, from_offset), self.next_offset)
         ]
 
@@ -95,7 +95,7 @@ class FetchWorld(World):
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:
         super().__init__(**options)
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
-        self.fetching = Fetching(self.outbox, self.config, self.cluster, decode)
+        self.fetching = Fetcher(self.outbox, self.config, self.cluster, decode)
         self.fetching.on_error = self.note_error
         self.cluster.on_leaders = self.fetching.leaders_known
         self.fetching.on_out_of_range = self._note_out_of_range
@@ -106,15 +106,15 @@ class FetchWorld(World):
         self.out_of_range.append(instance)
 
     def place(self, instance: PartitionInstance, position: int) -> None:
-        ledger_id = 1 if instance.ledger is None else instance.ledger.ledger_id + 1
-        instance.ledger = Ledger(ledger_id, position)
-        instance.buffer = RecordBuffer(instance.partition, ledger_id, position)
+        tracker_id = 1 if instance.tracker is None else instance.tracker.tracker_id + 1
+        instance.tracker = OffsetTracker(tracker_id, position)
+        instance.buffer = RecordBuffer(instance.partition, tracker_id, position)
         self.fetching.add(instance)
 
     def assign(self, *numbers: int, position: int = 0) -> list[PartitionInstance]:
         for number in numbers:
             instance = PartitionInstance(tp(number), number)
-            instance.step(Step.POSITIONED)
+            instance.transition(InstanceTransition.POSITIONED)
             self.instances[number] = instance
             self.place(instance, position)
         self.plan()
@@ -203,8 +203,8 @@ def test_what_was_fetched_is_drained_in_order_and_fetched_further() -> None:
     assert world.drain(4) == {0: [0, 1, 2, 3]}
     assert world.drain() == {0: [4]}
     assert not world.fetching.has_deliverable
-    assert instance.ledger is not None
-    assert instance.ledger.position == 0, "the drain moves the buffers and nothing else"
+    assert instance.tracker is not None
+    assert instance.tracker.position == 0, "the drain moves the buffers and nothing else"
 
 
 def test_a_poll_is_shared_fairly_between_partitions() -> None:
@@ -332,8 +332,8 @@ def test_a_stale_answer_is_discarded_after_a_seek() -> None:
 def test_a_stale_answer_is_discarded_when_only_the_buffer_was_replaced() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
-    assert instance.ledger is not None
-    instance.buffer = RecordBuffer(instance.partition, instance.ledger.ledger_id, 0)
+    assert instance.tracker is not None
+    instance.buffer = RecordBuffer(instance.partition, instance.tracker.tracker_id, 0)
     world.fetching.add(instance)
     world.answer(1, data(0, "0+3"))
     assert world.drain() == {}
@@ -343,12 +343,12 @@ def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> 
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.answer(1, data(0, "0+3"))
-    instance.step(Step.REVOKE)
+    instance.transition(InstanceTransition.REVOKE)
     world.answer(1, data(0, "3+3"))
     assert not world.fetching.has_deliverable
     assert world.drain() == {}
     assert world.fetches() == {}
-    instance.step(Step.WITHDRAW)
+    instance.transition(InstanceTransition.WITHDRAW)
     world.advance(0.1)
     world.plan()
     assert world.drain() == {0: [0, 1, 2]}

@@ -95,7 +95,7 @@ async def test_a_resumed_partition_is_handled_again_from_the_failed_record() -> 
         await until(lambda: work.running)
         work.end(error=BOOM)
         await until(lambda: run.source.paused)
-        run.source.feed(record(0, ledger_id=2), record(1, ledger_id=2))
+        run.source.feed(record(0, tracker_id=2), record(1, tracker_id=2))
         for offset in (0, 1):
             await until(lambda: work.running)
             assert work.running[0].offset == offset
@@ -116,7 +116,7 @@ async def test_a_halted_partition_that_is_lost_and_comes_back_is_handled() -> No
         await until(lambda: work.running)
         work.end(error=BOOM)
         await until(lambda: run.source.paused)
-        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
+        run.source.feed(record(0, tracker_id=2), lost=[ORDERS])
         await until(lambda: work.running)
         work.end(error=BOOM)
         await until(lambda: run.clock.timers)

@@ -30,7 +30,7 @@ def unread(offset: int, *, next_offset: int | None = None) -> UnreadableRecord:
         0,
         None,
         None,
-        ledger_id=1,
+        tracker_id=1,
         next_offset=offset + 1 if next_offset is None else next_offset,
         detail="the record has more than 10000 headers",
     )

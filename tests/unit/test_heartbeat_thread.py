@@ -14,13 +14,13 @@ import pytest_asyncio
 from unit.scripted_core import NODE, until
 
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
     Channel,
     Failed,
     FailureKind,
     Replied,
     Send,
-    Standby,
-    StoodIn,
 )
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
@@ -81,7 +81,7 @@ class Watched:
     def __init__(self, brokers: Brokers) -> None:
         self.brokers = brokers
         self.alive_for = 60.0
-        self.told: list[StoodIn] = []
+        self.told: list[BackgroundHeartbeatReply] = []
         loop = asyncio.get_running_loop()
         log = EventLog()
         self.thread = HeartbeatThread(
@@ -92,10 +92,10 @@ class Watched:
         self.lag.start()
 
     def stand_by(self, standby_id: int = 1) -> None:
-        self.thread.stand_by(Standby(standby_id, BEAT, NODE, INTERVAL, 5.0, after))
+        self.thread.stand_by(BackgroundHeartbeat(standby_id, BEAT, NODE, INTERVAL, 5.0, after))
 
     def stand_down(self) -> None:
-        self.thread.stand_by(Standby(2, None, None, 0, 0, after))
+        self.thread.stand_by(BackgroundHeartbeat(2, None, None, 0, 0, after))
 
     async def aclose(self) -> None:
         self.lag.stop()
@@ -161,7 +161,7 @@ async def test_a_blocked_loop_is_stood_in_for_at_the_interval_and_told_when_it_r
     assert [send.message for send in sent] == [BEAT] + (len(sent) - 1) * [AFTER]
     assert brokers.threads == {NAME}
     await until(lambda: len(watched.told) == len(brokers.sent))
-    assert {told.standby_id for told in watched.told} == {1}
+    assert {told.heartbeat_id for told in watched.told} == {1}
     before = 0.0
     for told, (sent_at, _) in zip(watched.told, brokers.sent, strict=True):
         assert before < told.sent_at <= sent_at

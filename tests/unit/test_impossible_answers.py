@@ -7,8 +7,8 @@ from unit.scripted_brokers import NODE_IDS, tp
 from unit.scripted_group import MEMBER, ScriptedGroup
 
 from asyncrevoke.core.io.answer_checks import find_contradiction
-from asyncrevoke.core.io.effects import Channel, Replied, Reset
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.io.effects import Channel, Replied, ResetConnection
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import ConsumerClosedError, FatalError
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
@@ -48,10 +48,10 @@ def test_an_empty_member_id_is_no_membership_and_joining_goes_on() -> None:
     group.reply(send, joined(member_id=""))
     (line,) = group.named(EVENT)
     assert line.fields["problem"] == "the member id is empty"
-    assert group.phase() is Phase.AWAIT_ID
+    assert group.phase() is ClassicState.AWAIT_ID
     group.give_id()
     group.rejoin(0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     group.rebalance()  # raised KeyError
     group.rejoin(0)
     assert group.assigned == {tp(0)}
@@ -64,9 +64,9 @@ def test_a_member_that_has_an_id_is_not_asked_to_get_one() -> None:
     send, _ = group.only(JoinGroupRequest)
     group.reply(send, JoinGroupResponse(error=ErrorCode.member_id_required, member_id="m-9"))
     assert group.named(EVENT)
-    assert group.phase() is Phase.AWAIT_JOIN  # raised AssertionError
+    assert group.phase() is ClassicState.AWAIT_JOIN  # raised AssertionError
     group.rejoin(0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 def test_the_connection_of_an_impossible_answer_is_dropped() -> None:
@@ -74,7 +74,7 @@ def test_the_connection_of_an_impossible_answer_is_dropped() -> None:
     group.start()
     send, _ = group.only(JoinGroupRequest)
     effects = group.core.handle(group.now, Replied(send.request_id, joined(generation=-5)))
-    assert Reset(send.node, Channel.JOIN) in effects
+    assert ResetConnection(send.node, Channel.JOIN) in effects
 
 
 JOIN = JoinGroupRequest(

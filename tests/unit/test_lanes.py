@@ -138,7 +138,7 @@ def test_a_drain_leaves_records_from_before_a_seek() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
     old = take(lanes)
-    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert [each.offset for each in lanes.drain(ORDERS)] == [0]
     lanes.done(old)
     assert offsets(take_all(lanes)) == [101]
@@ -227,10 +227,10 @@ def test_a_seek_keeps_the_order_of_a_key() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a")])
     old = take(lanes)
-    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert lanes.take() is None
     lanes.done(old)
-    assert take(lanes)[1].ledger_id == 2
+    assert take(lanes)[1].tracker_id == 2
 
 
 def test_a_lane_whose_entry_is_never_done_stays_blocked_until_cleared() -> None:
@@ -256,15 +256,15 @@ def test_a_partition_that_comes_back_waits_for_what_still_runs_of_its_key() -> N
     lanes.put(ORDERS, [record(0, b"a")])
     cancelled = take(lanes)
     lanes.lose(ORDERS)
-    lanes.put(ORDERS, [record(0, b"a", ledger_id=2)])
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert lanes.take() is None
     lanes.done(cancelled)
-    assert take(lanes)[1].ledger_id == 2
+    assert take(lanes)[1].tracker_id == 2
 
 
 def lane_of(each: Record, order_by: str | None, null_keys: str) -> object:
     if order_by is None or (order_by == "key" and each.key is None and null_keys == "unordered"):
-        return each.topic, each.partition, each.offset, each.ledger_id
+        return each.topic, each.partition, each.offset, each.tracker_id
     return each.topic, each.partition, each.key if order_by == "key" else None
 
 

@@ -13,7 +13,7 @@ from unit.scripted_group import MEMBER, ScriptedGroup, foreign, orders, owned
 from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from asyncrevoke.core.io.effects import Compute, Computed
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import FatalError
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, SyncGroupRequest
 
@@ -64,7 +64,7 @@ def test_heartbeats_go_on_while_the_assignment_is_computed() -> None:
         before = group.count(HeartbeatRequest)
         group.answer_beat()
         assert group.count(HeartbeatRequest) == before + 1
-    assert group.phase() is Phase.AWAIT_SYNC
+    assert group.phase() is ClassicState.AWAIT_SYNC
     compute(group)
     compute(group)
     group.answer_sync(tp(0), tp(1))
@@ -94,7 +94,7 @@ def test_leaving_drops_what_is_being_computed() -> None:
     group.core.fail(group.now, FatalError("the end"))
     group.hear(stale.run())
     assert group.sends(SyncGroupRequest) == []
-    assert group.phase() is Phase.FATAL
+    assert group.phase() is ClassicState.FATAL
 
 
 def test_an_assignor_that_fails_beside_the_event_loop_is_fatal(
@@ -172,5 +172,5 @@ def test_a_coordinator_that_does_not_know_what_is_wrong_is_asked_again() -> None
     group.answer_join(ErrorCode.unknown_server_error)
     group.advance(1.0)
     group.rejoin(0, 1)
-    assert group.phase() is Phase.STABLE  # raised FatalError
+    assert group.phase() is ClassicState.STABLE  # raised FatalError
     assert group.assigned == orders(0, 1)

@@ -11,7 +11,7 @@ import pytest
 from unit.scripted_core import ScriptedConsumer, result, scripted_consumer, until
 
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.io.effects import Complete, Notify, NotifyKind
+from asyncrevoke.core.io.effects import CompleteRequest, Notify, NotifyKind
 from asyncrevoke.errors import BrokerError, FatalError
 from asyncrevoke.model import TopicPartition
 
@@ -87,7 +87,7 @@ async def test_the_users_exception_wins_over_one_of_closing(
     with pytest.raises(ZeroDivisionError):
         async with ours:
             ours.core.on_close = lambda ticket, _graceful: ours.core.effects.append(
-                Complete(ticket, error=BrokerError("the commit was refused", 29))
+                CompleteRequest(ticket, error=BrokerError("the commit was refused", 29))
             )
             raise ZeroDivisionError
     assert "the commit was refused" in caplog.text
@@ -98,7 +98,7 @@ async def test_an_error_of_closing_is_raised() -> None:
     with pytest.raises(BrokerError, match="refused"):
         async with ours:
             ours.core.on_close = lambda ticket, _graceful: ours.core.effects.append(
-                Complete(ticket, error=BrokerError("the commit was refused", 29))
+                CompleteRequest(ticket, error=BrokerError("the commit was refused", 29))
             )
     assert ours.requests.closed
 

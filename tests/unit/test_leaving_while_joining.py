@@ -9,7 +9,7 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import MEMBER, ScriptedGroup, wait_until
 
 from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -46,13 +46,13 @@ def test_a_join_that_adds_a_member_after_it_has_left_is_followed_by_another_leav
     group, join = joining_again()
     ticket = leave(group)
     group.answer_leave()
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     assert ticket not in group.completed
     group.reply(join, ADDED)
     assert group.leaving().member_id == MEMBER
     group.answer_leave()
     assert group.completed[ticket].error is None
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert group.count(LeaveGroupRequest) == 2
 
 
@@ -133,10 +133,10 @@ def test_an_idle_member_that_has_asked_for_an_id_leaves_with_it() -> None:
     group.start()
     group.step()
     group.advance(31.0)
-    assert group.phase() is Phase.LEAVING
+    assert group.phase() is ClassicState.LEAVING
     assert group.count(LeaveGroupRequest) == 0
     group.give_id()
     assert group.leaving().member_id == MEMBER
     group.answer_leave()
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert group.count(JoinGroupRequest) == 1

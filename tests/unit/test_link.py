@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.link_silence import Link, Openings, may_hold, patience_of
+from asyncrevoke.core.io.link_silence import ConnectTimes, RoundTripTime, may_hold, patience_of
 from asyncrevoke.protocol.messages import (
     FetchRequest,
     HeartbeatRequest,
@@ -54,13 +54,13 @@ def test_what_brokers_hold_before_they_answer_is_no_silence() -> None:
 
 
 def test_a_link_with_long_round_trips_has_time_for_two_of_them() -> None:
-    link = Link(4.0)
+    link = RoundTripTime(4.0)
     assert link.patience(3.0) == 8.0
     assert link.patience(15.0) == 15.0
 
 
 def test_one_late_answer_changes_little_and_many_do() -> None:
-    link = Link()
+    link = RoundTripTime()
     link.answered(4.0)
     assert link.patience(3.0) == 3.0
     for _ in range(10):
@@ -72,7 +72,7 @@ def test_one_late_answer_changes_little_and_many_do() -> None:
 
 
 def test_each_attempt_to_connect_that_was_too_slow_gives_the_next_twice_the_time() -> None:
-    openings = Openings()
+    openings = ConnectTimes()
     limits: list[float] = []
     for _ in range(5):
         limits.append(openings.limit(3.0, 40.0))

@@ -6,7 +6,7 @@ import pytest
 from unit.scripted_world import NODES, World, metadata, topic, tp
 
 from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.queries.offset_queries import Lookups
+from asyncrevoke.core.queries.offset_queries import OffsetQueries
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
@@ -46,7 +46,7 @@ class LookupWorld(World):
         super().__init__(**options)
         self.know(topic("orders", {0: 1, 1: 2, 2: 3}, epoch=4))
         self.coordinator.node = NODES[2]
-        self.lookups = Lookups(self.outbox, self.config, self.cluster, self.coordinator)
+        self.lookups = OffsetQueries(self.outbox, self.config, self.cluster, self.coordinator)
 
     def result(self, ticket: int = 1) -> object:
         self.sync()

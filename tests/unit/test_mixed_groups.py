@@ -26,7 +26,7 @@ from asyncrevoke.consumer import Consumer
 from asyncrevoke.core.assignors import Assignment, Member, RebalanceProtocol
 from asyncrevoke.core.assignors.ownership import encode_generation
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import ConfigError, InconsistentGroupError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -85,7 +85,7 @@ def test_a_member_in_the_first_bounce_offers_both_and_owns_nothing_when_it_joins
     group = ScriptedGroup(assignors=FIRST_BOUNCE)
     group.become_member(0, 1)
     group.rebalance()
-    assert group.phase() is Phase.DRAIN  # eager: it gives up all of it first
+    assert group.phase() is ClassicState.REVOKING  # eager: it gives up all of it first
     assert group.step().to_be_revoked == orders(0, 1)
     group.step()
     protocols = offered(group.joining())
@@ -169,7 +169,7 @@ def test_an_eager_member_is_served_by_a_cooperative_assignment_all_the_same() ->
     assert owned(group.answer_join(protocol="cooperative-sticky")) == frozenset()
     group.answer_sync(*orders(0))
     assert group.assigned == orders(0)
-    assert group.phase() is Phase.STABLE  # nothing is withheld from who reported nothing
+    assert group.phase() is ClassicState.STABLE  # nothing is withheld from who reported nothing
 
 
 @pytest.mark.parametrize("assignors", [("cooperative-sticky",), FIRST_BOUNCE])
@@ -300,10 +300,10 @@ def test_before_kip_814_a_static_leader_that_comes_back_watches_and_assigns_noth
     group = returned_leader()
     assert group.planned() == {}
     group.answer_sync(*orders(0, 1), led_by_us=True)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     group.partitions["orders"] = 6
     group.advance(12.0)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_another_leader_is_not_taken_for_our_former_self(leader: str) -> None:
     group.answer_sync(*orders(0, 1))
     group.partitions["orders"] = 6
     group.advance(12.0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 # --- racks (KIP-881) ----------------------------------------------------------------------------
@@ -351,10 +351,10 @@ def test_a_leader_assigns_anew_when_replicas_have_moved_to_another_rack() -> Non
     group.answer_sync(*orders(1, 3))
     group.pulse = ErrorCode.none
     group.advance(12.0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     group.replicas = {tp(number): (2 - number % 2,) for number in range(4)}
     group.advance(12.0)
-    assert group.phase() is Phase.AWAIT_JOIN
+    assert group.phase() is ClassicState.AWAIT_JOIN
 
 
 def test_without_a_member_that_tells_its_rack_moved_replicas_are_nothing_to_a_leader() -> None:
@@ -367,7 +367,7 @@ def test_without_a_member_that_tells_its_rack_moved_replicas_are_nothing_to_a_le
     group.pulse = ErrorCode.none
     group.replicas = {tp(0): (2,)}
     group.advance(12.0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 # --- groups that are converted ------------------------------------------------------------------

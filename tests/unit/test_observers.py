@@ -114,7 +114,7 @@ async def test_an_observer_sees_how_partitions_stand() -> None:
         await t.revoke(("orders", 0))
         facts = seen.consumer.facts()
         assert [s.revoking for s in facts.partitions if s.in_flight] == ["draining"]
-        assert [record.offset for record in facts.health.blocking] == [0]
+        assert [record.offset for record in facts.health.blocking_records] == [0]
 
 
 async def test_an_observer_hears_what_becomes_of_failed_records_and_of_no_sending() -> None:

@@ -139,7 +139,9 @@ def test_nothing_is_released_while_the_loop_body_runs() -> None:
 
 
 def test_a_delay_by_hand_is_asked_to_be_renewed_at_every_tick() -> None:
-    group = member(0, 1, commit_mode="ack", auto_delay=False, revoke_tick=0.25)
+    group = member(
+        0, 1, commit_mode="ack", auto_delay_revoke=False, delayed_revoke_poll_interval=0.25
+    )
     take_away(group, 0)
     assert group.step().to_be_revoked == orders(1)
     for _ in range(3):
@@ -152,7 +154,9 @@ def test_a_delay_by_hand_is_asked_to_be_renewed_at_every_tick() -> None:
 
 
 def test_a_tick_whose_timer_fires_too_early_ends_the_step_and_is_not_set_again() -> None:
-    group = member(0, 1, commit_mode="ack", auto_delay=False, revoke_tick=0.25)
+    group = member(
+        0, 1, commit_mode="ack", auto_delay_revoke=False, delayed_revoke_poll_interval=0.25
+    )
     take_away(group, 0)
     group.step()
     assert group.core.delay_revoke([tp(1)])
@@ -167,7 +171,7 @@ def test_a_tick_whose_timer_fires_too_early_ends_the_step_and_is_not_set_again()
 
 def test_a_cancelled_step_is_no_step_of_its_own() -> None:
     """The delay that was asked for lasts until a step has really returned."""
-    group = member(0, 1, commit_mode="ack", auto_delay=False)
+    group = member(0, 1, commit_mode="ack", auto_delay_revoke=False)
     take_away(group, 0)
     group.step()
     group.core.delay_revoke([tp(1)])
@@ -288,9 +292,7 @@ def test_delivery_that_stands_still_names_what_it_waits_for() -> None:
     group.step()
     assert group.poll() is None
     group.advance(6.0)
-    (said,) = group.named(
-        "max_in_flight records are not done; nothing more is delivered until some are"
-    )
+    (said,) = group.named("max_in_flight reached; delivery paused")
     assert said.fields["oldest"] == {"orders-0": stuck.offset}
 
 
@@ -343,7 +345,7 @@ def test_a_task_may_not_take_a_record_that_is_counted_by_batch() -> None:
 
 def test_a_task_group_counts_what_no_task_holds_at_the_next_step() -> None:
     group = member(0, commit_interval=0.5)
-    group.core.track(True, settle=True)
+    group.core.track(True, next_poll_completes=True)
     group.produce(0, 3)
     first, second, _ = group.step().records
     assert group.core.submit(second)
@@ -410,7 +412,7 @@ def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_gr
     group = member(0, commit_interval=0.5)
     group.produce(0, 3)
     first, second, _ = group.step().records
-    group.core.track(True, settle=True)
+    group.core.track(True, next_poll_completes=True)
     assert group.core.submit(second)
     assert group.poll() is None
     group.advance(0.6)

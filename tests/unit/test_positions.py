@@ -9,9 +9,9 @@ from unit.scripted_world import NODES, World, topic, tp
 
 from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
-from asyncrevoke.core.partition.offset_tracker import Ledger
-from asyncrevoke.core.position.resolver import Positions
+from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.core.position.resolver import PositionResolver
 from asyncrevoke.errors import (
     AuthenticationError,
     GroupAuthorizationError,
@@ -55,7 +55,7 @@ class PositionWorld(World):
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
         self.coordinator.node = NODES[2]
         self.requested = RequestedOffsets(self.outbox)
-        self.positions = Positions(
+        self.positions = PositionResolver(
             self.outbox,
             self.config,
             self.cluster,
@@ -77,10 +77,10 @@ class PositionWorld(World):
 
     @staticmethod
     def place(instance: PartitionInstance, offset: int) -> None:
-        ledger_id = 1 if instance.ledger is None else instance.ledger.ledger_id + 1
-        instance.ledger = Ledger(ledger_id, offset)
-        if instance.state is State.INIT:
-            instance.step(Step.POSITIONED)
+        tracker_id = 1 if instance.tracker is None else instance.tracker.tracker_id + 1
+        instance.tracker = OffsetTracker(tracker_id, offset)
+        if instance.state is InstanceState.INIT:
+            instance.transition(InstanceTransition.POSITIONED)
 
     def find(self, *numbers: int) -> list[PartitionInstance]:
         instances = [PartitionInstance(tp(number), number) for number in numbers]
@@ -187,7 +187,7 @@ def test_the_policy_error_is_reported_and_the_instance_left_alone() -> None:
     world.advance(60)
     assert [type(error) for error in world.errors] == [NoOffsetError]
     assert world.found == {}
-    assert a.state is State.INIT
+    assert a.state is InstanceState.INIT
     assert world.sends(OffsetFetchRequest) == []
 
 
@@ -406,8 +406,8 @@ def test_a_leader_that_refuses_is_reported_once() -> None:
 def test_an_answer_for_an_instance_that_has_ended_is_ignored() -> None:
     world = PositionWorld()
     a, b = world.find(0, 1)
-    a.step(Step.REVOKE)
-    b.step(Step.LOSE)
+    a.transition(InstanceTransition.REVOKE)
+    b.transition(InstanceTransition.LOSE)
     world.commits_are(committed(0, 5), committed(1, -1))
     world.advance(60)
     assert world.found == {}
@@ -466,12 +466,12 @@ def test_a_seek_whose_partition_is_being_revoked_waits_for_the_withdrawal() -> N
     world = PositionWorld()
     instance = world.active(0)
     world.positions.reset(world.now, instance, EARLIEST_TIMESTAMP)
-    instance.step(Step.REVOKE)
+    instance.transition(InstanceTransition.REVOKE)
     world.log_is(listed(0, 0))
     world.advance(5)
     assert world.found == {}
     assert world.sends(ListOffsetsRequest) == []
-    instance.step(Step.WITHDRAW)
+    instance.transition(InstanceTransition.WITHDRAW)
     world.advance(2)
     world.log_is(listed(0, 3))
     assert world.found == {instance: (3, 2, True)}

@@ -42,7 +42,7 @@ def test_a_batch_gives_its_records_with_all_their_fields() -> None:
     (one,) = decode(batch(2, base_offset=40))
     assert (one.base_offset, one.next_offset, one.count, one.leader_epoch) == (40, 42, 2, -1)
     first, second = one.decode("topic", 3, 7, 0)
-    assert (first.topic, first.partition, first.offset, first.ledger_id) == ("topic", 3, 40, 7)
+    assert (first.topic, first.partition, first.offset, first.tracker_id) == ("topic", 3, 40, 7)
     assert (first.key, first.value, first.timestamp, first.timestamp_type) == (
         b"key",
         b"value",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.io.effects import Complete, Send
+    from asyncrevoke.core.io.effects import CompleteRequest, Send
 
 REFUSED = ErrorCode.topic_authorization_failed
 RETRIED = "commit refused, trying again; records may be processed again"
@@ -69,7 +69,7 @@ class Guarded(ScriptedGroup):
         self.settle()
         return ticket
 
-    def answered(self, ticket: int) -> Complete:
+    def answered(self, ticket: int) -> CompleteRequest:
         return self.completed[ticket]
 
     def lines(self, event: str) -> list[dict[str, object]]:

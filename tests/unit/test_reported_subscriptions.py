@@ -18,7 +18,7 @@ from asyncrevoke.core.membership.classic.reported_subscription import (
     MAX_TOPICS,
     read_subscription,
 )
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -133,7 +133,7 @@ def test_a_topic_that_only_another_member_wants_and_the_broker_refuses_ends_nobo
     assert plan[MEMBER] | plan["m-2"] == orders(0, 1, 2, 3)
     group.answer_sync(tp(0))
     assert group.poll() is None  # raised BrokerError or TopicAuthorizationError
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 def test_topics_of_others_that_do_not_exist_have_one_line_together() -> None:

@@ -312,12 +312,12 @@ async def test_a_lost_partition_s_waiting_records_are_forgotten() -> None:
         await until(lambda: work.running)
         work.end(error=BOOM)
         await until(lambda: run.clock.timers)
-        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
-        await until(lambda: work.running and work.running[0].ledger_id == 2)
+        run.source.feed(record(0, tracker_id=2), lost=[ORDERS])
+        await until(lambda: work.running and work.running[0].tracker_id == 2)
         assert run.clock.timers == []
         work.end()
         await run.stop()
-        assert [each.ledger_id for each in work.started] == [1, 2]
+        assert [each.tracker_id for each in work.started] == [1, 2]
 
 
 async def test_a_cancelled_runner_abandons_what_waits() -> None:
@@ -393,7 +393,7 @@ async def _any_schedule(data: st.DataObject) -> None:
     order_by: Literal["key", "partition"] = data.draw(st.sampled_from(["key", "partition"]))
     partitions = [ORDERS, OTHERS]
     work = HeldWork()
-    ledger = dict.fromkeys(partitions, 1)
+    tracker = dict.fromkeys(partitions, 1)
     next_offset = dict.fromkeys(partitions, 0)
     delivered: list[Record] = []
 
@@ -418,7 +418,7 @@ async def _any_schedule(data: st.DataObject) -> None:
                 keys = data.draw(st.lists(st.sampled_from([b"a", b"b", None]), max_size=6))
                 first = next_offset[partition]
                 records = [
-                    record(first + i, key, partition=partition, ledger_id=ledger[partition])
+                    record(first + i, key, partition=partition, tracker_id=tracker[partition])
                     for i, key in enumerate(keys)
                 ]
                 next_offset[partition] += len(keys)
@@ -441,7 +441,7 @@ async def _any_schedule(data: st.DataObject) -> None:
                         each
                         for each in delivered
                         if each.topic_partition == of
-                        and each.ledger_id == ledger[of]
+                        and each.tracker_id == tracker[of]
                         and source.fate(each) is Fate.PENDING
                     ]
 
@@ -454,10 +454,10 @@ async def _any_schedule(data: st.DataObject) -> None:
                     await turns(40)
                 assert pending() == [], "nothing holds the release"
                 source.revoking.discard(partition)
-                ledger[partition] += 1
+                tracker[partition] += 1
             elif step == "lose":
                 source.feed(lost=[partition])
-                ledger[partition] += 1
+                tracker[partition] += 1
             await turns(data.draw(st.sampled_from([1, 40])))
             busy = [lane(each) for each in work.running]
             assert len(set(busy)) == len(busy), "two of a lane at once"
@@ -469,7 +469,7 @@ async def _any_schedule(data: st.DataObject) -> None:
         await run.task
     begun: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for each in work.started:
-        begun[lane(each)].append((each.ledger_id, each.offset))
+        begun[lane(each)].append((each.tracker_id, each.offset))
     assert all(order == sorted(order) for order in begun.values()), "a lane out of order"
     for each in delivered:
         fate = run.source.fate(each)

@@ -11,7 +11,7 @@ from unit.scripted_brokers import tp
 from unit.scripted_consumer_group import ScriptedConsumerGroup
 from unit.scripted_group import ScriptedGroup, foreign, orders
 
-from asyncrevoke.core.membership.classic.assignment_user_data import decode_note
+from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
 from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.core.partition.completion_map import decode
 from asyncrevoke.protocol.messages import (
@@ -287,7 +287,9 @@ def test_the_leader_tells_all_members_whether_all_read_maps(*, eager: bool, stra
     others = [ours("other", request), *([foreign("java")] if stranger else [])]
     group.answer_join(leads=True, others=tuple(others))
     _, sync = group.only(SyncGroupRequest)
-    notes = [decode_note(decode_assignment(data)[1]) for _, data in sync.assignments]
+    notes = [
+        decode_assignment_user_data(decode_assignment(data)[1]) for _, data in sync.assignments
+    ]
     assert len(notes) == 2 + stranger
     if eager and stranger:
         assert notes == [None] * 3, "eager members of other clients may refuse it"
@@ -309,7 +311,9 @@ def test_of_static_members_the_leader_of_an_eager_group_does_not_know_who_reads_
     static = structs.replace(static, group_instance_id="static")
     group.answer_join(leads=True, others=(static,))
     _, sync = group.only(SyncGroupRequest)
-    notes = [decode_note(decode_assignment(data)[1]) for _, data in sync.assignments]
+    notes = [
+        decode_assignment_user_data(decode_assignment(data)[1]) for _, data in sync.assignments
+    ]
     assert None not in notes, "a static leader that comes back needs the rest of it"
     read = [note is not None and note.maps_are_read for note in notes]
     assert read == [not eager] * 2

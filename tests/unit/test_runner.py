@@ -287,18 +287,18 @@ async def test_a_worker_goes_on_after_its_handler_was_cancelled() -> None:
     async with running(work, concurrency=1) as run:
         run.source.feed(record(0))
         await until(lambda: work.running)
-        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
-        await until(lambda: work.running and work.running[0].ledger_id == 2)
+        run.source.feed(record(0, tracker_id=2), lost=[ORDERS])
+        await until(lambda: work.running and work.running[0].tracker_id == 2)
         work.end()
         await run.stop()
-        assert [each.ledger_id for each in run.source.completions] == [2]
+        assert [each.tracker_id for each in run.source.completions] == [2]
 
 
 async def test_a_worker_forgets_the_cancellation_of_a_lost_record() -> None:
     cancelling: list[int] = []
 
     async def handle(each: Record) -> None:
-        if each.ledger_id == 1:
+        if each.tracker_id == 1:
             await asyncio.Event().wait()
         task = asyncio.current_task()
         assert task is not None
@@ -308,7 +308,7 @@ async def test_a_worker_forgets_the_cancellation_of_a_lost_record() -> None:
     async with running(handle, concurrency=1) as run:
         run.source.feed(record(0))
         await turns()
-        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
+        run.source.feed(record(0, tracker_id=2), lost=[ORDERS])
         error = await run.failure()
         assert "nobody had cancelled it" in str(error)
         assert cancelling == [0]
@@ -352,8 +352,8 @@ async def test_a_new_assignment_waits_for_the_cancelled_handler_of_its_key() -> 
     started: list[int] = []
 
     async def slow_to_end(each: Record) -> None:
-        started.append(each.ledger_id)
-        if each.ledger_id == 1:
+        started.append(each.tracker_id)
+        if each.tracker_id == 1:
             try:
                 await asyncio.Event().wait()
             finally:
@@ -362,7 +362,7 @@ async def test_a_new_assignment_waits_for_the_cancelled_handler_of_its_key() -> 
     async with running(slow_to_end) as run:
         run.source.feed(record(0))
         await until(lambda: started == [1])
-        run.source.feed(record(0, ledger_id=2), lost=[ORDERS])
+        run.source.feed(record(0, tracker_id=2), lost=[ORDERS])
         await turns()
         assert started == [1]
         may_end.set()
@@ -384,7 +384,7 @@ async def test_a_handler_may_lose_its_own_partition_without_awaiting() -> None:
         runs.append(run)
         run.source.feed(record(0))
         await until(lambda: handled == [0])
-        run.source.feed(record(7, ledger_id=2))
+        run.source.feed(record(7, tracker_id=2))
         await until(lambda: handled == [0, 7])
         await run.stop()
 
@@ -640,7 +640,7 @@ async def _any_schedule(data: st.DataObject) -> None:
     work = HeldWork()
     partitions = [ORDERS, OTHERS]
     next_offset = dict.fromkeys(partitions, 0)
-    ledger = dict.fromkeys(partitions, 1)
+    tracker = dict.fromkeys(partitions, 1)
     delivered: list[Record] = []
 
     def lane(each: Record) -> object:
@@ -664,7 +664,7 @@ async def _any_schedule(data: st.DataObject) -> None:
                         next_offset[partition] + i,
                         key,
                         partition=partition,
-                        ledger_id=ledger[partition],
+                        tracker_id=tracker[partition],
                     )
                     for i, key in enumerate(keys)
                 ]
@@ -679,25 +679,25 @@ async def _any_schedule(data: st.DataObject) -> None:
                 mine = [
                     each.offset
                     for each in work.started
-                    if each.topic_partition == partition and each.ledger_id == ledger[partition]
+                    if each.topic_partition == partition and each.tracker_id == tracker[partition]
                 ]
                 highest = max(mine, default=-1)
                 source.gaps_from = data.draw(st.integers(0, max(highest, 0) + 2))
                 source.feed(revoke=[partition])
                 await turns(40)
                 for each in delivered:
-                    if each.topic_partition == partition and each.ledger_id == ledger[partition]:
+                    if each.topic_partition == partition and each.tracker_id == tracker[partition]:
                         dropped = source.fate(each) is Fate.DROPPED
                         assert dropped == (each.offset > highest), (each.offset, highest)
                         if source.gaps_from <= each.offset < highest and each not in work.started:
                             assert source.fate(each) is Fate.ABANDONED, "a gap is kept"
                         if each.offset < min(source.gaps_from, highest):
                             assert source.fate(each) is not Fate.ABANDONED, "a gap is dropped"
-                ledger[partition] += 1  # released: its next assignment has another ledger
+                tracker[partition] += 1  # released: its next assignment has another tracker
                 continue
             elif step == "lose":
                 source.feed(lost=[partition])
-                ledger[partition] += 1
+                tracker[partition] += 1
             await turns(data.draw(st.sampled_from([1, 40])))
             busy = [lane(each) for each in work.running]
             assert len(set(busy)) == len(busy), "two of a lane at once"
@@ -710,7 +710,7 @@ async def _any_schedule(data: st.DataObject) -> None:
         await run.task
     begun: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for each in work.started:
-        begun[lane(each)].append((each.ledger_id, each.offset))
+        begun[lane(each)].append((each.tracker_id, each.offset))
     assert all(order == sorted(order) for order in begun.values()), "a lane out of order"
     assert len(set(map(id, work.started))) == len(work.started), "a record handled twice"
     for each in delivered:

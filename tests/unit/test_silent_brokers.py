@@ -8,16 +8,16 @@ import pytest
 from unit.scripted_world import NODES, World, topic
 
 from asyncrevoke.core.io.effects import (
+    BrokerProbed,
     Channel,
-    DropSilent,
+    ConnectionSilent,
+    DropSilentConnections,
     Failed,
     FailureKind,
     Node,
-    Probe,
-    Probed,
+    ProbeBroker,
     Replied,
     Send,
-    Silent,
 )
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
@@ -66,10 +66,10 @@ class Watched(World):
             )
         )
 
-    def see(self, event: Silent | Probed | Replied | Failed) -> None:
+    def see(self, event: ConnectionSilent | BrokerProbed | Replied | Failed) -> None:
         if isinstance(event, (Replied, Failed)):
             del self.open[event.request_id]
-        self.silent_brokers.see(self.now, event)
+        self.silent_brokers.handle(self.now, event)
         self.outbox.route(self.now, event)
         self.sync()
 
@@ -78,7 +78,7 @@ class Watched(World):
         return self.sends(HeartbeatRequest)[-1]
 
     def silent(self, node: Node) -> None:
-        self.see(Silent(node, self.now - PATIENCE))
+        self.see(ConnectionSilent(node, self.now - PATIENCE))
 
 
 def test_a_silent_coordinator_is_looked_for_at_other_brokers_and_stays_the_coordinator() -> None:
@@ -116,7 +116,7 @@ def test_another_coordinator_frees_what_waits_for_the_silent_one() -> None:
     }
     # What then fails says nothing of the new one.
     world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
-    world.coordinator.unknown(world.now, "Heartbeat: gone", NODES[1])
+    world.coordinator.mark_unknown(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node == NODES[2]
 
 
@@ -125,17 +125,17 @@ def test_a_broker_that_answers_on_a_new_connection_loses_those_that_were_silent(
     world.silent(NODES[1])
     world.silent(NODES[1])
     (probe,) = world.probes
-    assert probe == Probe(NODES[1], PATIENCE)
-    world.see(Probed(NODES[1], world.now, answered=True))
+    assert probe == ProbeBroker(NODES[1], PATIENCE)
+    world.see(BrokerProbed(NODES[1], world.now, answered=True))
     (drop,) = world.dropped
     # What has received something in the later half of the silence is alive.
-    assert drop == DropSilent(NODES[1], world.now - PATIENCE / 2, world.now)
+    assert drop == DropSilentConnections(NODES[1], world.now - PATIENCE / 2, world.now)
 
 
 def test_a_broker_that_does_not_answer_there_either_loses_nothing_yet() -> None:
     world = Watched()
     world.silent(NODES[1])
-    world.see(Probed(NODES[1], world.now, answered=False))
+    world.see(BrokerProbed(NODES[1], world.now, answered=False))
     assert not world.dropped
     world.silent(NODES[1])
     assert len(world.probes) == 2
@@ -147,7 +147,7 @@ def test_a_coordinator_that_answers_on_a_new_connection_is_asked_there_again_at_
     world.silent(NODES[1])
     # Others are asked for the coordinator meanwhile, over connections that may be dead as well.
     assert world.only(FindCoordinatorRequest)[0].node != NODES[1]
-    world.see(Probed(NODES[1], world.now, answered=True))
+    world.see(BrokerProbed(NODES[1], world.now, answered=True))
     world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
     world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node == NODES[1]
@@ -156,7 +156,7 @@ def test_a_coordinator_that_answers_on_a_new_connection_is_asked_there_again_at_
 def test_a_coordinator_that_fails_again_on_a_new_connection_is_looked_for() -> None:
     world = Watched()
     world.silent(NODES[1])
-    world.see(Probed(NODES[1], world.now, answered=True))
+    world.see(BrokerProbed(NODES[1], world.now, answered=True))
     for _ in range(4):  # a request on each channel of the group, and one more
         world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node is None

@@ -7,7 +7,7 @@ from unit.scripted_brokers import tp
 from unit.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
 from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -53,7 +53,7 @@ def choose(group: ScriptedGroup, *topics: str, pattern: bool) -> None:
 def at_work(eager: bool) -> tuple[ScriptedGroup, Record, int]:
     """A member that unsubscribes while its user works on a record of orders-0, in a task."""
     group = ScriptedGroup(partitions={"orders": 2, "bills": 2}, eager=eager, commit_interval=60.0)
-    group.core.track(True, settle=True)
+    group.core.track(True, next_poll_completes=True)
     group.become_member(0)
     (record,) = group.receive(0)
     assert group.core.submit(record)
@@ -152,7 +152,7 @@ def test_unsubscribing_from_a_pattern_forgets_the_pattern(eager: bool) -> None:
     group.topic_ids["orders-new"] = b"new".ljust(16)
     group.advance(400.0)
     assert group.core.subscription() == frozenset()
-    assert group.phase() is Phase.UNJOINED
+    assert group.phase() is ClassicState.UNJOINED
     assert not group.complete(record)
 
 
@@ -178,7 +178,7 @@ def test_what_is_subscribed_to_while_unsubscribing_is_joined_with_afterwards(
     group.give_id()
     group.answer_join()
     group.answer_sync(tp(1, topic))
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
     assert group.assigned == {tp(1, topic)}
     assert group.receive(1, topic=topic)
 

@@ -558,8 +558,8 @@ async def test_a_failure_may_pause_its_partition(setting: Setting) -> None:
         setting.work.end()
         await until(lambda: tasks.in_flight == 0)
         assert setting.source.paused == [ORDERS]
-        setting.source.paused.clear()  # resumed: it goes on under another ledger
-        (again,) = setting.delivered(record(0, ledger_id=2))
+        setting.source.paused.clear()  # resumed: it goes on under another tracker
+        (again,) = setting.delivered(record(0, tracker_id=2))
         assert await tasks.submit(setting.work, again)
         await turns()
         setting.work.end()

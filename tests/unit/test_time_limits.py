@@ -152,7 +152,7 @@ async def test_a_partition_that_is_resumed_while_its_handler_is_stuck_works_as_b
         await until(lambda: work.started)
         run.clock.advance(6)
         assert run.source.fate(behind) is Fate.DROPPED
-        run.source.paused.clear()  # the user resumes it: the ledger is the same
+        run.source.paused.clear()  # the user resumes it: the tracker is the same
         run.source.feed(record(1))
         work.error = ValueError("at last")
         work.may_end.set()
@@ -189,11 +189,11 @@ async def test_being_lost_and_timed_out_at_once_is_being_lost(lost_first: bool) 
         run.clock.advance(1)
         if not lost_first:
             run.runner.lose([ORDERS])
-        run.source.feed(record(0, ledger_id=2))
+        run.source.feed(record(0, tracker_id=2))
         await until(lambda: len(work.started) == 2)
         work.end()
         await run.stop()
-        assert [each.ledger_id for each in run.source.completions] == [2]
+        assert [each.tracker_id for each in run.source.completions] == [2]
 
 
 async def test_a_batch_has_a_limit_of_time_too() -> None:

@@ -83,7 +83,7 @@ def test_who_waits_without_a_doubt_is_told_at_once() -> None:
 
 
 def test_nothing_waits_if_the_user_prefers_repeated_records() -> None:
-    group = ScriptedGroup(session_timeout=SESSION, on_suspect="continue")
+    group = ScriptedGroup(session_timeout=SESSION, on_unconfirmed_membership="continue")
     group.become_member(0)
     assert group.core.may_begin_until(group.now + 1000) == float("inf")
 

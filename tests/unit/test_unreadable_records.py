@@ -104,7 +104,7 @@ def test_a_record_that_cannot_be_read_does_not_keep_those_around_it(
     assert why in detail
     assert "value" not in detail.replace("key or value", "")
     assert [each.offset for each in records] == [40, 41, 42]
-    assert {each.ledger_id for each in records} == {7}
+    assert {each.tracker_id for each in records} == {7}
     # Who seeks past it meets it no more.
     assert [each.offset for each in read(batch, 42)] == [42]
     assert readable(read(batch, 42)) == [42]

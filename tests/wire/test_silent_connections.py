@@ -20,11 +20,11 @@ from asyncrevoke.broker.ports import free_ports
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import (
     Channel,
-    DropSilent,
+    DropSilentConnections,
     Failed,
     FailureKind,
     Node,
-    Probe,
+    ProbeBroker,
     Replied,
     Send,
 )
@@ -153,11 +153,11 @@ async def test_a_part_of_an_answer_is_no_silence(setup: Setup) -> None:
 async def test_what_was_asked_before_a_probe_and_heard_nothing_is_dropped(setup: Setup) -> None:
     dead = setup.ask(patience=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
-    probed = await setup.channels.probe(Probe(setup.node, LONG))
+    probed = await setup.channels.probe(ProbeBroker(setup.node, LONG))
     assert probed.answered
     later = setup.ask(Channel.COMMIT, patience=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 2)
-    setup.channels.drop_silent(DropSilent(setup.node, probed.begun_at, probed.begun_at))
+    setup.channels.drop_silent(DropSilentConnections(setup.node, probed.begun_at, probed.begun_at))
     reply = await dead
     assert isinstance(reply, Failed)
     assert reply.kind is FailureKind.DISCONNECTED
@@ -170,7 +170,7 @@ async def test_what_was_heard_meanwhile_is_not_dropped(setup: Setup) -> None:
     begun = loop.time()
     setup.answer.answers.set()
     await setup.ask()
-    setup.channels.drop_silent(DropSilent(setup.node, begun, loop.time()))
+    setup.channels.drop_silent(DropSilentConnections(setup.node, begun, loop.time()))
     await setup.ask()
     assert setup.broker.connections == 1
 
@@ -183,7 +183,7 @@ async def test_idle_connections_to_other_brokers_are_dropped_with_those_of_a_sil
     setup.answer.answers.clear()
     now = asyncio.get_running_loop().time()
     other = Node(2, "127.0.0.1", 1)
-    setup.channels.drop_silent(DropSilent(other, now, now))
+    setup.channels.drop_silent(DropSilentConnections(other, now, now))
     await setup.broker.until(lambda: setup.broker.open == 0)
 
 
@@ -191,7 +191,7 @@ async def test_busy_connections_to_other_brokers_are_left_alone(setup: Setup) ->
     asked = setup.ask(patience=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
     now = asyncio.get_running_loop().time()
-    setup.channels.drop_silent(DropSilent(Node(2, "127.0.0.1", 1), now, now))
+    setup.channels.drop_silent(DropSilentConnections(Node(2, "127.0.0.1", 1), now, now))
     setup.answer.answers.set()
     assert isinstance(await asked, Replied)
 
@@ -204,7 +204,7 @@ async def test_a_broker_that_does_not_answer_a_probe_gets_twice_the_time_for_the
     times: list[float] = []
     for _ in range(2):
         begun = loop.time()
-        assert not (await channels.probe(Probe(node, PATIENCE))).answered
+        assert not (await channels.probe(ProbeBroker(node, PATIENCE))).answered
         times.append(loop.time() - begun)
     assert times[0] >= PATIENCE
     assert times[1] >= 2 * PATIENCE
@@ -220,7 +220,7 @@ async def test_on_a_slow_link_answers_have_the_time_that_they_take(setup: Setup)
     setup.answer.answers.set()
     node = Node(1, "127.0.0.1", port)
     # Opening is tried with ever more time; then round trips of three times the patience work.
-    while not (await setup.channels.probe(Probe(node, PATIENCE))).answered:
+    while not (await setup.channels.probe(ProbeBroker(node, PATIENCE))).answered:
         pass
     for _ in range(3):
         assert isinstance(await setup.ask(node=node), Replied)

@@ -8,7 +8,7 @@ from asyncrevoke.core.assignors.assignor import (
     assign,
 )
 from asyncrevoke.core.assignors.member import Member
-from asyncrevoke.core.assignors.ownership import Violation, repair, withheld
+from asyncrevoke.core.assignors.ownership import OwnershipViolation, repair, withheld
 from asyncrevoke.core.assignors.registry import ASSIGNORS, choose_protocol, find_assignors
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "Assignment",
     "Assignor",
     "Member",
+    "OwnershipViolation",
     "RackAwareAssignor",
     "RebalanceProtocol",
-    "Violation",
     "assign",
     "choose_protocol",
     "find_assignors",

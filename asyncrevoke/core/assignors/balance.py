@@ -28,7 +28,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.assignors.loads import Loads
+from asyncrevoke.core.assignors.loads import PartitionCounts
 from asyncrevoke.core.assignors.rack_placing import RackPlacing
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def balance(
     ``racks``, members get partitions beside them as long as loads stay as even.
     """
     placing = None if racks is None else RackPlacing(racks, topics_of, owned)
-    loads = Loads(partitions, topics_of, owned if placing is None else placing.beside_owners)
+    loads = PartitionCounts(
+        partitions, topics_of, owned if placing is None else placing.beside_owners
+    )
     if placing is None:
         loads.place_free()
     else:

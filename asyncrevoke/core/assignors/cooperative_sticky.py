@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.core.assignors.balance import balance
 from asyncrevoke.core.assignors.member_order import hash_order
-from asyncrevoke.core.assignors.ownership import Claims, encode_generation, withhold
+from asyncrevoke.core.assignors.ownership import ReportedOwnership, encode_generation, withhold
 from asyncrevoke.core.assignors.racks import Racks
 from asyncrevoke.model import TopicPartition
 
@@ -59,14 +59,14 @@ class CooperativeStickyAssignor:
     ) -> Assignment:
         """The same; what is not in its owner's rack is free, and free partitions go to members
         beside them as long as these have room."""
-        claims = Claims(members)
+        claims = ReportedOwnership(members)
         return withhold(plan(partitions, members, claims, racks), claims)
 
 
 def plan(
     partitions: Mapping[str, Sequence[int]],
     members: Sequence[Member],
-    claims: Claims,
+    claims: ReportedOwnership,
     partition_racks: PartitionRacks | None = None,
 ) -> Assignment:
     """Where the group shall arrive, disregarding who must give something up first.

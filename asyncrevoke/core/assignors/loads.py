@@ -22,7 +22,7 @@ _FEWEST_STEPS = 2_000
 _STEPS = 2
 
 
-class Loads:
+class PartitionCounts:
     """How many partitions of each topic each member holds. Members and topics are numbers here,
     their places in ``members`` and ``topics``."""
 
@@ -54,7 +54,7 @@ class Loads:
             len(partitions[topic]) - sum(held.values())
             for topic, held in zip(self.topics, self.held, strict=True)
         ]
-        self.loads = [len(owned[member_id]) for member_id in self.members]
+        self.counts = [len(owned[member_id]) for member_id in self.members]
         # (load, member) of each topic's subscribers; entries may be out of date, see lightest.
         self._heaps: list[list[tuple[int, int]]] = []
         self._sort_subscribers()
@@ -66,7 +66,7 @@ class Loads:
         self._allowance = _FEWEST_STEPS + _STEPS * size * size.bit_length()
 
     def _sort_subscribers(self) -> None:
-        self._heaps = [[(self.loads[m], m) for m in those] for those in self.subscribers]
+        self._heaps = [[(self.counts[m], m) for m in those] for those in self.subscribers]
         for heap in self._heaps:
             heapq.heapify(heap)
 
@@ -80,7 +80,7 @@ class Loads:
         """Give one of a topic's free partitions to a member."""
         held = self.held[topic]
         held[member] = held.get(member, 0) + 1
-        self.loads[member] += 1
+        self.counts[member] += 1
 
     def level(self, *, free_only: bool) -> None:
         """Pass partitions on from heavy members to light ones until none can be.
@@ -92,8 +92,8 @@ class Loads:
         self._sort_subscribers()
         self._sort_held()
         closed = bytearray(len(self.topics))
-        floor = min(self.loads) + 1
-        heaviest = [(-load, member) for member, load in enumerate(self.loads)]
+        floor = min(self.counts) + 1
+        heaviest = [(-load, member) for member, load in enumerate(self.counts)]
         heapq.heapify(heaviest)
         settled: set[int] = set()
         allowance = Allowance(self._allowance)
@@ -101,7 +101,7 @@ class Loads:
             load, giver = heapq.heappop(heaviest)
             if -load <= floor:
                 return
-            if -load != self.loads[giver] or giver in settled:
+            if -load != self.counts[giver] or giver in settled:
                 continue
             chain = self._direct(giver, closed, free_only) or self._search(
                 giver, free_only, settled, allowance
@@ -110,9 +110,9 @@ class Loads:
                 continue
             for source, topic, target in chain:
                 self._move(source, topic, target)
-            heapq.heappush(heaviest, (-self.loads[giver], giver))
+            heapq.heappush(heaviest, (-self.counts[giver], giver))
             taker = chain[-1][2]
-            heapq.heappush(heaviest, (-self.loads[taker], taker))
+            heapq.heappush(heaviest, (-self.counts[taker], taker))
 
     def _sort_held(self) -> None:
         self._spare = [[] for _ in self.members]
@@ -150,12 +150,12 @@ class Loads:
         if not allowance.take(len(held)):
             return False
         holders = [member for member, count in sorted(held.items()) if count > own.get(member, 0)]
-        heaviest = max(holders, key=lambda member: self.loads[member])
-        if self.loads[owner] < self.loads[heaviest]:
+        heaviest = max(holders, key=lambda member: self.counts[member])
+        if self.counts[owner] < self.counts[heaviest]:
             self._move(heaviest, topic, owner)
             return True
         # The owner must pass one on that is not its own: to a light member, or to a holder.
-        limit = self.loads[heaviest] - 1
+        limit = self.counts[heaviest] - 1
         search = _Search(self, owner, limit, allowance, ends=frozenset(holders))
         if not self._spread_spare(search, [owner]):
             return False
@@ -205,8 +205,8 @@ class Loads:
             heapq.heappush(self._spare[target], topic)
         elif more == 1:
             heapq.heappush(self._kept[target], topic)
-        self.loads[source] -= 1
-        self.loads[target] += 1
+        self.counts[source] -= 1
+        self.counts[target] += 1
 
     def lightest(self, topic: int) -> int:
         """Of the subscribers with the smallest load, the first.
@@ -217,14 +217,14 @@ class Loads:
         heap = self._heaps[topic]
         while True:
             load, member = heap[0]
-            now = self.loads[member]
+            now = self.counts[member]
             if load == now:
                 return member
             heapq.heapreplace(heap, (now, member))
 
     def _direct(self, giver: int, closed: bytearray, free_only: bool) -> list[tuple[int, int, int]]:
         """One step to a member lighter by two or more; rather a partition that is not its own."""
-        limit = self.loads[giver] - 2
+        limit = self.counts[giver] - 2
         for topics, spare in ((self._spare[giver], True), (self._kept[giver], False)):
             if not spare and free_only:
                 break
@@ -233,7 +233,7 @@ class Loads:
                 count, own = self.held[topic].get(giver, 0), self.own[topic].get(giver, 0)
                 if not closed[topic] and (count > own if spare else 0 < count <= own):
                     taker = self.lightest(topic)
-                    if self.loads[taker] <= limit:
+                    if self.counts[taker] <= limit:
                         return [(giver, topic, taker)]
                     closed[topic] = 1
                 heapq.heappop(topics)
@@ -249,7 +249,7 @@ class Loads:
         """
         if allowance.is_spent:
             return []
-        search = _Search(self, giver, self.loads[giver] - 2, allowance, passed=settled)
+        search = _Search(self, giver, self.counts[giver] - 2, allowance, passed=settled)
         members = [giver]
         while members:
             needs_owned: list[tuple[int, int]] = []
@@ -324,7 +324,7 @@ class _Search:
 
     def __init__(
         self,
-        loads: Loads,
+        loads: PartitionCounts,
         giver: int,
         limit: int,
         allowance: Allowance,
@@ -352,7 +352,7 @@ class _Search:
                 continue
             self.came_from[other] = (member, topic)
             members.append(other)
-            if self._loads.loads[other] <= self._limit or other in self._ends:
+            if self._loads.counts[other] <= self._limit or other in self._ends:
                 self._end = other
                 return True
         return False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _GENERATION = struct.Struct(">i")
 
 
-class Violation(NamedTuple):
+class OwnershipViolation(NamedTuple):
     """A partition that an assignor gave to a member that must not have it."""
 
     partition: TopicPartition
@@ -50,7 +50,7 @@ def generation_of(subscription: Subscription) -> int:
     return max(generation, -1)
 
 
-class Claims:
+class ReportedOwnership:
     """What members report as owned.
 
     If several members claim one partition, that of the highest generation owns it (KIP-792); if
@@ -93,7 +93,7 @@ class Claims:
         return next((other for other in claimants if other != member_id), None)
 
 
-def withhold(plan: Assignment, claims: Claims) -> Assignment:
+def withhold(plan: Assignment, claims: ReportedOwnership) -> Assignment:
     """``plan`` without the partitions that another member still reports as owned."""
     return {
         member_id: [tp for tp in assigned if claims.bar(tp, member_id) is None]
@@ -118,28 +118,34 @@ def withheld(
     ]
 
 
-def repair(assignment: Assignment, members: Sequence[Member]) -> tuple[Assignment, list[Violation]]:
+def repair(
+    assignment: Assignment, members: Sequence[Member]
+) -> tuple[Assignment, list[OwnershipViolation]]:
     """Make the result of a foreign assignor safe: no partition may have two owners at once.
 
     Stripped are partitions that another member still reports as owned, those given to a second
     member, and everything given to somebody who is not in the group. Members that were forgotten
     get nothing. The second value says what was stripped, for the log.
     """
-    claims = Claims(members)
-    violations: list[Violation] = []
+    claims = ReportedOwnership(members)
+    violations: list[OwnershipViolation] = []
     holders: dict[TopicPartition, str] = {}
     repaired: Assignment = {member.member_id: [] for member in members}
     for member_id in sorted(assignment):
         kept = repaired.get(member_id)
         for tp in assignment[member_id]:
             if kept is None:
-                violations.append(Violation(tp, member_id, "is given to no member of the group"))
+                violations.append(
+                    OwnershipViolation(tp, member_id, "is given to no member of the group")
+                )
             elif (claimant := claims.bar(tp, member_id)) is not None:
                 violations.append(
-                    Violation(tp, member_id, f"is still reported as owned by {claimant}")
+                    OwnershipViolation(tp, member_id, f"is still reported as owned by {claimant}")
                 )
             elif (holder := holders.setdefault(tp, member_id)) != member_id:
-                violations.append(Violation(tp, member_id, f"is given to {holder} as well"))
+                violations.append(
+                    OwnershipViolation(tp, member_id, f"is given to {holder} as well")
+                )
             elif tp not in kept:
                 kept.append(tp)
     return repaired, violations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from asyncrevoke.core.assignors.assignor import Assignment
-    from asyncrevoke.core.assignors.loads import Loads
+    from asyncrevoke.core.assignors.loads import PartitionCounts
     from asyncrevoke.core.assignors.racks import Racks
 
 
@@ -48,7 +48,7 @@ class RackPlacing:
         # Topic and member -> the partitions that were placed beside it.
         self._placed: dict[tuple[int, int], list[int]] = {}
 
-    def place_free(self, loads: Loads, partitions: Mapping[str, Sequence[int]]) -> None:
+    def place_free(self, loads: PartitionCounts, partitions: Mapping[str, Sequence[int]]) -> None:
         """Give each free partition to the lightest subscriber beside it, if there is one; those
         with the least choice first."""
         for topic, name in enumerate(loads.topics):
@@ -57,7 +57,7 @@ class RackPlacing:
             heaps: dict[str | None, list[tuple[int, int]]] = {}
             for member in loads.subscribers[topic] if free else ():
                 rack = self._racks.of_member(loads.members[member])
-                heaps.setdefault(rack, []).append((loads.loads[member], member))
+                heaps.setdefault(rack, []).append((loads.counts[member], member))
             for heap in heaps.values():
                 heapq.heapify(heap)
             across = 0
@@ -72,20 +72,23 @@ class RackPlacing:
                 loads.give(topic, loads.lightest(topic))
 
     def _lightest(
-        self, loads: Loads, heaps: Mapping[str | None, list[tuple[int, int]]], tp: TopicPartition
+        self,
+        loads: PartitionCounts,
+        heaps: Mapping[str | None, list[tuple[int, int]]],
+        tp: TopicPartition,
     ) -> int | None:
         found: tuple[int, int] | None = None
         for rack in (None, *sorted(self._racks.of_partition(tp))):
             heap = heaps.get(rack)
             if not heap:
                 continue
-            while (now := loads.loads[heap[0][1]]) != heap[0][0]:  # it can only have grown
+            while (now := loads.counts[heap[0][1]]) != heap[0][0]:  # it can only have grown
                 heapq.heapreplace(heap, (now, heap[0][1]))
             found = heap[0] if found is None else min(found, heap[0])
         return None if found is None else found[1]
 
     def name_free(
-        self, loads: Loads, topic: int, free: list[int], missing: Mapping[int, int]
+        self, loads: PartitionCounts, topic: int, free: list[int], missing: Mapping[int, int]
     ) -> Iterator[tuple[int, int]]:
         """Members and numbers of this topic that go together; what is taken is removed from
         ``free``. ``missing`` is how many each member is to get, and is brought up to date by the

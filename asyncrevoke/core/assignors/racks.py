@@ -66,12 +66,12 @@ class Racks:
             partitions, key=lambda tp: sum(beside.get(rack, 0) for rack in self._of_partition[tp])
         )
 
-    def turns(self, member_ids: Iterable[str]) -> Turns:
+    def turns(self, member_ids: Iterable[str]) -> RackOrder:
         """Members in this order, to be found by rack."""
-        return Turns(self._of_member, self._of_partition, member_ids)
+        return RackOrder(self._of_member, self._of_partition, member_ids)
 
 
-class Turns:
+class RackOrder:
     """Members in an order, who may be removed and added at the end.
 
     Each has a place, which stays the same; a member without a rack is beside nothing.

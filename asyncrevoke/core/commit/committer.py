@@ -1,24 +1,25 @@
 """Committing offsets: one OffsetCommit in flight, coalesced, and each error with its meaning.
 
-Commits travel while a JoinGroup is parked, so the broker may judge one against a generation that
-its own JoinGroup has just ended. Such a verdict is *stale*: it counts only if the membership that
-was sent is still the current one and no join or sync is outstanding (``Membership.is_verdict``).
+Commits are sent while the coordinator holds a JoinGroup back, and may be rejected for a generation
+that this JoinGroup has just ended. Such an error says nothing of the present membership: it counts
+only if the identity that was sent is still the current one, and no join or sync is outstanding
+(:meth:`.CommitterMembership.is_current_membership`).
 
-After an ambiguous outcome the partition stays dirty, is committed again, and is in doubt
-(:mod:`.commit_doubts`).
+If the answer to a commit is lost, its partitions are committed again, and the broker is asked what
+it holds (:mod:`.unverified_commits`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
+from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
-from asyncrevoke.core.commit.refused_commits import RefusedCommits, refusal
-from asyncrevoke.core.commit.unverified_commits import CommitDoubts
+from asyncrevoke.core.commit.refused_commits import RejectedCommits, commit_error
+from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
-from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
-from asyncrevoke.core.partition.instance import PartitionInstance, State
+from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
+from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -52,11 +53,11 @@ _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 2.0
 
 
-class Membership(Protocol):
+class CommitterMembership(Protocol):
     """What commits must know of the membership."""
 
     @property
-    def stamp(self) -> GroupMetadata:
+    def member_identity(self) -> GroupMetadata:
         """The identity to commit with."""
         ...
 
@@ -65,11 +66,11 @@ class Membership(Protocol):
         """Whether a commit sent now can be accepted."""
         ...
 
-    def is_verdict(self, sent: GroupMetadata, sent_at: float, /) -> bool:
+    def is_current_membership(self, sent: GroupMetadata, sent_at: float, /) -> bool:
         """Whether a refusal of this identity is about the membership as it is now."""
         ...
 
-    def refused(self, now: float, error: ErrorCode) -> None:
+    def rejected(self, now: float, error: ErrorCode) -> None:
         """A commit was refused with a true verdict about the membership."""
         ...
 
@@ -78,17 +79,17 @@ class Membership(Protocol):
         ...
 
 
-class _Flight(NamedTuple):
+class _InFlightCommit(NamedTuple):
     number: int
     node: Node
-    stamp: GroupMetadata
+    member_identity: GroupMetadata
     sent_at: float
     entries: dict[PartitionInstance, CommitEntry]
     # Those that wait for this commit alone to be released.
     flushing: frozenset[PartitionInstance]
 
 
-class Commits:
+class Committer:
     """Commits what counts, when it is due: at the interval, at a revoke, on request, at the end."""
 
     def __init__(
@@ -107,7 +108,7 @@ class Commits:
         self._maps = maps
         self._requested = requested
         self._manual = config.commit_mode == "manual"
-        self.membership: Membership | None = None
+        self.membership: CommitterMembership | None = None
         self.on_acknowledged: Callable[[float, list[PartitionInstance]], None] = (
             lambda _now, _instances: None
         )
@@ -120,24 +121,24 @@ class Commits:
         self.topic_ids: Callable[[Iterable[TopicPartition]], dict[str, bytes] | None] = (
             lambda _partitions: None
         )
-        self._doubts = CommitDoubts(
+        self._unverified = UnverifiedCommits(
             outbox,
             config,
             coordinator,
             owes=lambda instance: self.entry(instance) is not None,
             topic_ids=lambda partitions: self.topic_ids(partitions),  # noqa: PLW0108 - set later
         )
-        self._doubts.on_verified = self._verified
+        self._unverified.on_verified = self._verified
         self.on_unknown_topic: Callable[[float], None] = lambda _now: None
-        self._flight: _Flight | None = None
+        self._in_flight: _InFlightCommit | None = None
         self._due = False
         self._scheduled = False
         self._backoff = _FIRST_BACKOFF
         self._waiters = CommitWaiters(outbox, self._satisfied)
         # How many OffsetCommits were sent, and the last one that was acknowledged for an instance.
         self._sent = 0
-        self._acked: dict[PartitionInstance, int] = {}
-        self._refused = RefusedCommits(outbox, self.flush)
+        self._acknowledged_commits: dict[PartitionInstance, int] = {}
+        self._rejected = RejectedCommits(outbox, self.flush)
         # The coordinator has not heard of the topic yet, or it is gone: the metadata will say so.
         self._unknown_topics = PartitionBackoff(
             outbox,
@@ -159,25 +160,29 @@ class Commits:
             return None
         if self._manual:
             return self._requested.entry(instance)
-        ledger = instance.ledger
-        if ledger is None:
+        tracker = instance.tracker
+        if tracker is None:
             return None
-        point = ledger.commit_point
-        finished = self._maps.metadata(instance, ledger)
-        if point == instance.acked and finished == instance.acked_map and not instance.commit_owed:
+        point = tracker.commit_point
+        finished = self._maps.metadata(instance, tracker)
+        if (
+            point == instance.committed_offset
+            and finished == instance.committed_map
+            and not instance.commit_required
+        ):
             return None
         return CommitEntry(
             partition=instance.partition,
             offset=point,
-            leader_epoch=ledger.commit_epoch,
+            leader_epoch=tracker.commit_epoch,
             metadata=finished,
         )
 
     def is_acknowledged(self, instance: PartitionInstance) -> bool:
         """Whether nothing of it is owed, in flight or uncertain."""
-        if self._flight is not None and instance in self._flight.entries:
+        if self._in_flight is not None and instance in self._in_flight.entries:
             return False
-        return self.entry(instance) is None and instance not in self._doubts
+        return self.entry(instance) is None and instance not in self._unverified
 
     def schedule(self, now: float) -> None:
         """Something may count now: commit it within the interval. Cheap to call again."""
@@ -191,7 +196,7 @@ class Commits:
         if self._assignment.hand_out.is_counting:
             # The reader does not tell how far it has come: look again.
             self.schedule(now)
-        self._maps.look()
+        self._maps.resume_delivery()
         self.flush(now)
 
     def flush(self, now: float) -> None:
@@ -214,33 +219,34 @@ class Commits:
         if offsets is not None:
             gone = [tp for tp in offsets if tp not in self._assignment]
             if gone:
-                self._outbox.put(Complete(ticket, error=PartitionLostError(gone)))
+                self._outbox.put(CompleteRequest(ticket, error=PartitionLostError(gone)))
                 return
             concerned = [i for tp in offsets if (i := self._assignment.get(tp)) is not None]
             for instance in concerned:
                 self._requested.request(instance, offsets[instance.partition])
-        flight, needs = self._flight, dict[PartitionInstance, int]()
+        sent, needs = self._in_flight, dict[PartitionInstance, int]()
         for instance in concerned:
             entry = self.entry(instance)
             if entry is None:
                 continue
-            if flight is not None and flight.entries.get(instance) == entry:
-                needs[instance] = flight.number
+            if sent is not None and sent.entries.get(instance) == entry:
+                needs[instance] = sent.number
             else:
                 needs[instance] = self._sent + 1
-                self._refused.end_wait(now, instance)
+                self._rejected.end_wait(now, instance)
         if self._waiters.add(Waiter(ticket, needs)):
             self.flush(now)
 
     def _returned(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
-            instance.partition: OffsetAndMetadata(ledger.position, "", ledger.position_epoch)
+            instance.partition: OffsetAndMetadata(tracker.position, "", tracker.position_epoch)
             for instance in self._assignment.live()
-            if (ledger := instance.ledger) is not None and ledger.position != instance.acked
+            if (tracker := instance.tracker) is not None
+            and tracker.position != instance.committed_offset
         }
 
     def _satisfied(self, instance: PartitionInstance, number: int) -> bool:
-        return self._acked.get(instance, 0) >= number or self.entry(instance) is None
+        return self._acknowledged_commits.get(instance, 0) >= number or self.entry(instance) is None
 
     def fail_waiters(self, error: Exception) -> None:
         """Nothing more will be committed: every waiting request ends with ``error``."""
@@ -248,12 +254,12 @@ class Commits:
 
     def forget(self, instance: PartitionInstance) -> None:
         """The instance has ended: nothing of it will be sent any more."""
-        is_acknowledged = instance.state is State.RELEASED and self._owed(instance) is None
+        is_acknowledged = instance.state is InstanceState.RELEASED and self._owed(instance) is None
         self._waiters.ended(instance, acknowledged=is_acknowledged)
         self._requested.forget(instance)
-        self._acked.pop(instance, None)
-        self._doubts.forget(instance)
-        self._refused.forget(instance)
+        self._acknowledged_commits.pop(instance, None)
+        self._unverified.forget(instance)
+        self._rejected.forget(instance)
         self._unknown_topics.forget(instance)
         self._maps.forget(instance)
 
@@ -263,8 +269,8 @@ class Commits:
         membership = self.membership
         if (
             not self._due
-            or self._flight is not None
-            or self._doubts.asking
+            or self._in_flight is not None
+            or self._unverified.verifying
             or membership is None
             or not membership.may_commit
             or self._outbox.has_timer(_RETRY_TIMER)
@@ -277,25 +283,25 @@ class Commits:
         entries = {
             instance: entry
             for instance in self._assignment.live()
-            if not self._refused.has_to_wait(now, instance)
+            if not self._rejected.has_to_wait(now, instance)
             and not self._unknown_topics.has_to_wait(now, instance)
             and (entry := self.entry(instance)) is not None
         }
         self._due = False
         if not entries:
             self._waiters.check()
-            self._doubts.verify(now, idle=True)
+            self._unverified.verify(now, idle=True)
             return
-        stamp = membership.stamp
+        identity = membership.member_identity
         self._sent += 1
-        flushing = frozenset(i for i in entries if i.state is State.RV_FLUSH)
-        self._flight = _Flight(self._sent, node, stamp, now, entries, flushing)
+        flushing = frozenset(i for i in entries if i.state is InstanceState.COMMITTING)
+        self._in_flight = _InFlightCommit(self._sent, node, identity, now, entries, flushing)
         self._outbox.send(
             OffsetCommitRequest(
-                group_id=stamp.group_id,
-                generation=stamp.generation,
-                member_id=stamp.member_id,
-                group_instance_id=stamp.group_instance_id,
+                group_id=identity.group_id,
+                generation=identity.generation,
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
                 entries=tuple(entries.values()),
                 topic_ids=self.topic_ids(instance.partition for instance in entries),
             ),
@@ -305,55 +311,59 @@ class Commits:
             self._answered,
         )
 
-    def kick(self, now: float) -> None:
+    def resume(self, now: float) -> None:
         """The membership may commit (again): send what is owed."""
         self._outbox.cancel_timer(_RETRY_TIMER)
         self.flush(now)
 
     def _answered(self, now: float, reply: Reply) -> None:
-        flight = self._flight
-        if flight is None:  # pragma: no cover - an answer comes once, to the one in flight
+        sent = self._in_flight
+        if sent is None:  # pragma: no cover - an answer comes once, to the one in flight
             return
-        self._flight = None
+        self._in_flight = None
         match reply:
             case OffsetCommitResponse(errors=errors):
-                self.slowest = max(self.slowest * 0.99, now - flight.sent_at)
-                self._judge(now, flight, dict(errors))
+                self.slowest = max(self.slowest * 0.99, now - sent.sent_at)
+                self._handle_response(now, sent, dict(errors))
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
                 self.on_error(now, AuthenticationError(detail))
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
                 self.on_error(now, UnsupportedVersionError(detail))
             case Failed(kind=kind, detail=detail):
                 if kind is not FailureKind.UNREACHABLE:
-                    for instance in flight.entries:
-                        self._doubts.add(instance)
-                self._coordinator.unanswered(now, f"commit: {detail or kind.value}", flight.node)
-                self._again(now)
+                    for instance in sent.entries:
+                        self._unverified.add(instance)
+                self._coordinator.unanswered(now, f"commit: {detail or kind.value}", sent.node)
+                self._retry_later(now)
             case _:
                 self.on_error(now, FatalError(f"unexpected answer {type(reply).__name__}"))
 
-    def _judge(self, now: float, flight: _Flight, errors: dict[TopicPartition, ErrorCode]) -> None:
-        verdicts: dict[Verdict, ErrorCode] = {}
+    def _handle_response(
+        self, now: float, sent: _InFlightCommit, errors: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        actions: dict[CommitErrorAction, ErrorCode] = {}
         acked: list[PartitionInstance] = []
         given_up: list[tuple[PartitionInstance, PartitionsError]] = []
-        for instance, entry in flight.entries.items():
+        for instance, entry in sent.entries.items():
             # A partition that the answer leaves out is treated as a lost answer.
             error = errors.get(instance.partition, ErrorCode.network_exception)
-            verdict = VERDICTS.get(error, Verdict.REFUSED)
-            verdicts.setdefault(verdict, error)
+            action = COMMIT_ERRORS.get(error, CommitErrorAction.REJECTED)
+            actions.setdefault(action, error)
             if instance.terminal:
                 continue
-            if verdict is Verdict.OK:
-                self._acknowledge(now, flight, instance, entry)
+            if action is CommitErrorAction.OK:
+                self._acknowledge(now, sent, instance, entry)
                 acked.append(instance)
-            elif verdict is Verdict.AMBIGUOUS:
-                self._doubts.add(instance)
-            elif verdict is Verdict.UNKNOWN_TOPIC:
+            elif action is CommitErrorAction.AMBIGUOUS:
+                self._unverified.add(instance)
+            elif action is CommitErrorAction.UNKNOWN_TOPIC:
                 self._unknown_topics.add(now, instance)
-            elif verdict is Verdict.TOO_LARGE and not self._strip(instance, entry):
-                verdict = Verdict.REFUSED
-            if verdict is Verdict.REFUSED:
-                problem = self._refuse(now, flight, instance, error)
+            elif action is CommitErrorAction.TOO_LARGE and not self._shorten_metadata(
+                instance, entry
+            ):
+                action = CommitErrorAction.REJECTED
+            if action is CommitErrorAction.REJECTED:
+                problem = self._reject(now, sent, instance, error)
                 if problem is not None:
                     given_up.append((instance, problem))
         if acked:
@@ -361,103 +371,102 @@ class Commits:
             self._outbox.emit(
                 "debug",
                 "committed",
-                offsets={
-                    f"{i.partition.topic}-{i.partition.partition}": flight.entries[i].offset
-                    for i in acked
-                },
-                seconds=round(now - flight.sent_at, 4),
+                offsets={str(i.partition): sent.entries[i].offset for i in acked},
+                seconds=round(now - sent.sent_at, 4),
             )
-        self._follow(now, flight, verdicts)
+        self._apply_actions(now, sent, actions)
         self._waiters.check()
-        self._doubts.verify(now)
+        self._unverified.verify(now)
         if acked:
             self.on_acknowledged(now, acked)
         for instance, problem in given_up:
             self.on_refused(now, instance, problem)
-        if self._doubts.pending:
+        if self._unverified.pending:
             self.schedule(now)
         self._send(now)
 
     def _acknowledge(
-        self, now: float, flight: _Flight, instance: PartitionInstance, entry: CommitEntry
+        self, now: float, sent: _InFlightCommit, instance: PartitionInstance, entry: CommitEntry
     ) -> None:
         self._unknown_topics.forget(instance)
-        self._refused.accepted(now, instance)
+        self._rejected.accepted(now, instance)
         self._requested.acknowledged(instance, entry)
-        instance.acked = entry.offset
-        instance.acked_map = entry.metadata
-        self._acked[instance] = flight.number
+        instance.committed_offset = entry.offset
+        instance.committed_map = entry.metadata
+        self._acknowledged_commits[instance] = sent.number
         # If something else counts by now, that is owed because it differs from this.
-        instance.commit_owed = False
+        instance.commit_required = False
 
-    def _strip(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
+    def _shorten_metadata(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
         """Commit again with less metadata; False if there is nothing left to leave out."""
         if not entry.metadata:
             return False
         if self._manual:
-            self._requested.leave_out_metadata(instance)
+            self._requested.drop_metadata(instance)
         else:
             self._maps.too_large(instance, entry.metadata)
         self._due = True
         return True
 
-    def _refuse(
-        self, now: float, flight: _Flight, instance: PartitionInstance, error: ErrorCode
+    def _reject(
+        self, now: float, sent: _InFlightCommit, instance: PartitionInstance, error: ErrorCode
     ) -> PartitionsError | None:
         """Tell whoever waits for it. Returns the error if it is not to be committed again."""
-        problem, entry = refusal(instance, error), flight.entries[instance]
-        self._waiters.refuse(instance, flight.number, problem)
+        problem, entry = commit_error(instance, error), sent.entries[instance]
+        self._waiters.reject(instance, sent.number, problem)
         if self._manual:
-            goes_on = self._requested.refused(instance, entry, error.name)
+            goes_on = self._requested.rejected(instance, entry, error.name)
             if not goes_on:
-                self._doubts.forget(instance)
+                self._unverified.forget(instance)
         else:
-            goes_on = self._refused.add(now, instance, error, instance in flight.flushing)
+            goes_on = self._rejected.add(now, instance, error, instance in sent.flushing)
         if self._waiters.needs(instance):
             # Somebody has asked for more than what was refused.
-            self._refused.end_wait(now, instance)
-        self._due = self._due or not self._refused.has_to_wait(now, instance)
+            self._rejected.end_wait(now, instance)
+        self._due = self._due or not self._rejected.has_to_wait(now, instance)
         return None if goes_on else problem
 
-    def _follow(self, now: float, flight: _Flight, verdicts: dict[Verdict, ErrorCode]) -> None:
+    def _apply_actions(
+        self, now: float, sent: _InFlightCommit, actions: dict[CommitErrorAction, ErrorCode]
+    ) -> None:
         membership = self.membership
         if membership is None:  # pragma: no cover - nothing is sent without a membership
             return
-        if Verdict.FATAL in verdicts:
-            error = verdicts[Verdict.FATAL]
+        if CommitErrorAction.FATAL in actions:
+            error = actions[CommitErrorAction.FATAL]
             if error is ErrorCode.group_authorization_failed:
                 self.on_error(
                     now,
                     GroupAuthorizationError(
-                        f"not authorized to commit for group {flight.stamp.group_id!r}"
+                        f"not authorized to commit for group {sent.member_identity.group_id!r}"
                     ),
                 )
             else:
                 self.on_error(now, UnsupportedVersionError(f"commit refused: {error.name}"))
-        elif Verdict.FENCED in verdicts:
-            if membership.is_verdict(flight.stamp, flight.sent_at):
-                membership.refused(now, verdicts[Verdict.FENCED])
+        elif CommitErrorAction.FENCED in actions:
+            if membership.is_current_membership(sent.member_identity, sent.sent_at):
+                membership.rejected(now, actions[CommitErrorAction.FENCED])
             else:
-                self._again(now)
-        elif Verdict.MEMBERSHIP in verdicts:
-            if membership.is_verdict(flight.stamp, flight.sent_at):
-                membership.refused(now, verdicts[Verdict.MEMBERSHIP])
+                self._retry_later(now)
+        elif CommitErrorAction.MEMBERSHIP in actions:
+            if membership.is_current_membership(sent.member_identity, sent.sent_at):
+                membership.rejected(now, actions[CommitErrorAction.MEMBERSHIP])
             else:
-                self._again(now)
-        elif Verdict.COORDINATOR in verdicts or Verdict.AMBIGUOUS in verdicts:
+                self._retry_later(now)
+        elif CommitErrorAction.COORDINATOR in actions or CommitErrorAction.AMBIGUOUS in actions:
             why = "commit answered by a broker that does not coordinate"
-            self._coordinator.unknown(now, why, flight.node)
-            self._again(now)
-        elif Verdict.REBALANCE in verdicts:
-            self._again(now)
-            if flight.stamp == membership.stamp:
+            self._coordinator.mark_unknown(now, why, sent.node)
+            self._retry_later(now)
+        elif CommitErrorAction.REBALANCE in actions:
+            self._retry_later(now)
+            if sent.member_identity == membership.member_identity:
                 membership.rebalance_seen(now)
-        elif Verdict.RETRY in verdicts:
-            self._again(now)
-        if Verdict.UNKNOWN_TOPIC in verdicts:
+        elif CommitErrorAction.RETRY in actions:
+            self._retry_later(now)
+        if CommitErrorAction.UNKNOWN_TOPIC in actions:
             self.on_unknown_topic(now)
 
-    def _again(self, now: float) -> None:
+    def _retry_later(self, now: float) -> None:
         self._due = True
         self._outbox.set_timer(
             _RETRY_TIMER, now + self._backoff, self._send, spread=self._backoff / 2
@@ -480,4 +489,4 @@ class Commits:
             self._due = self._due or bool(rewound)
             self._send(now)
         else:
-            self._again(now)
+            self._retry_later(now)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.partition.completion_map import CompletionMap, carried_from, decode, encode
-from asyncrevoke.core.partition.instance import PartitionInstance, State
+from asyncrevoke.core.partition.completion_map import (
+    CompletionMap,
+    decode,
+    encode,
+    lowest_offset_that_fits,
+)
+from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 
 # A byte of memory each: so much is kept beyond a record that does not end.
 _WIDEST = 1 << 24
@@ -22,7 +27,7 @@ _SMALLEST = 16
 
 
 class _Written(NamedTuple):
-    ledger_id: int
+    tracker_id: int
     progress: tuple[int, int, int]
     metadata: str
     final: bool
@@ -41,46 +46,46 @@ class CompletionMaps:
         self._limit = 0 if config.commit_mode == "manual" else config.completion_map
         self._max_in_flight = config.max_in_flight
         self._written: dict[PartitionInstance, _Written] = {}
-        self._ahead: dict[PartitionInstance, None] = {}
+        self._too_far_ahead: dict[PartitionInstance, None] = {}
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def metadata(self, instance: PartitionInstance, ledger: Ledger) -> str:
+    def metadata(self, instance: PartitionInstance, tracker: OffsetTracker) -> str:
         """What to commit beside the commit point; empty if nothing is done beyond it.
 
         While the final commit is under way it stays the same, or a release would wait for
         everything that may still end.
         """
-        if not self._limit or ledger.is_contiguous:
+        if not self._limit or tracker.is_contiguous:
             return ""
         known = self._written.get(instance)
-        if known is not None and known.ledger_id != ledger.ledger_id:
+        if known is not None and known.tracker_id != tracker.tracker_id:
             # Since then it was sought, or the log was truncated.
             known = None
-        progress = ledger.progress
-        flushing = instance.state is State.RV_FLUSH
+        progress = tracker.progress
+        flushing = instance.state is InstanceState.COMMITTING
         if known is not None:
             if known.progress == progress:
                 self._written[instance] = known._replace(final=flushing)
                 return known.metadata
             if known.final and flushing and known.progress[0] == progress[0]:
                 return known.metadata
-        encoded = encode(progress[0], ledger.finished_runs(), ledger.leader_epoch, self._limit)
-        self._written[instance] = _Written(ledger.ledger_id, progress, encoded.metadata, flushing)
-        left_out = 0 if encoded.cut_at is None else ledger.count_done(encoded.cut_at)
+        encoded = encode(progress[0], tracker.completed_runs(), tracker.leader_epoch, self._limit)
+        self._written[instance] = _Written(tracker.tracker_id, progress, encoded.metadata, flushing)
+        left_out = 0 if encoded.cut_at is None else tracker.count_done(encoded.cut_at)
         if left_out > self._max_in_flight:
-            self._hold_back(instance, ledger)
+            self._stop_delivery(instance, tracker)
         return encoded.metadata
 
-    def carried_from(self, ledger: Ledger, started: Sequence[int]) -> int | None:
+    def lowest_offset_that_fits(self, tracker: OffsetTracker, started: Sequence[int]) -> int | None:
         """The lowest commit point beside which the map surely holds all that is done beyond it,
         when any of the records ``started`` (their offsets, in order) have been done too. None if
         there is no map."""
         if not self._limit:
             return None
         running = ((offset, offset + 1) for offset in started)
-        runs = list(merge(ledger.finished_runs(), running))
-        return carried_from(ledger.commit_point, runs, self._limit)
+        runs = list(merge(tracker.completed_runs(), running))
+        return lowest_offset_that_fits(tracker.commit_point, runs, self._limit)
 
     def too_large(self, instance: PartitionInstance, metadata: str) -> None:
         """The broker does not take so much: leave it out this time, and write less from now on.
@@ -96,48 +101,48 @@ class CompletionMaps:
                 limit=self._limit,
             )
         known = self._written.get(instance)
-        if instance.state is State.RV_FLUSH:
+        if instance.state is InstanceState.COMMITTING:
             self._written.pop(instance, None)
         elif known is not None:
             self._written[instance] = known._replace(metadata="")
 
     # --- too far ahead ---------------------------------------------------------------------------
 
-    def delivered(self, instance: PartitionInstance, ledger: Ledger) -> None:
+    def delivered(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
         """More was delivered: is it too much to keep beyond a record that is not done?"""
-        if ledger.width > _WIDEST:
-            self._hold_back(instance, ledger)
+        if tracker.width > _WIDEST:
+            self._stop_delivery(instance, tracker)
 
-    def _hold_back(self, instance: PartitionInstance, ledger: Ledger) -> None:
-        if not instance.ahead:
-            instance.ahead = True
-            self._ahead[instance] = None
+    def _stop_delivery(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
+        if not instance.too_far_ahead:
+            instance.too_far_ahead = True
+            self._too_far_ahead[instance] = None
             self._outbox.emit(
                 "warning",
                 "too much is done beyond a record that is not; the partition waits for it",
-                partition=_name(instance),
-                offset=ledger.commit_point,
-                position=ledger.position,
+                partition=str(instance.partition),
+                offset=tracker.commit_point,
+                position=tracker.position,
             )
 
-    def look(self) -> None:
+    def resume_delivery(self) -> None:
         """Let those go on that are ahead no longer."""
-        for instance in list(self._ahead):
-            ledger = instance.ledger
-            if ledger is not None and not instance.terminal:
-                if ledger.width > _WIDEST or self._leaves_out_much(ledger):
+        for instance in list(self._too_far_ahead):
+            tracker = instance.tracker
+            if tracker is not None and not instance.terminal:
+                if tracker.width > _WIDEST or self._leaves_out_much(tracker):
                     continue
-                self._outbox.emit("info", "the partition goes on", partition=_name(instance))
-            del self._ahead[instance]
-            instance.ahead = False
+                self._outbox.emit("info", "partition resumed", partition=str(instance.partition))
+            del self._too_far_ahead[instance]
+            instance.too_far_ahead = False
             self._outbox.wake()
 
-    def _leaves_out_much(self, ledger: Ledger) -> bool:
-        if not self._limit or ledger.is_contiguous:
+    def _leaves_out_much(self, tracker: OffsetTracker) -> bool:
+        if not self._limit or tracker.is_contiguous:
             return False
-        point = ledger.commit_point
-        cut_at = encode(point, ledger.finished_runs(), ledger.leader_epoch, self._limit).cut_at
-        return cut_at is not None and ledger.count_done(cut_at) > self._max_in_flight
+        point = tracker.commit_point
+        cut_at = encode(point, tracker.completed_runs(), tracker.leader_epoch, self._limit).cut_at
+        return cut_at is not None and tracker.count_done(cut_at) > self._max_in_flight
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -145,38 +150,34 @@ class CompletionMaps:
         """What was found beside a committed offset; None if it is no map, or none is wanted."""
         return decode(offset, metadata) if self._limit and metadata else None
 
-    def check(self, instance: PartitionInstance) -> bool:
+    def verify(self, instance: PartitionInstance) -> bool:
         """The end of the log is known: is what the map says possible? If it is not, the map is
         forgotten, and the records are handled again."""
-        ledger, buffer, instance.unchecked = instance.ledger, instance.buffer, False
-        if ledger is None or buffer is None or (finished := ledger.finished) is None:
+        tracker, buffer, instance.map_unverified = instance.tracker, instance.buffer, False
+        if tracker is None or buffer is None or (finished := tracker.completed_earlier) is None:
             return True
         if finished.end <= instance.high_watermark:
             self._outbox.emit(
                 "info",
-                "what was finished before is not handled again",
-                partition=_name(instance),
+                "skipping records completed by previous owner",
+                partition=str(instance.partition),
                 offsets=finished.offsets,
-                committed=ledger.commit_point,
+                committed=tracker.commit_point,
                 up_to=finished.end,
             )
             return True
         self._outbox.emit(
             "warning",
             "the completion map goes beyond the end of the log, and is ignored",
-            partition=_name(instance),
+            partition=str(instance.partition),
             up_to=finished.end,
             log_end=instance.high_watermark,
         )
-        ledger.finished = buffer.finished = None
+        tracker.completed_earlier = buffer.completed_earlier = None
         self._written.pop(instance, None)
         return False
 
     def forget(self, instance: PartitionInstance) -> None:
         """The instance has ended."""
         self._written.pop(instance, None)
-        self._ahead.pop(instance, None)
-
-
-def _name(instance: PartitionInstance) -> str:
-    return f"{instance.partition.topic}-{instance.partition.partition}"
+        self._too_far_ahead.pop(instance, None)

@@ -44,13 +44,13 @@ class RequestedOffsets:
         if self.entry(instance) == entry:
             self._acknowledged[instance] = self._requested.pop(instance)
 
-    def refused(self, instance: PartitionInstance, entry: CommitEntry, error: str) -> bool:
+    def rejected(self, instance: PartitionInstance, entry: CommitEntry, error: str) -> bool:
         """The broker refuses to store ``entry``: it is not sent again, since the user, who is told
         so, may go on from an earlier offset. False if there is no newer request either."""
         self._outbox.emit(
             "warning",
             "commit refused; it is not tried again",
-            partition=str(instance),
+            partition=str(instance.partition),
             offset=entry.offset,
             error=error,
         )
@@ -63,7 +63,7 @@ class RequestedOffsets:
         if instance in self._acknowledged:
             self._requested.setdefault(instance, self._acknowledged[instance])
 
-    def leave_out_metadata(self, instance: PartitionInstance) -> None:
+    def drop_metadata(self, instance: PartitionInstance) -> None:
         """The broker does not take metadata of this size."""
         requested = self._requested.get(instance)
         if requested is not None:
@@ -71,7 +71,7 @@ class RequestedOffsets:
                 "error",
                 "commit metadata too large",
                 size=len(requested.metadata),
-                partition=str(instance),
+                partition=str(instance.partition),
             )
             self._requested[instance] = requested._replace(metadata="")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
 
 
-class CommitDoubts:
+class UnverifiedCommits:
     """Which partitions are in doubt.
 
     ``owes(instance)``: whether it is to be committed first; ``topic_ids(partitions)``: the ids of
@@ -54,46 +54,48 @@ class CommitDoubts:
         self.on_verified: Callable[
             [float, list[PartitionInstance], list[PartitionInstance], bool], None
         ] = lambda _now, _certain, _rewound, _answered: None
-        self.asking = False
+        self.verifying = False
         # True if the broker has held the right offset since: it is asked again before the release,
         # as a late commit may come after that.
-        self._doubts: dict[PartitionInstance, bool] = {}
+        self._unverified: dict[PartitionInstance, bool] = {}
 
     def __contains__(self, instance: PartitionInstance) -> bool:
-        return instance in self._doubts and (instance.revoking or not self._doubts[instance])
+        return instance in self._unverified and (
+            instance.revoking or not self._unverified[instance]
+        )
 
     @property
     def pending(self) -> bool:
         """Whether the broker has not been found to hold the right offset of one of them."""
-        return not all(self._doubts.values())
+        return not all(self._unverified.values())
 
     def add(self, instance: PartitionInstance) -> None:
         """We cannot know what the broker holds for it: commit again, and verify before release."""
         if not instance.terminal:
-            instance.acked = None
-            self._doubts[instance] = False
+            instance.committed_offset = None
+            self._unverified[instance] = False
 
     def forget(self, instance: PartitionInstance) -> None:
         """The instance has ended."""
-        self._doubts.pop(instance, None)
+        self._unverified.pop(instance, None)
 
     def verify(self, now: float, *, idle: bool = False) -> None:
         """Ask what the broker holds for those that wait for their release; for all, when there is
         nothing to commit (``idle``)."""
         asked = [
             instance
-            for instance in self._doubts
-            if (instance.revoking or (idle and not self._doubts[instance]))
-            and instance.acked is not None
+            for instance in self._unverified
+            if (instance.revoking or (idle and not self._unverified[instance]))
+            and instance.committed_offset is not None
             and not self._owes(instance)
         ]
-        if not asked or self.asking:
+        if not asked or self.verifying:
             return
         node = self._coordinator.node
         if node is None:
             self._coordinator.call_when_known("verify", self.verify, now)
             return
-        self.asking = True
+        self.verifying = True
         partitions = tuple(instance.partition for instance in asked)
         self._outbox.send(
             OffsetFetchRequest(
@@ -111,7 +113,7 @@ class CommitDoubts:
     def _answered(
         self, now: float, node: Node, asked: list[PartitionInstance], reply: Reply
     ) -> None:
-        self.asking = False
+        self.verifying = False
         held: dict[TopicPartition, FetchedOffset] = {}
         if isinstance(reply, OffsetFetchResponse) and reply.error is ErrorCode.none:
             held = {o.partition: o for o in reply.offsets if o.error is ErrorCode.none}
@@ -124,19 +126,22 @@ class CommitDoubts:
             found = held.get(instance.partition)
             if instance.terminal or found is None:
                 continue
-            if (found.offset, found.metadata) == (instance.acked, instance.acked_map):
+            if (found.offset, found.metadata) == (
+                instance.committed_offset,
+                instance.committed_map,
+            ):
                 certain.append(instance)
                 if instance.revoking:
-                    del self._doubts[instance]
+                    del self._unverified[instance]
                 else:
-                    self._doubts[instance] = True
+                    self._unverified[instance] = True
             else:
                 rewound.append(instance)
-                instance.acked, instance.acked_map = found.offset, found.metadata
+                instance.committed_offset, instance.committed_map = found.offset, found.metadata
                 self._outbox.emit(
                     "warning",
-                    "a late commit has rewound what was committed; committing again",
-                    partition=str(instance),
+                    "committed offset rewound by delayed commit; recommitting",
+                    partition=str(instance.partition),
                     found=found.offset,
                 )
         answered = all(instance.terminal or instance.partition in held for instance in asked)

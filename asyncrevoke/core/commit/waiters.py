@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.io.effects import Complete
+from asyncrevoke.core.io.effects import CompleteRequest
 from asyncrevoke.core.partition.instance import PartitionInstance
 from asyncrevoke.errors import PartitionLostError
 
@@ -36,7 +36,7 @@ class CommitWaiters:
     def add(self, waiter: Waiter) -> bool:
         """Let it wait; False if it needs nothing and was answered at once."""
         if not waiter.needs:
-            self._outbox.put(Complete(waiter.ticket))
+            self._outbox.put(CompleteRequest(waiter.ticket))
             return False
         self._waiters.append(waiter)
         return True
@@ -65,7 +65,7 @@ class CommitWaiters:
                 lambda waiter: instance in waiter.needs, PartitionLostError([instance.partition])
             )
 
-    def refuse(self, instance: PartitionInstance, number: int, error: Exception) -> None:
+    def reject(self, instance: PartitionInstance, number: int, error: Exception) -> None:
         """The commit of this instance in the OffsetCommit ``number`` was refused: whoever needs
         that one gets ``error``, but not who has asked for a later one."""
         self._fail(lambda waiter: waiter.needs.get(instance, number + 1) <= number, error)
@@ -79,10 +79,10 @@ class CommitWaiters:
         if done:
             self._waiters = [waiter for waiter in self._waiters if waiter.needs]
             for ticket in done:
-                self._outbox.put(Complete(ticket))
+                self._outbox.put(CompleteRequest(ticket))
 
     def _fail(self, concerns: Callable[[Waiter], bool], error: Exception) -> None:
         failed = [waiter for waiter in self._waiters if concerns(waiter)]
         self._waiters = [waiter for waiter in self._waiters if not concerns(waiter)]
         for waiter in failed:
-            self._outbox.put(Complete(waiter.ticket, error=error))
+            self._outbox.put(CompleteRequest(waiter.ticket, error=error))

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.fetch.cursor import FetchSource
-    from asyncrevoke.core.fetch.memory_budget import FetchBudget
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.fetch.memory_budget import MemoryBudget
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import Record
@@ -23,81 +23,81 @@ if TYPE_CHECKING:
 _AT_ONCE = 2
 
 
-class DecodeAhead:
+class BackgroundDecoding:
     """Asks for large batches to be decoded, in the order in which their partitions came to them.
 
     Decoded, they take up to ``memory`` bytes together, or one does with more.
     """
 
-    def __init__(self, outbox: Outbox, budget: FetchBudget, memory: int) -> None:
+    def __init__(self, outbox: Outbox, budget: MemoryBudget, memory: int) -> None:
         self._outbox = outbox
         self._budget = budget
         self._memory = memory
-        self._queue: dict[FetchSource, None] = {}
-        self._running: dict[FetchSource, RecordBatch] = {}
+        self._queue: dict[PartitionCursor, None] = {}
+        self._running: dict[PartitionCursor, RecordBatch] = {}
         # Bytes of what is being decoded, and of what was and is not all taken.
-        self._held: dict[FetchSource, int] = {}
+        self._held: dict[PartitionCursor, int] = {}
 
-    def want(self, source: FetchSource) -> None:
+    def buffer_changed(self, cursor: PartitionCursor) -> None:
         """Its buffer has changed, and may wait now."""
-        buffer = source.instance.buffer
-        if buffer is not None and buffer.waits and source not in self._running:
-            self._queue[source] = None
+        buffer = cursor.instance.buffer
+        if buffer is not None and buffer.awaits_decoding and cursor not in self._running:
+            self._queue[cursor] = None
 
     def run(self) -> None:
         """Ask for what is wanted and has room; costs nothing when there is nothing."""
         while self._queue and len(self._running) < _AT_ONCE:
-            source = next(iter(self._queue))
-            buffer = source.instance.buffer
-            if source.removed or buffer is None or not buffer.waits:
-                del self._queue[source]
+            cursor = next(iter(self._queue))
+            buffer = cursor.instance.buffer
+            if cursor.removed or buffer is None or not buffer.awaits_decoding:
+                del self._queue[cursor]
             elif self._has_room(buffer):
-                self._ask(source, buffer)
+                self._ask(cursor, buffer)
             else:
                 return
 
     def _has_room(self, buffer: RecordBuffer) -> bool:
         held, moves = 0, False
-        for source, size in list(self._held.items()):
-            if source in self._running or _holds_large(source):
+        for cursor, size in list(self._held.items()):
+            if cursor in self._running or _holds_large(cursor):
                 held += size
                 # What is paused may hold its share for long: nobody waits for that.
-                moves = moves or source.may_flow
+                moves = moves or cursor.is_active
             else:
-                del self._held[source]
+                del self._held[cursor]
         return not moves or held + buffer.next_size <= self._memory
 
-    def _ask(self, source: FetchSource, buffer: RecordBuffer) -> None:
-        del self._queue[source]
-        self._held[source] = buffer.next_size
-        batch = self._running[source] = buffer.lend()
-        self._budget.recount(source)
+    def _ask(self, cursor: PartitionCursor, buffer: RecordBuffer) -> None:
+        del self._queue[cursor]
+        self._held[cursor] = buffer.next_size
+        batch = self._running[cursor] = buffer.start_background_decode()
+        self._budget.recount(cursor)
         self._outbox.decode(
             batch,
             buffer.partition,
-            buffer.ledger_id,
+            buffer.tracker_id,
             buffer.position,
-            partial(self._decoded, source, buffer, batch),
+            partial(self._decoded, cursor, buffer, batch),
         )
 
     def _decoded(
         self,
-        source: FetchSource,
+        cursor: PartitionCursor,
         buffer: RecordBuffer,
         batch: RecordBatch,
         _now: float,
         records: list[Record] | CorruptBatch,
     ) -> None:
-        del self._running[source]
-        if source.removed:
+        del self._running[cursor]
+        if cursor.removed:
             return
-        if source.instance.buffer is buffer and buffer.supply(batch, records):
+        if cursor.instance.buffer is buffer and buffer.set_decoded(batch, records):
             self._outbox.wake()
         else:
             # Sought elsewhere, or fetched again: what is there now has its turn.
-            self.want(source)
+            self.buffer_changed(cursor)
 
 
-def _holds_large(source: FetchSource) -> bool:
-    buffer = source.instance.buffer
-    return not source.removed and buffer is not None and buffer.holds_large
+def _holds_large(cursor: PartitionCursor) -> bool:
+    buffer = cursor.instance.buffer
+    return not cursor.removed and buffer is not None and buffer.holds_large

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, FetchSource
+from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, PartitionCursor
 from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
@@ -23,15 +23,15 @@ _SMALLEST_ANSWER = 64 * 1024
 _NEVER = float("inf")
 
 
-class Asked(NamedTuple):
+class FetchTarget(NamedTuple):
     """What one partition was asked for. The answer counts only if all of it still holds."""
 
-    source: FetchSource
+    cursor: PartitionCursor
     buffer: RecordBuffer
     offset: int
 
 
-class Flight(NamedTuple):
+class InFlightFetch(NamedTuple):
     """A fetch under way. ``reserved`` is the bytes that its answer may bring; ``scarce`` says
     that they go beyond the budget, ``session`` is the one that it belongs to, and ``partial`` says
     that its answer leaves out what has not changed."""
@@ -41,13 +41,13 @@ class Flight(NamedTuple):
     sent_at: float
     max_wait: float
     reserved: int
-    scarce: bool
-    asked: Mapping[TopicPartition, Asked]
+    over_budget: bool
+    targets: Mapping[TopicPartition, FetchTarget]
     session: FetchSession | None = None
     partial: bool = False
 
 
-class Lane:
+class BrokerFetches:
     """One broker's partitions: those to ask for next, those that have enough, and the flights.
 
     Partitions without new data stand in a long poll, which may be parked at the broker. Whatever
@@ -58,72 +58,74 @@ class Lane:
     __slots__ = (
         "_backoff",
         "_fruitless",
-        "flights",
-        "full",
-        "hungry",
+        "in_flight",
+        "max_response_bytes",
+        "needs_fetch",
         "node_id",
         "not_before",
         "session",
-        "widest",
+        "sufficiently_buffered",
     )
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         # In the order in which they are asked for: brokers fill an answer in this order.
-        self.hungry: dict[FetchSource, None] = {}
-        self.full: dict[FetchSource, None] = {}
-        self.flights: dict[Channel, Flight] = {}
+        self.needs_fetch: dict[PartitionCursor, None] = {}
+        self.sufficiently_buffered: dict[PartitionCursor, None] = {}
+        self.in_flight: dict[Channel, InFlightFetch] = {}
         # Of the long poll; what is busy changes with each fetch.
         self.session = FetchSession()
         self.not_before = 0.0
         # Bytes that an answer may bring over this link, None without a limit.
-        self.widest: int | None = None
+        self.max_response_bytes: int | None = None
         self._backoff = FIRST_BACKOFF
         self._fruitless = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether it holds nothing, so that it can be forgotten."""
-        return not self.hungry and not self.full and not self.flights
+        return not self.needs_fetch and not self.sufficiently_buffered and not self.in_flight
 
     def is_due(self, now: float) -> bool:
         """Whether a fetch may be sent now."""
-        return bool(self.hungry) and self.due_at(now) <= now
+        return bool(self.needs_fetch) and self.due_at(now) <= now
 
     def due_at(self, now: float) -> float:
         """When a fetch may be sent if nothing else happens; only if there is one to send."""
-        if len(self.flights) == 2:
+        if len(self.in_flight) == 2:
             return _NEVER
-        if not self._joins(now) or any(source.busy for source in self.hungry):
+        if not self._long_poll_ends_soon(now) or any(cursor.busy for cursor in self.needs_fetch):
             return self.not_before
         return max(self.not_before, self._overdue_at)
 
     @property
     def _overdue_at(self) -> float:
-        parked = self.flights[Channel.FETCH]
+        parked = self.in_flight[Channel.FETCH]
         return parked.sent_at + parked.max_wait + _SHORT_WAIT
 
-    def _joins(self, now: float) -> bool:
+    def _long_poll_ends_soon(self, now: float) -> bool:
         """Whether the long poll is about to end, so that what is quiet can wait to join it."""
-        parked = self.flights.get(Channel.FETCH)
+        parked = self.in_flight.get(Channel.FETCH)
         if parked is None or now - parked.sent_at < parked.max_wait - _ALMOST_OVER:
             return False
         return now < self._overdue_at
 
-    def next_fetch(self, now: float, longest: float) -> tuple[Channel, float, list[FetchSource]]:
+    def next_fetch(
+        self, now: float, longest: float
+    ) -> tuple[Channel, float, list[PartitionCursor]]:
         """The channel of the next fetch, how long the broker may wait for data, and for whom."""
-        parked = self.flights.get(Channel.FETCH)
+        parked = self.in_flight.get(Channel.FETCH)
         if parked is None:
-            quiet = [source for source in self.hungry if not source.busy]
-            if not quiet or Channel.FETCH_BUSY in self.flights:
-                quiet = list(self.hungry)
+            quiet = [cursor for cursor in self.needs_fetch if not cursor.busy]
+            if not quiet or Channel.FETCH_BUSY in self.in_flight:
+                quiet = list(self.needs_fetch)
             return Channel.FETCH, longest, quiet
         wait = min(_SHORT_WAIT, longest, parked.sent_at + parked.max_wait - now - _AHEAD)
-        joins = self._joins(now)
+        joins = self._long_poll_ends_soon(now)
         return (
             Channel.FETCH_BUSY,
             max(wait, _AHEAD),
-            [source for source in self.hungry if source.busy or not joins],
+            [cursor for cursor in self.needs_fetch if cursor.busy or not joins],
         )
 
     def failed(self, now: float) -> None:
@@ -131,16 +133,18 @@ class Lane:
         self.not_before = now + self._backoff
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
 
-    def narrow(self, flight: Flight) -> None:
+    def limit_response_size(self, fetch: InFlightFetch) -> None:
         """The answer did not come in time: the link may be too slow for one of that size."""
-        self.widest = max(flight.reserved // 2, _SMALLEST_ANSWER)
+        self.max_response_bytes = max(fetch.reserved // 2, _SMALLEST_ANSWER)
 
-    def answered(self, now: float, flight: Flight, *, fruitless: bool) -> None:
+    def answered(self, now: float, fetch: InFlightFetch, *, fruitless: bool) -> None:
         """A broker that answers at once, and with nothing, is not asked again at once."""
         self._backoff = FIRST_BACKOFF
-        if self.widest is not None and not fruitless:
-            self.widest = self.widest * 2 if self.widest < 2**30 else None
-        if not fruitless or now - flight.sent_at >= flight.max_wait / 2:
+        if self.max_response_bytes is not None and not fruitless:
+            self.max_response_bytes = (
+                self.max_response_bytes * 2 if self.max_response_bytes < 2**30 else None
+            )
+        if not fruitless or now - fetch.sent_at >= fetch.max_wait / 2:
             self._fruitless = 0
         else:
             self._fruitless = min(self._fruitless + 1, 10)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.fetch.delayed_topic import DelayedHead
+from asyncrevoke.core.fetch.delayed_topic import DueRecords
 from asyncrevoke.core.fetch.replica_choice import ReplicaChoice
-from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.messages import FetchPartition
@@ -14,7 +14,7 @@ from asyncrevoke.protocol.messages import FetchPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
@@ -28,7 +28,7 @@ LONGEST_BACKOFF = 2.0
 LONGEST_FAULT_BACKOFF = 10.0
 
 
-class Gate(Protocol):
+class DrainContext(Protocol):
     """What sources ask before they give anything."""
 
     blocked: Callable[[PartitionInstance], bool]
@@ -36,48 +36,53 @@ class Gate(Protocol):
     # Grows with every drain: what was asked before it is asked anew.
     round: int
     # Sources whose next batch cannot be decoded.
-    spoiled: list[FetchSource]
+    corrupt: list[PartitionCursor]
     # The wall clock in the drain that is under way, in seconds since the epoch.
     wall_time: float
     # Sources whose next record is not due.
-    early: list[FetchSource]
+    not_due: list[PartitionCursor]
     # Sources that were drained of batches without anything to deliver.
-    barren: list[FetchSource]
+    empty: list[PartitionCursor]
     # Whether what cannot be read is delivered as UnreadableRecord, or ends the drain as an error.
     unreadable: bool
 
 
-class FetchSource:
+class PartitionCursor:
     """Where an instance stands between its broker and the user."""
 
     __slots__ = (
         "_asked_in",
+        "_drain_context",
         "_due_to",
-        "_gate",
         "_head",
         "_left",
         "_request",
         "backoff",
         "busy",
-        "complained",
-        "corrupt",
+        "corrupt_record",
         "counted",
+        "error_reported",
         "filling",
-        "home",
         "in_flight",
         "instance",
         "leader",
         "metadata_tries",
         "not_before",
+        "not_due",
         "out_of_range",
+        "queue",
         "removed",
         "replica",
-        "too_early",
         "topic_id",
     )
 
-    def __init__(self, gate: Gate, instance: PartitionInstance, delay: Delay | None = None) -> None:
-        self._gate = gate
+    def __init__(
+        self,
+        drain_context: DrainContext,
+        instance: PartitionInstance,
+        delay: TopicDelay | None = None,
+    ) -> None:
+        self._drain_context = drain_context
         self.instance = instance
         self._asked_in = -1
         self._left = 0
@@ -85,7 +90,7 @@ class FetchSource:
         # Of the topic that its positions are of (KIP-516), None if brokers have told none.
         self.topic_id: bytes | None = None
         # The one collection that holds it now, None while it is in flight or out of range.
-        self.home: dict[FetchSource, None] | None = None
+        self.queue: dict[PartitionCursor, None] | None = None
         self.in_flight = False
         # Whether the last answer brought anything.
         self.busy = False
@@ -100,41 +105,41 @@ class FetchSource:
         self.replica = ReplicaChoice()
         self.backoff = FIRST_BACKOFF
         self.not_before = 0.0
-        self.complained = False
-        self.corrupt: CorruptRecordError | None = None
+        self.error_reported = False
+        self.corrupt_record: CorruptRecordError | None = None
         # The buffer whose end is out of range; fetched no further until it is drained.
         self.out_of_range: RecordBuffer | None = None
         # Its topic's records are delivered when they are due; whether the next one is not.
-        self._head = None if delay is None else DelayedHead(delay)
+        self._head = None if delay is None else DueRecords(delay)
         self._due_to = None if delay is None else self._find_due
-        self.too_early = False
+        self.not_due = False
 
     @property
     def name(self) -> str:
         """The partition, for log lines."""
-        return f"{self.instance.partition.topic}-{self.instance.partition.partition}"
+        return str(self.instance.partition)
 
     @property
-    def may_flow(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it may be fetched for and delivered from now."""
         instance = self.instance
         return (
-            instance.state is State.ACTIVE
+            instance.state is InstanceState.ACTIVE
             and not instance.paused
-            and not self.too_early
-            and not self._gate.blocked(instance)
+            and not self.not_due
+            and not self._drain_context.blocked(instance)
         )
 
     def reset(self) -> None:
         """Its position, or whether it may flow, has changed: forget what went wrong before."""
         self.backoff = FIRST_BACKOFF
         self.not_before = 0.0
-        self.complained = False
-        self.corrupt = None
+        self.error_reported = False
+        self.corrupt_record = None
         self.out_of_range = None
         self.metadata_tries = 0
         self.filling = True
-        self.too_early = False
+        self.not_due = False
 
     def is_led_by(self, node: Node) -> bool:
         """Whether this broker is its leader, as far as is known."""
@@ -146,11 +151,11 @@ class FetchSource:
         self.not_before = now + self.backoff
         self.backoff = min(self.backoff * 2, longest)
 
-    def move_to(self, home: dict[FetchSource, None] | None) -> None:
+    def move_to(self, home: dict[PartitionCursor, None] | None) -> None:
         """Leave one collection for another."""
-        if self.home is not None:
-            del self.home[self]
-        self.home = home
+        if self.queue is not None:
+            del self.queue[self]
+        self.queue = home
         if home is not None:
             home[self] = None
 
@@ -178,11 +183,11 @@ class FetchSource:
     def buffered(self) -> int:
         """Records that it may give in this round (an estimate)."""
         buffer = self.instance.buffer
-        if buffer is None or buffer.waits:
+        if buffer is None or buffer.awaits_decoding:
             return 0
-        if self._asked_in != self._gate.round:
-            self._asked_in = self._gate.round
-            self._left = max(self._gate.room(self.instance), 0) if self.may_flow else 0
+        if self._asked_in != self._drain_context.round:
+            self._asked_in = self._drain_context.round
+            self._left = max(self._drain_context.room(self.instance), 0) if self.is_active else 0
         return min(buffer.buffered, self._left)
 
     @property
@@ -198,15 +203,15 @@ class FetchSource:
         if buffer is None:
             return []
         try:
-            unreadable = self._gate.unreadable
+            unreadable = self._drain_context.unreadable
             records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
         except CorruptRecordError as error:
-            self.corrupt = error
-            self._gate.spoiled.append(self)
+            self.corrupt_record = error
+            self._drain_context.corrupt.append(self)
             self._left = 0
             return []
         if not records:
-            self._gate.barren.append(self)
+            self._drain_context.empty.append(self)
         elif unreadable and isinstance(records[-1], UnreadableRecord):
             # It is the last one of its drain: who looks for it has one place to look.
             self._left = 0
@@ -216,11 +221,11 @@ class FetchSource:
 
     def _find_due(self, records: Sequence[Record], first: int, end: int) -> int:
         assert self._head is not None
-        due_to = self._head.due_to(records, first, end, self._gate.wall_time)
+        due_to = self._head.due_to(records, first, end, self._drain_context.wall_time)
         if due_to < end:
-            self.too_early = True
+            self.not_due = True
             self._left = 0
-            self._gate.early.append(self)
+            self._drain_context.not_due.append(self)
         return due_to
 
     @property

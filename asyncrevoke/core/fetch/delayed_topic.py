@@ -13,18 +13,18 @@ _RESOLUTION = 0.001
 _SHORTEST = 0.01
 
 
-class Delay(NamedTuple):
+class TopicDelay(NamedTuple):
     """When the records of one topic are due.
 
     ``due(record)`` is in milliseconds since the epoch, 0 for at once; it is pure and raises
     nothing. ``longest`` is how long, in seconds, a record waits at most, whatever it says.
     """
 
-    longest: float
+    max_delay: float
     due: Callable[[Record], float]
 
 
-class DelayedHead:
+class DueRecords:
     """How far the records of one partition are due, in offset order.
 
     Who wrote them may have a clock that is ahead of ours. A record that would wait for more than
@@ -33,7 +33,7 @@ class DelayedHead:
 
     __slots__ = ("_ahead", "_delay", "wait")
 
-    def __init__(self, delay: Delay) -> None:
+    def __init__(self, delay: TopicDelay) -> None:
         self._delay = delay
         self._ahead = 0.0
         # Seconds until the first record that is not due is to be looked at again; None if all are.
@@ -50,9 +50,9 @@ class DelayedHead:
             wait -= self._ahead
             if wait < _RESOLUTION:
                 continue
-            if wait > delay.longest:
-                self._ahead += wait - delay.longest
-                wait = delay.longest
+            if wait > delay.max_delay:
+                self._ahead += wait - delay.max_delay
+                wait = delay.max_delay
             self.wait = max(wait, _SHORTEST)
             return index
         self.wait = None

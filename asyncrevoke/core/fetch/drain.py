@@ -10,8 +10,8 @@ from asyncrevoke.core.fetch.fair_share import FairShare
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncrevoke.core.fetch.cursor import FetchSource
-    from asyncrevoke.core.fetch.responses import FetchAnswers
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.core.fetch.responses import FetchResponses
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _UNLIMITED = 2**62
 
 
-class Delivery:
+class RecordDrain:
     """The gate of all sources, and the ring of those that have something.
 
     The composer sets ``blocked(instance)`` (nothing of it may be delivered or fetched now),
@@ -31,25 +31,25 @@ class Delivery:
     def __init__(
         self,
         outbox: Outbox,
-        answers: FetchAnswers,
-        sources: Mapping[TopicPartition, FetchSource],
+        answers: FetchResponses,
+        cursors: Mapping[TopicPartition, PartitionCursor],
     ) -> None:
         self._outbox = outbox
-        self._answers = answers
-        self._sources = sources
+        self._responses = answers
+        self._cursors = cursors
         self._ring: FairShare[TopicPartition, Record] = FairShare()
         self.blocked: Callable[[PartitionInstance], bool] = lambda _instance: False
         self.room: Callable[[PartitionInstance], int] = lambda _instance: _UNLIMITED
         self.on_passed: Callable[[float, PartitionInstance], None] = lambda _now, _instance: None
-        self.on_drained: Callable[[float, FetchSource], None] = lambda _now, _source: None
-        self.on_due: Callable[[FetchSource], None] = lambda _source: None
+        self.on_drained: Callable[[float, PartitionCursor], None] = lambda _now, _source: None
+        self.on_due: Callable[[PartitionCursor], None] = lambda _source: None
         self.round = 0
         # The wall clock minus ``now``, in seconds.
         self.wall_clock_offset = 0.0
         self.wall_time = 0.0
-        self.spoiled: list[FetchSource] = []
-        self.early: list[FetchSource] = []
-        self.barren: list[FetchSource] = []
+        self.corrupt: list[PartitionCursor] = []
+        self.not_due: list[PartitionCursor] = []
+        self.empty: list[PartitionCursor] = []
         self.unreadable = False
 
     def deliver_unreadable(self) -> None:
@@ -57,66 +57,66 @@ class Delivery:
         partition, where a record cannot be read, instead of reporting UnreadableRecordError."""
         self.unreadable = True
 
-    def offer(self, source: FetchSource) -> None:
+    def add(self, cursor: PartitionCursor) -> None:
         """It may have something now."""
-        if not source.empty:
-            self._ring.offer(source.instance.partition, source)
+        if not cursor.empty:
+            self._ring.add(cursor.instance.partition, cursor)
 
-    def withdraw(self, source: FetchSource) -> None:
+    def remove(self, cursor: PartitionCursor) -> None:
         """It has nothing any more."""
-        self._ring.withdraw(source.instance.partition)
+        self._ring.remove(cursor.instance.partition)
 
-    def forget(self, source: FetchSource) -> None:
+    def forget(self, cursor: PartitionCursor) -> None:
         """It is gone."""
-        if source.too_early:
-            self._outbox.cancel_timer(f"due {source.name}")
-        self.withdraw(source)
+        if cursor.not_due:
+            self._outbox.cancel_timer(f"due {cursor.name}")
+        self.remove(cursor)
 
     @property
     def is_ready(self) -> bool:
         """Whether a drain would find anything (by estimate)."""
-        self._answers.polled()
+        self._responses.polled()
         self.round += 1
         return self._ring.ready()
 
     def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
         """Take up to ``limit`` records, fairly shared (KIP-41); moves the buffers, nothing else."""
-        self._answers.polled()
+        self._responses.polled()
         self.round += 1
         self.wall_time = now + self.wall_clock_offset
         taken = self._ring.drain(limit)
-        if self.early:
+        if self.not_due:
             self._wait_until_due(now)
-        spoiled, self.spoiled = self.spoiled, []
-        for source in spoiled:
-            buffer, error = source.instance.buffer, source.corrupt
+        spoiled, self.corrupt = self.corrupt, []
+        for cursor in spoiled:
+            buffer, error = cursor.instance.buffer, cursor.corrupt_record
             if buffer is not None and error is not None:
                 buffer.discard()
-                self.withdraw(source)
-                self._answers.spoiled(now, source, error)
+                self.remove(cursor)
+                self._responses.report_corrupt(now, cursor, error)
         for partition in taken:
-            source = self._sources[partition]
-            if source.corrupt is not None and source not in spoiled:
-                self._answers.healed(now, source)
-            self.on_drained(now, source)
-        for source in spoiled:
-            self.on_drained(now, source)
-        barren, self.barren = self.barren, []
-        for source in barren:
-            if source.instance.partition not in taken:
-                self.on_drained(now, source)
-                self.on_passed(now, source.instance)
+            cursor = self._cursors[partition]
+            if cursor.corrupt_record is not None and cursor not in spoiled:
+                self._responses.recovered(now, cursor)
+            self.on_drained(now, cursor)
+        for cursor in spoiled:
+            self.on_drained(now, cursor)
+        barren, self.empty = self.empty, []
+        for cursor in barren:
+            if cursor.instance.partition not in taken:
+                self.on_drained(now, cursor)
+                self.on_passed(now, cursor.instance)
         return taken
 
     def _wait_until_due(self, now: float) -> None:
-        early, self.early = self.early, []
-        for source in early:
-            if source.due_in is not None:
+        early, self.not_due = self.not_due, []
+        for cursor in early:
+            if cursor.due_in is not None:
                 self._outbox.set_timer(
-                    f"due {source.name}", now + source.due_in, partial(self._due, source)
+                    f"due {cursor.name}", now + cursor.due_in, partial(self._due, cursor)
                 )
 
-    def _due(self, source: FetchSource, _now: float) -> None:
-        if source.too_early and not source.removed:
-            self.on_due(source)
+    def _due(self, cursor: PartitionCursor, _now: float) -> None:
+        if cursor.not_due and not cursor.removed:
+            self.on_due(cursor)
             self._outbox.wake()

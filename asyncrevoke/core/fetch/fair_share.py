@@ -14,7 +14,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 ItemT = TypeVar("ItemT")
 
 
-class Source(Protocol[ItemT]):
+class DrainSource(Protocol[ItemT]):
     """Something that items are taken from."""
 
     @property
@@ -38,7 +38,7 @@ class FairShare(Generic[KeyT, ItemT]):
     __slots__ = ("_ring",)
 
     def __init__(self) -> None:
-        self._ring: dict[KeyT, Source[ItemT]] = {}
+        self._ring: dict[KeyT, DrainSource[ItemT]] = {}
 
     def __len__(self) -> int:
         return len(self._ring)
@@ -46,17 +46,17 @@ class FairShare(Generic[KeyT, ItemT]):
     def __contains__(self, key: KeyT) -> bool:
         return key in self._ring
 
-    def offer(self, key: KeyT, source: Source[ItemT]) -> None:
+    def add(self, key: KeyT, cursor: DrainSource[ItemT]) -> None:
         """This source has items: it enters at the end of the ring, or keeps its place in it."""
-        self._ring[key] = source
+        self._ring[key] = cursor
 
-    def withdraw(self, key: KeyT) -> None:
+    def remove(self, key: KeyT) -> None:
         """This source is gone."""
         self._ring.pop(key, None)
 
     def ready(self) -> bool:
         """Whether any source has something to take now."""
-        return any(source.buffered for source in self._ring.values())
+        return any(cursor.buffered for cursor in self._ring.values())
 
     def drain(self, limit: int) -> dict[KeyT, list[ItemT]]:
         """Take up to ``limit`` items, shared fairly; keys in the order in which they were served.
@@ -67,8 +67,8 @@ class FairShare(Generic[KeyT, ItemT]):
         ring = self._ring
         taken: dict[KeyT, list[ItemT]] = {}
         waiting = iter(list(ring.items()))
-        active: list[tuple[KeyT, Source[ItemT]]] = []
-        served: list[tuple[KeyT, Source[ItemT]]] = []
+        active: list[tuple[KeyT, DrainSource[ItemT]]] = []
+        served: list[tuple[KeyT, DrainSource[ItemT]]] = []
         while limit > 0:
             # More sources than items: those further back cannot get any, so they are not asked.
             while len(active) < limit and (entry := next(waiting, None)) is not None:
@@ -83,8 +83,8 @@ class FairShare(Generic[KeyT, ItemT]):
                 break
             share = max(1, limit // len(active))
             turn, active = active[:limit], active[limit:]
-            for key, source in turn:
-                if items := source.take(share):
+            for key, cursor in turn:
+                if items := cursor.take(share):
                     limit -= len(items)
                     if key in taken:
                         taken[key] += items
@@ -93,8 +93,8 @@ class FairShare(Generic[KeyT, ItemT]):
                     # To the end of the ring; so whoever gets the odd record of an uneven share
                     # stands behind all others when the next one is given.
                     del ring[key]
-                    ring[key] = source
-                    served.append((key, source))
-                if source.empty:
+                    ring[key] = cursor
+                    served.append((key, cursor))
+                if cursor.empty:
                     del ring[key]
         return taken

@@ -1,29 +1,29 @@
 """Which partitions to fetch from which broker, and the fair drain of what came.
 
-Every instance that is fetched for stands in exactly one place: *hungry* or *full* at its leader's
-lane, in the flight of that lane, *parked* while it may not flow (paused, blocked, being revoked),
-*delayed* after an error, or waiting for a check of its position (:class:`EpochChecks`). So neither
-a poll nor an event costs a step per partition, but only one per partition that moved.
+The cursor of every instance that is fetched is in exactly one queue: it *needs a fetch* or is
+*sufficiently buffered* at its leader, is in a fetch in flight, *inactive* (paused, blocked, being
+revoked), *delayed* after an error, or has its position checked (:class:`TruncationDetection`). So
+neither a poll nor an event costs a step per partition, but only one per partition that moved.
 
-While a lane's long poll waits at the broker for partitions without new data, others of that lane
-may run dry, and go by a fetch of their own: see :class:`Lane`.
+While a long poll waits at a broker for partitions without new data, the buffers of others of that
+broker may become empty: these have a fetch of their own, see :class:`BrokerFetches`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.fetch.background_decoding import DecodeAhead
-from asyncrevoke.core.fetch.broker_fetches import Asked, Flight, Lane
-from asyncrevoke.core.fetch.cursor import FetchSource
-from asyncrevoke.core.fetch.drain import Delivery
-from asyncrevoke.core.fetch.memory_budget import FetchBudget
-from asyncrevoke.core.fetch.responses import FetchAnswers
-from asyncrevoke.core.fetch.session import Named, end_sessions
-from asyncrevoke.core.fetch.truncation_detection import EpochChecks
+from asyncrevoke.core.fetch.background_decoding import BackgroundDecoding
+from asyncrevoke.core.fetch.broker_fetches import BrokerFetches, FetchTarget, InFlightFetch
+from asyncrevoke.core.fetch.cursor import PartitionCursor
+from asyncrevoke.core.fetch.drain import RecordDrain
+from asyncrevoke.core.fetch.memory_budget import MemoryBudget
+from asyncrevoke.core.fetch.responses import FetchResponses
+from asyncrevoke.core.fetch.session import SessionFetch, end_sessions
+from asyncrevoke.core.fetch.truncation_detection import TruncationDetection
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.protocol.messages import FetchPartition
@@ -57,17 +57,17 @@ _FEW = 32
 _POLLED_SOON = 0.005
 
 
-class _Landing(NamedTuple):
+class _CompletedFetch(NamedTuple):
     """An answer that was taken in: ``served`` got something, and if it ``joins`` goes with the
     others of its lane again."""
 
-    lane: Lane
-    flight: Flight
-    served: dict[FetchSource, None]
+    broker: BrokerFetches
+    fetch: InFlightFetch
+    served: dict[PartitionCursor, None]
     joins: bool
 
 
-class Fetching:
+class Fetcher:
     """Plans fetches and hands out what they bring.
 
     The composer sets what :attr:`delivery` asks for, ``on_out_of_range(now, instance)``,
@@ -79,24 +79,30 @@ class Fetching:
     """
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster, decode: RecordDecoder
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        decode: RecordDecoder,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._log = WaitLog(outbox)
-        self._budget = FetchBudget(config)
-        self._answers = FetchAnswers(config, cluster, decode, self._log)
-        self._answers.on_appended = self._appended
-        self._answers.on_error = self._error
-        self._answers.on_out_of_range = self._out_of_range
-        self._answers.on_log_end = self._log_end
-        self._ahead = DecodeAhead(outbox, self._budget, config.buffer_memory // 2)
-        self._checks = EpochChecks(outbox, config, cluster, self._log)
-        self._checks.on_checked = self._place
-        self._checks.on_truncated = self._truncated
-        self._checks.on_delayed = lambda source: source.move_to(self._delayed)
-        self._checks.on_error = self._error
+        self._memory = MemoryBudget(config)
+        self._responses = FetchResponses(config, cluster, decode, self._log)
+        self._responses.on_appended = self._appended
+        self._responses.on_error = self._error
+        self._responses.on_out_of_range = self._out_of_range
+        self._responses.on_log_end = self._log_end
+        self._background_decoding = BackgroundDecoding(
+            outbox, self._memory, config.buffer_memory // 2
+        )
+        self._truncation_detection = TruncationDetection(outbox, config, cluster, self._log)
+        self._truncation_detection.on_checked = self._place
+        self._truncation_detection.on_truncated = self._truncated
+        self._truncation_detection.on_delayed = lambda cursor: cursor.move_to(self._delayed)
+        self._truncation_detection.on_error = self._error
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
         )
@@ -107,18 +113,18 @@ class Fetching:
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
         self.awaited: Callable[[], bool] = lambda: False
         # By topic; to be set before any of its partitions is added.
-        self.delays: Mapping[str, Delay] = {}
-        self._sources: dict[TopicPartition, FetchSource] = {}
-        self.delivery = Delivery(outbox, self._answers, self._sources)
+        self.delays: Mapping[str, TopicDelay] = {}
+        self._cursors: dict[TopicPartition, PartitionCursor] = {}
+        self.delivery = RecordDrain(outbox, self._responses, self._cursors)
         self.delivery.on_drained = self._drained
         # Anew: a seek may have put something else there.
-        self.delivery.on_due = lambda source: self.add(source.instance)
-        self._lanes: dict[int, Lane] = {}
+        self.delivery.on_due = lambda cursor: self.add(cursor.instance)
+        self._brokers: dict[int, BrokerFetches] = {}
         # What a poll is about to drain has no place before: the poll is not to wait for that.
-        self._landings: list[_Landing] = []
-        self._scarce_flights = 0
-        self._parked: dict[FetchSource, None] = {}
-        self._delayed: dict[FetchSource, None] = {}
+        self._completed_fetches: list[_CompletedFetch] = []
+        self._over_budget_fetches = 0
+        self._inactive: dict[PartitionCursor, None] = {}
+        self._delayed: dict[PartitionCursor, None] = {}
         self._look_at = 0.0
         # A poll is about to drain what has come: one fetch asks for that and the rest then.
         self._held_until = 0.0
@@ -137,94 +143,96 @@ class Fetching:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of what was fetched and not delivered."""
-        return self._budget.used
+        return self._memory.used
 
     # --- what is fetched for -----------------------------------------------------------------
 
     def add(self, instance: PartitionInstance) -> None:
         """Fetch for this instance; also when its position, or whether it may flow, has changed."""
-        source = self._sources.get(instance.partition)
-        if source is None or source.instance is not instance:
-            if source is not None:
-                self.remove(source.instance)
+        cursor = self._cursors.get(instance.partition)
+        if cursor is None or cursor.instance is not instance:
+            if cursor is not None:
+                self.remove(cursor.instance)
             delay = self.delays.get(instance.partition.topic)
-            source = self._sources[instance.partition] = FetchSource(self.delivery, instance, delay)
-            source.topic_id = self._cluster.topic_id(instance.partition.topic)
+            cursor = self._cursors[instance.partition] = PartitionCursor(
+                self.delivery, instance, delay
+            )
+            cursor.topic_id = self._cluster.topic_id(instance.partition.topic)
             self._shares_changed = True
-        source.reset()
-        self._appended(source)
-        if not source.in_flight:
+        cursor.reset()
+        self._appended(cursor)
+        if not cursor.in_flight:
             # The next plan places it, at the end of the queue of its leader.
-            source.move_to(self._delayed)
+            cursor.move_to(self._delayed)
 
     def remove(self, instance: PartitionInstance) -> None:
         """Fetch for it no more; an answer under way is ignored."""
-        source = self._sources.get(instance.partition)
-        if source is None or source.instance is not instance:
+        cursor = self._cursors.get(instance.partition)
+        if cursor is None or cursor.instance is not instance:
             return
-        del self._sources[instance.partition]
-        self._budget.forget(source)
-        source.removed = True
-        source.move_to(None)
-        self.delivery.forget(source)
+        del self._cursors[instance.partition]
+        self._memory.forget(cursor)
+        cursor.removed = True
+        cursor.move_to(None)
+        self.delivery.forget(cursor)
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:
         """The metadata is fresh: whatever has another leader now is asked for there, at once."""
-        for source in list(self._sources.values()):
-            if source.in_flight or source.home is None or source.home is self._parked:
+        for cursor in list(self._cursors.values()):
+            if cursor.in_flight or cursor.queue is None or cursor.queue is self._inactive:
                 continue
-            leader = self._cluster.leader(source.instance.partition)
-            if leader is not None and leader != source.leader:
-                source.not_before = min(source.not_before, now)
-            self._place(now, source)
+            leader = self._cluster.leader(cursor.instance.partition)
+            if leader is not None and leader != cursor.leader:
+                cursor.not_before = min(cursor.not_before, now)
+            self._place(now, cursor)
 
     def end(self, then: Callable[[], None]) -> bool:
         """Nothing is planned any more: end all sessions; see :func:`end_sessions`."""
         sessions = [
-            (node, lane.session)
-            for lane in self._lanes.values()
-            if (node := self._cluster.node(lane.node_id)) is not None
+            (node, broker.session)
+            for broker in self._brokers.values()
+            if (node := self._cluster.node(broker.node_id)) is not None
         ]
         return end_sessions(self._outbox, sessions, then)
 
     def plan(self, now: float) -> None:
         """Send every fetch that should be under way. Costs little when nothing has changed."""
-        if self._landings and (self._shares_changed or now >= self._held_until):
-            landings, self._landings = self._landings, []
-            for landing in landings:
-                self._land(now, landing)
+        if self._completed_fetches and (self._shares_changed or now >= self._held_until):
+            completed, self._completed_fetches = self._completed_fetches, []
+            for each in completed:
+                self._requeue(now, each)
         if self._shares_changed:
             self._share(now)
         if self._delayed:
             self._place_all(now, [s for s in self._delayed if s.not_before <= now])
-        looks = bool(self._parked) and now >= self._look_at
+        looks = bool(self._inactive) and now >= self._look_at
         if looks:
             self._look_at = now + _LOOK_EVERY
-            self._place_all(now, [source for source in self._parked if source.may_flow])
-        self._checks.run()
-        self._ahead.run()
+            self._place_all(now, [cursor for cursor in self._inactive if cursor.is_active])
+        self._truncation_detection.run()
+        self._background_decoding.run()
         if now >= self._held_until:
-            for lane in self._lanes.values():
-                while lane.is_due(now) and self._send(now, lane):
+            for broker in self._brokers.values():
+                while broker.is_due(now) and self._send(now, broker):
                     pass
-        self._set_timer(now, look=bool(self._parked) and not looks)
+        self._set_timer(now, look=bool(self._inactive) and not looks)
 
     def _share(self, now: float) -> None:
         self._shares_changed = False
-        for lane in list(self._lanes.values()):
-            if lane.is_empty:
-                del self._lanes[lane.node_id]
-        self._budget.share(len(self._sources), len(self._lanes))
-        for lane in list(self._lanes.values()):
-            self._place_all(now, [*lane.hungry, *lane.full])
+        for broker in list(self._brokers.values()):
+            if broker.is_empty:
+                del self._brokers[broker.node_id]
+        self._memory.share(len(self._cursors), len(self._brokers))
+        for broker in list(self._brokers.values()):
+            self._place_all(now, [*broker.needs_fetch, *broker.sufficiently_buffered])
 
     def _set_timer(self, now: float, *, look: bool) -> None:
-        at = min((source.not_before for source in self._delayed), default=_NEVER)
+        at = min((cursor.not_before for cursor in self._delayed), default=_NEVER)
         if now < self._held_until:
             at = min(at, self._held_until)
-        for lane in self._lanes.values():
-            if lane.hungry and (due_at := lane.due_at(now)) > now:
+        for broker in self._brokers.values():
+            if broker.needs_fetch and (due_at := broker.due_at(now)) > now:
                 at = min(at, due_at)
         if look:
             at = min(at, self._look_at)
@@ -241,117 +249,119 @@ class Fetching:
 
     # --- places ------------------------------------------------------------------------------
 
-    def _place_all(self, now: float, sources: Iterable[FetchSource]) -> None:
-        for source in sources:
-            self._place(now, source)
+    def _place_all(self, now: float, cursors: Iterable[PartitionCursor]) -> None:
+        for cursor in cursors:
+            self._place(now, cursor)
 
-    def _place(self, now: float, source: FetchSource) -> None:
+    def _place(self, now: float, cursor: PartitionCursor) -> None:
         """Put a source where it belongs."""
-        buffer = source.instance.buffer
-        if source.removed or source.in_flight:
+        buffer = cursor.instance.buffer
+        if cursor.removed or cursor.in_flight:
             return
-        if buffer is None or (source.out_of_range is buffer and not buffer.buffered):
-            source.move_to(None)
-        elif source.not_before > now:
-            source.move_to(self._delayed)
-        elif not source.may_flow:
-            source.move_to(self._parked)
-        elif (lane := self._lane_of(now, source)) is None:
-            source.delay(now)
-            source.move_to(self._delayed)
-            self._cluster.refresh(now, f"no leader for {source.name}")
+        if buffer is None or (cursor.out_of_range is buffer and not buffer.buffered):
+            cursor.move_to(None)
+        elif cursor.not_before > now:
+            cursor.move_to(self._delayed)
+        elif not cursor.is_active:
+            cursor.move_to(self._inactive)
+        elif (broker := self._broker_of(now, cursor)) is None:
+            cursor.delay(now)
+            cursor.move_to(self._delayed)
+            self._cluster.refresh(now, f"no leader for {cursor.name}")
             # Of a topic that no broker has told of yet, the cluster says what is waited for.
-            if self._cluster.partitions(source.instance.partition.topic) is not None:
+            if self._cluster.partitions(cursor.instance.partition.topic) is not None:
                 self._log.waiting(
                     now,
-                    source.name,
+                    cursor.name,
                     "waiting to fetch",
-                    partition=source.name,
+                    partition=cursor.name,
                     reason="its leader is unknown",
                 )
-        elif self._checks.hold(now, source, buffer):
+        elif self._truncation_detection.must_check(now, cursor, buffer):
             pass  # it has its place there
-        elif self._budget.is_hungry(source, buffer):
-            if source.home is not lane.hungry:
-                source.move_to(lane.hungry)
+        elif self._memory.needs_fetch(cursor, buffer):
+            if cursor.queue is not broker.needs_fetch:
+                cursor.move_to(broker.needs_fetch)
         else:
-            source.move_to(lane.full)
+            cursor.move_to(broker.sufficiently_buffered)
 
-    def _lane_of(self, now: float, source: FetchSource) -> Lane | None:
-        leader = self._cluster.leader(source.instance.partition)
+    def _broker_of(self, now: float, cursor: PartitionCursor) -> BrokerFetches | None:
+        leader = self._cluster.leader(cursor.instance.partition)
         if leader is None:
             return None
-        source.leader = leader
-        node = source.replica.node(now, leader[0], self._cluster)
-        lane = self._lanes.get(node.node_id)
-        if lane is None:
-            lane = self._lanes[node.node_id] = Lane(node.node_id)
-            self._budget.share(len(self._sources), len(self._lanes))
-        return lane
+        cursor.leader = leader
+        node = cursor.replica.node(now, leader[0], self._cluster)
+        broker = self._brokers.get(node.node_id)
+        if broker is None:
+            broker = self._brokers[node.node_id] = BrokerFetches(node.node_id)
+            self._memory.share(len(self._cursors), len(self._brokers))
+        return broker
 
-    def _truncated(self, now: float, source: FetchSource, offset: int | None, epoch: int) -> None:
+    def _truncated(
+        self, now: float, cursor: PartitionCursor, offset: int | None, epoch: int
+    ) -> None:
         """The log was cut before the end of what was fetched."""
-        instance, buffer = source.instance, source.instance.buffer
-        if buffer is None or instance.state is not State.ACTIVE:
-            self._place(now, source)
+        instance, buffer = cursor.instance, cursor.instance.buffer
+        if buffer is None or instance.state is not InstanceState.ACTIVE:
+            self._place(now, cursor)
             return
         buffer.discard()
-        self.delivery.withdraw(source)
-        self._budget.recount(source)
+        self.delivery.remove(cursor)
+        self._memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
             # Only what was not delivered is gone; the position is checked in its turn.
-            self._place(now, source)
+            self._place(now, cursor)
         else:
-            source.out_of_range = buffer
-            source.move_to(None)
+            cursor.out_of_range = buffer
+            cursor.move_to(None)
             self.on_truncated(now, instance, offset, epoch)
 
-    def _appended(self, source: FetchSource) -> None:
-        self._ahead.want(source)
-        self._budget.recount(source)
-        self.delivery.offer(source)
+    def _appended(self, cursor: PartitionCursor) -> None:
+        self._background_decoding.buffer_changed(cursor)
+        self._memory.recount(cursor)
+        self.delivery.add(cursor)
 
     # --- requests ----------------------------------------------------------------------------
 
-    def _send(self, now: float, lane: Lane) -> bool:
+    def _send(self, now: float, broker: BrokerFetches) -> bool:
         """Send one fetch; whether another may follow."""
         config = self._config
-        node = self._cluster.node(lane.node_id)
+        node = self._cluster.node(broker.node_id)
         if node is None:
-            self._place_all(now, list(lane.hungry))
+            self._place_all(now, list(broker.needs_fetch))
             return False
         # With the memory used up, one fetch for those that have nothing is still allowed.
-        scarce = self._budget.is_scarce
-        if scarce and self._scarce_flights:
+        scarce = self._memory.is_exhausted
+        if scarce and self._over_budget_fetches:
             return False
-        channel, max_wait, sources = lane.next_fetch(now, config.fetch_max_wait)
-        most = min(config.max_partition_fetch_bytes, lane.widest or _UNLIMITED)
-        asked: dict[TopicPartition, Asked] = {}
+        channel, max_wait, cursors = broker.next_fetch(now, config.fetch_max_wait)
+        most = min(config.max_partition_fetch_bytes, broker.max_response_bytes or _UNLIMITED)
+        asked: dict[TopicPartition, FetchTarget] = {}
         wanted: dict[TopicPartition, FetchPartition] = {}
         ids: dict[str, bytes | None] = {}
-        for source in sources:
-            buffer = source.instance.buffer
-            if buffer is None or not source.may_flow:
-                source.move_to(self._parked)
-            elif not (scarce and buffer.buffered) and self._goes_by(source, ids):
-                partition = source.request(buffer, most)
+        for cursor in cursors:
+            buffer = cursor.instance.buffer
+            if buffer is None or not cursor.is_active:
+                cursor.move_to(self._inactive)
+            elif not (scarce and buffer.buffered) and self._has_same_topic_id(cursor, ids):
+                partition = cursor.request(buffer, most)
                 wanted[partition.partition] = partition
-                asked[partition.partition] = Asked(source, buffer, partition.offset)
-                source.move_to(None)
-                source.in_flight = True
+                asked[partition.partition] = FetchTarget(cursor, buffer, partition.offset)
+                cursor.move_to(None)
+                cursor.in_flight = True
         if not asked:
             return False
-        max_bytes = self._budget.reserve(len(asked), lane.widest)
+        max_bytes = self._memory.reserve(len(asked), broker.max_response_bytes)
         topic_ids = _all_known(ids)
-        named, session = Named(0, -1, tuple(wanted.values()), (), topic_ids), None
+        named, session = SessionFetch(0, -1, tuple(wanted.values()), (), topic_ids), None
         if channel is Channel.FETCH:
-            session = lane.session
-            named = session.name(wanted, topic_ids)
-        flight = Flight(
+            session = broker.session
+            named = session.next_fetch(wanted, topic_ids)
+        fetch = InFlightFetch(
             node, channel, now, max_wait, max_bytes, scarce, asked, session, named.epoch > 0
         )
-        lane.flights[channel] = flight
-        self._scarce_flights += scarce
+        broker.in_flight[channel] = fetch
+        self._over_budget_fetches += scarce
         self._outbox.send(
             FetchRequest(
                 partitions=named.partitions,
@@ -368,101 +378,105 @@ class Fetching:
             node,
             channel,
             config.fetch_max_wait + config.request_timeout,
-            lambda later, reply: self._answered(later, lane, flight, reply),
+            lambda later, reply: self._answered(later, broker, fetch, reply),
         )
         return True
 
-    def _rack(self, now: float, asked: Iterable[Asked]) -> str:
+    def _rack(self, now: float, asked: Iterable[FetchTarget]) -> str:
         """The rack to fetch for. It holds for a whole request: with one partition that needs its
         leader, it is left out, and the others are read from the leader as well this time."""
         rack = self._config.client_rack
-        if not rack or any(each.source.replica.needs_leader(now) for each in asked):
+        if not rack or any(each.cursor.replica.needs_leader(now) for each in asked):
             return ""
         return rack
 
-    def _goes_by(self, source: FetchSource, ids: dict[str, bytes | None]) -> bool:
+    def _has_same_topic_id(self, cursor: PartitionCursor, ids: dict[str, bytes | None]) -> bool:
         """Add the id of its topic; whether it can go by the ids that are there already."""
-        topic = source.instance.partition.topic
-        if source.topic_id is None:
-            source.topic_id = self._cluster.topic_id(topic)
-        return ids.setdefault(topic, source.topic_id) == source.topic_id
+        topic = cursor.instance.partition.topic
+        if cursor.topic_id is None:
+            cursor.topic_id = self._cluster.topic_id(topic)
+        return ids.setdefault(topic, cursor.topic_id) == cursor.topic_id
 
-    def _answered(self, now: float, lane: Lane, flight: Flight, reply: Reply) -> None:
-        del lane.flights[flight.channel]
-        self._budget.give_back(flight.reserved)
-        self._scarce_flights -= flight.scarce
-        served: dict[FetchSource, None] = {}
+    def _answered(
+        self, now: float, broker: BrokerFetches, fetch: InFlightFetch, reply: Reply
+    ) -> None:
+        del broker.in_flight[fetch.channel]
+        self._memory.release(fetch.reserved)
+        self._over_budget_fetches -= fetch.over_budget
+        served: dict[PartitionCursor, None] = {}
         is_held = False
         match reply:
             case FetchResponse(error=ErrorCode.none):
-                if flight.session is not None:
-                    flight.session.answered(reply.session_id)
-                self._cluster.note_success(flight.node)
-                self._log.over(now, f"node {lane.node_id}", "fetching again", node=lane.node_id)
-                served, fruitless = self._answers.take_in(now, flight, reply)
-                lane.answered(now, flight, fruitless=fruitless)
+                if fetch.session is not None:
+                    fetch.session.answered(reply.session_id)
+                self._cluster.note_success(fetch.node)
+                self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
+                served, fruitless = self._responses.handle(now, fetch, reply)
+                broker.answered(now, fetch, fruitless=fruitless)
                 if served:
                     self._outbox.wake()
                     is_held = self.awaited()
                     if is_held:
                         self._held_until = now + _POLLED_SOON
-            case FetchResponse(error=error) if flight.partial and error in _NO_SUCH_SESSION:
+            case FetchResponse(error=error) if fetch.partial and error in _NO_SUCH_SESSION:
                 # Brokers forget sessions; with everything named it is answered at once.
-                lane.session.refused()
+                broker.session.forget()
             case FetchResponse(error=error):
-                self._lane_failed(now, lane, flight, error.name)
+                self._broker_failed(now, broker, fetch, error.name)
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._lane_failed(now, lane, flight, detail)
+                self._broker_failed(now, broker, fetch, detail)
                 self.on_error(now, AuthenticationError(detail or "authentication failed"))
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._lane_failed(now, lane, flight, detail)
+                self._broker_failed(now, broker, fetch, detail)
                 self.on_error(now, UnsupportedVersionError(detail or "no common version of Fetch"))
             case Failed(kind=kind, detail=detail):
-                self._cluster.note_failure(flight.node)
+                self._cluster.note_failure(fetch.node)
                 if kind is FailureKind.TIMEOUT:
-                    lane.narrow(flight)
-                self._lane_failed(now, lane, flight, detail or kind.value)
+                    broker.limit_response_size(fetch)
+                self._broker_failed(now, broker, fetch, detail or kind.value)
             case _:
-                self._lane_failed(now, lane, flight, f"unexpected {type(reply).__name__}")
+                self._broker_failed(now, broker, fetch, f"unexpected {type(reply).__name__}")
         # Drained by then, they join the others again, which a long list is not looked through for.
-        joins = now < self._held_until and not lane.flights and len(flight.asked) <= _FEW
-        landing = _Landing(lane, flight, served, joins)
+        joins = now < self._held_until and not broker.in_flight and len(fetch.targets) <= _FEW
+        completed = _CompletedFetch(broker, fetch, served, joins)
         if is_held:
-            self._landings.append(landing)
+            self._completed_fetches.append(completed)
         else:
-            self._land(now, landing)
+            self._requeue(now, completed)
 
-    def _land(self, now: float, landing: _Landing) -> None:
+    def _requeue(self, now: float, completed: _CompletedFetch) -> None:
         """Put what was in flight where it belongs."""
-        lane, flight, served, joins = landing
-        for asked in flight.asked.values():
-            asked.source.in_flight = False
-        if flight.scarce and self._lanes.get(lane.node_id) is lane:
+        broker, fetch, served, joins = completed
+        for asked in fetch.targets.values():
+            asked.cursor.in_flight = False
+        if fetch.over_budget and self._brokers.get(broker.node_id) is broker:
             # The other brokers come first with the next one that is allowed.
-            self._lanes[lane.node_id] = self._lanes.pop(lane.node_id)
+            self._brokers[broker.node_id] = self._brokers.pop(broker.node_id)
         # Those that got something go behind those that did not.
-        for asked in flight.asked.values():
-            got_something = asked.source in served
-            asked.source.busy = got_something and not joins
+        for asked in fetch.targets.values():
+            got_something = asked.cursor in served
+            asked.cursor.busy = got_something and not joins
             if not got_something:
-                self._place(now, asked.source)
+                self._place(now, asked.cursor)
         self._place_all(now, served)
 
-    def _lane_failed(self, now: float, lane: Lane, flight: Flight, why: str) -> None:
-        lane.failed(now)
-        if flight.session is not None:
-            flight.session.doubted()
-        for asked in flight.asked.values():
+    def _broker_failed(
+        self, now: float, broker: BrokerFetches, fetch: InFlightFetch, why: str
+    ) -> None:
+        broker.failed(now)
+        if fetch.session is not None:
+            fetch.session.restart()
+        for asked in fetch.targets.values():
             # A replica that fails is left for the leader.
-            if not asked.source.is_led_by(flight.node):
-                asked.source.replica.fall_back(now, attempt=now - flight.sent_at)
-        self._cluster.refresh(now, f"fetch from broker {lane.node_id}: {why}")
+            if not asked.cursor.is_led_by(fetch.node):
+                asked.cursor.replica.fall_back(now, attempt=now - fetch.sent_at)
+        self._cluster.refresh(now, f"fetch from broker {broker.node_id}: {why}")
         self._log.waiting(
             now,
-            f"node {lane.node_id}",
+            f"node {broker.node_id}",
             "waiting for a broker to fetch from",
-            node=f"{flight.node.host}:{flight.node.port}",
-            partitions=len(flight.asked),
+            node=f"{fetch.node.host}:{fetch.node.port}",
+            partitions=len(fetch.targets),
             reason=why,
         )
 
@@ -478,19 +492,19 @@ class Fetching:
         return self.delivery.is_ready
 
     def drain(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
-        """See :meth:`Delivery.drain`."""
+        """See :meth:`RecordDrain.drain`."""
         return self.delivery.drain(now, limit)
 
-    def _drained(self, now: float, source: FetchSource) -> None:
-        self._ahead.want(source)
-        self._budget.recount(source)
-        buffer, was_hungry = source.instance.buffer, source.filling
-        if source.empty:
+    def _drained(self, now: float, cursor: PartitionCursor) -> None:
+        self._background_decoding.buffer_changed(cursor)
+        self._memory.recount(cursor)
+        buffer, needed_fetch = cursor.instance.buffer, cursor.filling
+        if cursor.empty:
             # If its end was out of range, ask again whether it still is.
-            source.out_of_range = None
-        elif buffer is not None and self._budget.is_hungry(source, buffer) is was_hungry:
+            cursor.out_of_range = None
+        elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
-        self._place(now, source)
+        self._place(now, cursor)
 
 
 def _all_known(ids: dict[str, bytes | None]) -> dict[str, bytes] | None:

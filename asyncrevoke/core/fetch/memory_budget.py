@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
 
 # Polls whose records are to be there before they are asked for (KIP-41, heuristic 2).
@@ -15,7 +15,7 @@ _PREFETCH = 2
 _SMALLEST_FETCH = 64 * 1024
 
 
-class FetchBudget:
+class MemoryBudget:
     """Counts ``used`` bytes in buffers and bytes that answers under way may bring."""
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -45,39 +45,39 @@ class FetchBudget:
         self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
         self._most_bytes = max(memory, 1)
 
-    def is_hungry(self, source: FetchSource, buffer: RecordBuffer) -> bool:
+    def needs_fetch(self, cursor: PartitionCursor, buffer: RecordBuffer) -> bool:
         """Whether to fetch for it: from below the low mark until above the high one, twice that."""
         size, records = buffer.size, buffer.buffered
         if not records:
-            source.filling = True
+            cursor.filling = True
         elif (
-            source.out_of_range is buffer
+            cursor.out_of_range is buffer
             or size >= self._most_bytes
             or (records >= 2 * self._low and size >= 2 * self._low_bytes)
         ):
-            source.filling = False
+            cursor.filling = False
         elif size * 2 < self._most_bytes and (records < self._low or size < self._low_bytes):
-            source.filling = True
-        return source.filling
+            cursor.filling = True
+        return cursor.filling
 
-    def recount(self, source: FetchSource) -> None:
+    def recount(self, cursor: PartitionCursor) -> None:
         """The buffer of this source has changed."""
-        buffer = source.instance.buffer
-        self._count(source, 0 if buffer is None else buffer.size)
+        buffer = cursor.instance.buffer
+        self._count(cursor, 0 if buffer is None else buffer.size)
 
-    def forget(self, source: FetchSource) -> None:
+    def forget(self, cursor: PartitionCursor) -> None:
         """The buffer of this source is gone."""
-        self._count(source, 0)
+        self._count(cursor, 0)
 
-    def _count(self, source: FetchSource, size: int) -> None:
-        before, source.counted = source.counted, size
+    def _count(self, cursor: PartitionCursor, size: int) -> None:
+        before, cursor.counted = cursor.counted, size
         self.used += size - before
         if (before == 0) is not (size == 0):
             self._holders += 1 if size else -1
             self._set_marks()
 
     @property
-    def is_scarce(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no fetch is worth sending until something is delivered."""
         return self._room < self._smallest
 
@@ -96,13 +96,13 @@ class FetchBudget:
         wanted = min(config.fetch_max_bytes, partitions * config.max_partition_fetch_bytes)
         if widest is not None:
             wanted = min(wanted, widest)
-        if self.is_scarce:
+        if self.is_exhausted:
             allowed = min(wanted, config.max_partition_fetch_bytes)
         else:
             allowed = min(wanted, self._room, self._node_share)
         self._reserved += allowed
         return allowed
 
-    def give_back(self, reserved: int) -> None:
+    def release(self, reserved: int) -> None:
         """That fetch is over."""
         self._reserved -= reserved

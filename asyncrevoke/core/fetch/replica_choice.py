@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Node
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 10.0
@@ -64,7 +64,7 @@ class ReplicaChoice:
         """Whether the leader is to be asked without a rack."""
         return now < self._leader_until
 
-    def node(self, now: float, leader: Node, cluster: Cluster) -> Node:
+    def node(self, now: float, leader: Node, cluster: ClusterMetadata) -> Node:
         """The broker to fetch from."""
         if self._preferred == _NONE:
             return leader

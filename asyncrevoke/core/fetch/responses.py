@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF, LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
-from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.protocol.records import CorruptBatch
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.broker_fetches import Flight
-    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.broker_fetches import InFlightFetch
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.wait_log import WaitLog
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import TopicPartition
@@ -30,12 +30,12 @@ _SLOW = 10.0
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
 
 
-class FetchAnswers:
+class FetchResponses:
     """Takes answers in. ``on_appended(source)`` is called for each buffer that has changed,
     ``on_log_end(now, instance)`` for the first answer about an unchecked instance."""
 
     def __init__(
-        self, config: ConsumerConfig, cluster: Cluster, decode: RecordDecoder, log: WaitLog
+        self, config: ConsumerConfig, cluster: ClusterMetadata, decode: RecordDecoder, log: WaitLog
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -43,10 +43,10 @@ class FetchAnswers:
         self._log = log
         self._read_committed = config.isolation_level == "read_committed"
         # Whose corruption was reported since the last poll.
-        self._reported: dict[FetchSource, None] = {}
+        self._reported: dict[PartitionCursor, None] = {}
         # Of the present answer: one error tells of all of them.
         self._unauthorized: list[TopicPartition] = []
-        self.on_appended: Callable[[FetchSource], None] = lambda _source: None
+        self.on_appended: Callable[[PartitionCursor], None] = lambda _source: None
         self.on_out_of_range: Callable[[float, PartitionInstance], None] = lambda _now, _instance: (
             None
         )
@@ -57,104 +57,108 @@ class FetchAnswers:
         """A poll begins: what is still corrupt may be reported again."""
         self._reported.clear()
 
-    def take_in(
-        self, now: float, flight: Flight, reply: FetchResponse
-    ) -> tuple[dict[FetchSource, None], bool]:
+    def handle(
+        self, now: float, fetch: InFlightFetch, reply: FetchResponse
+    ) -> tuple[dict[PartitionCursor, None], bool]:
         """Buffer what came: the sources that it brought further, and whether it was no use."""
-        served: dict[FetchSource, None] = {}
+        served: dict[PartitionCursor, None] = {}
         fruitless = True
         answered: set[TopicPartition] = set()
-        node = flight.node
+        node = fetch.node
         self._unauthorized.clear()
         for fetched in reply.partitions:
-            asked = flight.asked.get(fetched.partition)
+            asked = fetch.targets.get(fetched.partition)
             if asked is None or fetched.partition in answered:
                 continue
             answered.add(fetched.partition)
-            source, instance = asked.source, asked.source.instance
-            if source.removed:
+            cursor, instance = asked.cursor, asked.cursor.instance
+            if cursor.removed:
                 continue
             if fetched.error is ErrorCode.none:
                 instance.high_watermark = fetched.high_watermark
                 instance.last_stable_offset = fetched.last_stable_offset
                 instance.log_start = fetched.log_start_offset
-                if instance.unchecked:
+                if instance.map_unverified:
                     self.on_log_end(now, instance)
             if (
                 instance.buffer is not asked.buffer
-                or instance.state is not State.ACTIVE
+                or instance.state is not InstanceState.ACTIVE
                 or asked.buffer.fetch_position != asked.offset
             ):
                 # Sought elsewhere, being revoked, or discarded: it is not wanted any more.
                 fruitless = False
             elif fetched.error is not ErrorCode.none:
                 fruitless = False
-                self._refused(now, node, source, asked.buffer, fetched.error)
+                self._partition_error(now, node, cursor, asked.buffer, fetched.error)
             elif fetched.preferred_read_replica >= 0 and not fetched.records:
                 fruitless = False
-                self._redirected(now, node, source, fetched.preferred_read_replica)
+                self._redirected(now, node, cursor, fetched.preferred_read_replica)
             else:
-                if source.replica.served(node.node_id):
+                if cursor.replica.served(node.node_id):
                     self._replica_serves(now, node.node_id)
-                if self._append(now, source, asked.buffer, fetched):
-                    served[source] = None
+                if self._append(now, cursor, asked.buffer, fetched):
+                    served[cursor] = None
         if self._unauthorized:
             self.on_error(now, TopicAuthorizationError(self._unauthorized))
-        for partition, asked in flight.asked.items():
-            if not flight.partial and partition not in answered and not asked.source.removed:
-                self._wait(now, asked.source, "the answer leaves it out")
+        for partition, asked in fetch.targets.items():
+            if not fetch.partial and partition not in answered and not asked.cursor.removed:
+                self._wait(now, asked.cursor, "the answer leaves it out")
         return served, fruitless and not served
 
     def _append(
-        self, now: float, source: FetchSource, buffer: RecordBuffer, fetched: FetchedPartition
+        self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, fetched: FetchedPartition
     ) -> bool:
         """Whether the answer brought the partition further."""
         try:
             batches = self._decode(fetched, self._read_committed) if fetched.records else ()
         except CorruptBatch as error:
-            self._corrupt(now, source, buffer, str(error))
+            self._corrupt(now, cursor, buffer, str(error))
             return False
         before = buffer.fetch_position
         buffer.append(batches)
-        self.on_appended(source)
-        source.complained = False
+        self.on_appended(cursor)
+        cursor.error_reported = False
         # A corrupt batch may split well and show itself only when it is decoded.
-        if source.backoff != FIRST_BACKOFF and source.corrupt is None:
-            self.healed(now, source)
+        if cursor.backoff != FIRST_BACKOFF and cursor.corrupt_record is None:
+            self.recovered(now, cursor)
         return buffer.fetch_position > before
 
-    def healed(self, now: float, source: FetchSource) -> None:
+    def recovered(self, now: float, cursor: PartitionCursor) -> None:
         """What was wrong with it is over."""
-        source.corrupt = None
-        source.backoff = FIRST_BACKOFF
-        self._log.over(now, source.name, "fetching again", partition=source.name)
+        cursor.corrupt_record = None
+        cursor.backoff = FIRST_BACKOFF
+        self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
 
-    def spoiled(self, now: float, source: FetchSource, error: CorruptRecordError) -> None:
+    def report_corrupt(
+        self, now: float, cursor: PartitionCursor, error: CorruptRecordError
+    ) -> None:
         """Its next batch cannot be decoded: report it, and fetch it again in a while, because it
         may be whole then."""
         self.on_error(now, error)
-        self._wait(now, source, str(error), LONGEST_FAULT_BACKOFF)
+        self._wait(now, cursor, str(error), LONGEST_FAULT_BACKOFF)
 
-    def _corrupt(self, now: float, source: FetchSource, buffer: RecordBuffer, detail: str) -> None:
+    def _corrupt(
+        self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, detail: str
+    ) -> None:
         """The next batch to buffer is corrupt: what is before it is delivered first."""
-        if not buffer.buffered and source not in self._reported:
-            self._reported[source] = None
-            partition = source.instance.partition
+        if not buffer.buffered and cursor not in self._reported:
+            self._reported[cursor] = None
+            partition = cursor.instance.partition
             self.on_error(now, CorruptRecordError(partition, buffer.position, detail))
-        self._wait(now, source, detail, LONGEST_FAULT_BACKOFF)
+        self._wait(now, cursor, detail, LONGEST_FAULT_BACKOFF)
 
-    def _redirected(self, now: float, node: Node, source: FetchSource, replica: int) -> None:
+    def _redirected(self, now: float, node: Node, cursor: PartitionCursor, replica: int) -> None:
         """The broker gives no records, and names a replica to read from."""
         why = f"broker {node.node_id} sends us there, and is not its leader"
         awaited = -1
-        if source.is_led_by(node):
+        if cursor.is_led_by(node):
             if replica != node.node_id and self._cluster.node(replica) is not None:
-                source.replica.prefer(replica, now + self._config.metadata_max_age)
+                cursor.replica.prefer(replica, now + self._config.metadata_max_age)
                 return
             why = "its leader names itself"
             if replica != node.node_id:
                 why, awaited = "the metadata does not list this broker", replica
-        self._read_from_leader(now, source, replica, why, awaited)
+        self._read_from_leader(now, cursor, replica, why, awaited)
 
     def _replica_serves(self, now: float, replica: int) -> None:
         self._log.over(
@@ -165,62 +169,67 @@ class FetchAnswers:
         )
 
     def _read_from_leader(
-        self, now: float, source: FetchSource, replica: int, why: str, awaited: int = -1
+        self, now: float, cursor: PartitionCursor, replica: int, why: str, awaited: int = -1
     ) -> None:
         """The replica cannot be used: the leader is asked for records meanwhile."""
-        self._cluster.refresh(now, f"fetch {source.name} from replica {replica}: {why}")
-        if not source.replica.fall_back(now, awaited=awaited):
+        self._cluster.refresh(now, f"fetch {cursor.name} from replica {replica}: {why}")
+        if not cursor.replica.fall_back(now, awaited=awaited):
             # It does so even for those that have no rack.
-            self._wait(now, source, f"replica {replica}: {why}", LONGEST_FAULT_BACKOFF)
+            self._wait(now, cursor, f"replica {replica}: {why}", LONGEST_FAULT_BACKOFF)
             return
         self._log.waiting(
             now,
             _replica_key(replica),
             "reading from the leader: the nearest replica cannot be used",
-            partition=source.name,
+            partition=cursor.name,
             replica=replica,
             reason=why,
         )
 
-    def _refused(
-        self, now: float, node: Node, source: FetchSource, buffer: RecordBuffer, error: ErrorCode
+    def _partition_error(
+        self,
+        now: float,
+        node: Node,
+        cursor: PartitionCursor,
+        buffer: RecordBuffer,
+        error: ErrorCode,
     ) -> None:
-        if source.leader is not None and not source.is_led_by(node):
+        if cursor.leader is not None and not cursor.is_led_by(node):
             # Whatever a follower refuses, the leader is asked next.
-            self._read_from_leader(now, source, node.node_id, error.name)
+            self._read_from_leader(now, cursor, node.node_id, error.name)
         elif error is ErrorCode.offset_out_of_range:
-            source.out_of_range = buffer
+            cursor.out_of_range = buffer
             if not buffer.buffered:
-                self.on_out_of_range(now, source.instance)
+                self.on_out_of_range(now, cursor.instance)
         elif error is ErrorCode.corrupt_message:
-            self._corrupt(now, source, buffer, "the broker finds it corrupt")
+            self._corrupt(now, cursor, buffer, "the broker finds it corrupt")
         elif error.retriable or error in _PASSING:
-            self._cluster.refresh(now, f"fetch {source.name}: {error.name}")
-            if source.backoff == FIRST_BACKOFF:
+            self._cluster.refresh(now, f"fetch {cursor.name}: {error.name}")
+            if cursor.backoff == FIRST_BACKOFF:
                 # A leader that moves is nothing to warn of, a partition that stays without is.
-                source.delay(now)
+                cursor.delay(now)
             else:
-                self._wait(now, source, error.name)
+                self._wait(now, cursor, error.name)
         else:
-            self._forbidden(now, source, error)
+            self._permanent_error(now, cursor, error)
 
-    def _forbidden(self, now: float, source: FetchSource, error: ErrorCode) -> None:
-        if not source.complained:
-            source.complained = True
-            partition = source.instance.partition
+    def _permanent_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
+        if not cursor.error_reported:
+            cursor.error_reported = True
+            partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
                 self._unauthorized.append(partition)
             else:
-                message = f"{source.name}: the broker refuses to serve it: {error.name}"
+                message = f"{cursor.name}: the broker refuses to serve it: {error.name}"
                 self.on_error(now, PartitionsError([partition], message))
-        self._wait(now, source, error.name)
-        source.not_before = now + _SLOW
+        self._wait(now, cursor, error.name)
+        cursor.not_before = now + _SLOW
 
     def _wait(
-        self, now: float, source: FetchSource, why: str, longest: float = LONGEST_BACKOFF
+        self, now: float, cursor: PartitionCursor, why: str, longest: float = LONGEST_BACKOFF
     ) -> None:
-        source.delay(now, longest)
-        self._log.waiting(now, source.name, "waiting to fetch", partition=source.name, reason=why)
+        cursor.delay(now, longest)
+        self._log.waiting(now, cursor.name, "waiting to fetch", partition=cursor.name, reason=why)
 
 
 def _replica_key(node_id: int) -> str:

@@ -29,7 +29,7 @@ _FINAL_EPOCH = -1
 _LONGEST_END = 1.0
 
 
-class Named(NamedTuple):
+class SessionFetch(NamedTuple):
     """What a fetch in a session says. With epoch 0 it names everything, and so does its answer."""
 
     session_id: int
@@ -52,22 +52,22 @@ class FetchSession:
         self._known: dict[TopicPartition, FetchPartition] = {}
         self._topic_ids: dict[str, bytes] | None = None
 
-    def name(
+    def next_fetch(
         self, wanted: Mapping[TopicPartition, FetchPartition], topic_ids: dict[str, bytes] | None
-    ) -> Named:
+    ) -> SessionFetch:
         """How to ask for this; what is the same object as before has not changed. ``topic_ids``
         are those of all topics, None if it is asked by names."""
         known, self._known = self._known, dict(wanted)
         known_ids, self._topic_ids = self._topic_ids, topic_ids
         if topic_ids != known_ids and _contradict(topic_ids, known_ids):
             # A session goes by ids or by names, and a name is not moved from one id to another.
-            self.doubted()
+            self.restart()
         if self._epoch == _FIRST_EPOCH:
-            return Named(self._id, self._epoch, tuple(wanted.values()), (), topic_ids)
+            return SessionFetch(self._id, self._epoch, tuple(wanted.values()), (), topic_ids)
         forgotten = tuple(tp for tp in known if tp not in wanted)
         if forgotten and topic_ids is not None and known_ids is not None:
             topic_ids = known_ids | topic_ids
-        return Named(
+        return SessionFetch(
             self._id,
             self._epoch,
             tuple(asked for tp, asked in wanted.items() if known.get(tp) is not asked),
@@ -84,21 +84,21 @@ class FetchSession:
             # After the last one comes the first that is not a beginning.
             self._epoch = self._epoch + 1 if self._epoch < _LAST_EPOCH else 1
 
-    def doubted(self) -> None:
+    def restart(self) -> None:
         """A fetch failed: the broker may have seen it or not. The next one ends this session."""
         self._epoch = _FIRST_EPOCH
 
-    def refused(self) -> None:
+    def forget(self) -> None:
         """The broker knows no such session, or another epoch of it."""
         self._id = 0
         self._epoch = _FIRST_EPOCH
 
-    def end(self) -> Named | None:
+    def end(self) -> SessionFetch | None:
         """What tells the broker to forget it; None if it has nothing to forget."""
         if not self._id:
             return None
-        named = Named(self._id, _FINAL_EPOCH, (), ())
-        self.refused()
+        named = SessionFetch(self._id, _FINAL_EPOCH, (), ())
+        self.forget()
         return named
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.io.wait_log import WaitLog
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.protocol.messages import EpochEnd
 
 _SLOW = 10.0
@@ -39,7 +39,7 @@ _TRIES_FOR_METADATA = 4
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
 
 
-class Query(NamedTuple):
+class EpochCheck(NamedTuple):
     """What was asked for one source; the answer counts only if all of it still holds."""
 
     buffer: RecordBuffer
@@ -51,7 +51,7 @@ class Query(NamedTuple):
     leader_epoch: int
 
 
-class EpochChecks:
+class TruncationDetection:
     """Asks the leaders. ``home`` holds the sources that wait for an answer, or to be asked for.
 
     The composer sets ``on_checked(now, source)`` (it may be fetched for), ``on_truncated(now,
@@ -60,82 +60,82 @@ class EpochChecks:
     """
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster, log: WaitLog
+        self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata, log: WaitLog
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._log = log
-        self.home: dict[FetchSource, None] = {}
-        self._asked: dict[FetchSource, Query] = {}
-        self._due: dict[FetchSource, None] = {}
-        self.on_checked: Callable[[float, FetchSource], None] = lambda _now, _source: None
-        self.on_truncated: Callable[[float, FetchSource, int | None, int], None] = (
+        self.checking: dict[PartitionCursor, None] = {}
+        self._asked: dict[PartitionCursor, EpochCheck] = {}
+        self._due: dict[PartitionCursor, None] = {}
+        self.on_checked: Callable[[float, PartitionCursor], None] = lambda _now, _source: None
+        self.on_truncated: Callable[[float, PartitionCursor, int | None, int], None] = (
             lambda _now, _source, _offset, _epoch: None
         )
-        self.on_delayed: Callable[[FetchSource], None] = lambda _source: None
+        self.on_delayed: Callable[[PartitionCursor], None] = lambda _source: None
         self.on_error: Callable[[float, Exception], None] = lambda _now, _error: None
 
-    def hold(self, now: float, source: FetchSource, buffer: RecordBuffer) -> bool:
+    def must_check(self, now: float, cursor: PartitionCursor, buffer: RecordBuffer) -> bool:
         """Whether this source must not be fetched for yet; it then has a place here, or waits."""
-        if source.leader is None or buffer.checked_epoch >= source.leader[1]:
+        if cursor.leader is None or buffer.checked_epoch >= cursor.leader[1]:
             return False
-        node, leader_epoch = source.leader
+        node, leader_epoch = cursor.leader
         # What is read again lies before what was read: the log may have been cut in between.
-        ledger = source.instance.ledger
+        tracker = cursor.instance.tracker
         position, epoch = buffer.fetch_position, buffer.fetch_epoch
-        if ledger is not None and ledger.rereads and ledger.position > position:
-            position, epoch = ledger.position, ledger.position_epoch
+        if tracker is not None and tracker.rereads and tracker.position > position:
+            position, epoch = tracker.position, tracker.position_epoch
         if epoch < 0 or epoch == leader_epoch:
             # Whatever is fetched from now on is in the log of this leader.
             buffer.checked_epoch = leader_epoch
             return False
         if epoch > leader_epoch:
-            return self._awaits_metadata(now, source, epoch, leader_epoch)
-        query = Query(buffer, buffer.fetch_position, position, epoch, node, leader_epoch)
-        if source.home is not self.home or self._asked.get(source) != query:
-            source.move_to(self.home)
-            self._asked[source] = query
-            self._due[source] = None
+            return self._awaits_metadata(now, cursor, epoch, leader_epoch)
+        query = EpochCheck(buffer, buffer.fetch_position, position, epoch, node, leader_epoch)
+        if cursor.queue is not self.checking or self._asked.get(cursor) != query:
+            cursor.move_to(self.checking)
+            self._asked[cursor] = query
+            self._due[cursor] = None
         return True
 
     def _awaits_metadata(
-        self, now: float, source: FetchSource, epoch: int, leader_epoch: int
+        self, now: float, cursor: PartitionCursor, epoch: int, leader_epoch: int
     ) -> bool:
         """What was read is of a later leader than the one we know of, whose log may be shorter."""
-        if source.metadata_tries >= _TRIES_FOR_METADATA:
+        if cursor.metadata_tries >= _TRIES_FOR_METADATA:
             return False
-        source.metadata_tries += 1
+        cursor.metadata_tries += 1
         why = f"what was read is of leader epoch {epoch}, and its leader of {leader_epoch}"
-        self._cluster.refresh(now, f"{source.name}: {why}")
-        self._again(now, source, why)
+        self._cluster.refresh(now, f"{cursor.name}: {why}")
+        self._check_later(now, cursor, why)
         return True
 
     def run(self) -> None:
         """Ask for whatever has come in; costs nothing when there is nothing."""
         if not self._due:
             return
-        by_node: dict[Node, dict[FetchSource, Query]] = {}
-        for source in self._due:
-            query = self._asked.get(source)
-            if query is not None and source.home is self.home:
-                by_node.setdefault(query.leader, {})[source] = query
+        by_node: dict[Node, dict[PartitionCursor, EpochCheck]] = {}
+        for cursor in self._due:
+            query = self._asked.get(cursor)
+            if query is not None and cursor.queue is self.checking:
+                by_node.setdefault(query.leader, {})[cursor] = query
             else:
-                self._asked.pop(source, None)
+                self._asked.pop(cursor, None)
         self._due.clear()
         for node, asked in by_node.items():
             self._ask(node, asked)
 
-    def _ask(self, node: Node, asked: dict[FetchSource, Query]) -> None:
+    def _ask(self, node: Node, asked: dict[PartitionCursor, EpochCheck]) -> None:
         self._outbox.send(
             OffsetsForLeaderEpochRequest(
                 queries=tuple(
                     EpochQuery(
-                        partition=source.instance.partition,
+                        partition=cursor.instance.partition,
                         epoch=query.epoch,
                         leader_epoch=query.leader_epoch,
                     )
-                    for source, query in asked.items()
+                    for cursor, query in asked.items()
                 )
             ),
             node,
@@ -145,25 +145,25 @@ class EpochChecks:
         )
 
     def _answered(
-        self, now: float, node: Node, asked: dict[FetchSource, Query], reply: Reply
+        self, now: float, node: Node, asked: dict[PartitionCursor, EpochCheck], reply: Reply
     ) -> None:
-        current: dict[FetchSource, Query] = {}
-        for source, query in asked.items():
-            if self._asked.get(source) is not query:
+        current: dict[PartitionCursor, EpochCheck] = {}
+        for cursor, query in asked.items():
+            if self._asked.get(cursor) is not query:
                 continue
-            del self._asked[source]
-            if source.home is self.home:
-                current[source] = query
+            del self._asked[cursor]
+            if cursor.queue is self.checking:
+                current[cursor] = query
         match reply:
             case OffsetsForLeaderEpochResponse(ends=ends):
                 self._cluster.note_success(node)
                 found = {end.partition: end for end in ends}
-                for source, query in current.items():
-                    self._judge(now, source, query, found.get(source.instance.partition))
+                for cursor, query in current.items():
+                    self._compare(now, cursor, query, found.get(cursor.instance.partition))
             case Failed(kind=FailureKind.UNSUPPORTED):
                 # Then nobody can know.
-                for source, query in current.items():
-                    self._passed(now, source, query)
+                for cursor, query in current.items():
+                    self._passed(now, cursor, query)
             case _:
                 why = f"unexpected {type(reply).__name__}"
                 if isinstance(reply, Failed):
@@ -172,58 +172,60 @@ class EpochChecks:
                     if reply.kind is FailureKind.AUTHENTICATION:
                         self.on_error(now, AuthenticationError(why))
                 self._cluster.refresh(now, f"leader epochs from broker {node.node_id}: {why}")
-                for source in current:
-                    self._again(now, source, why)
+                for cursor in current:
+                    self._check_later(now, cursor, why)
 
-    def _judge(self, now: float, source: FetchSource, query: Query, found: EpochEnd | None) -> None:
+    def _compare(
+        self, now: float, cursor: PartitionCursor, query: EpochCheck, found: EpochEnd | None
+    ) -> None:
         buffer = query.buffer
-        if source.instance.buffer is not buffer or buffer.fetch_position != query.position:
+        if cursor.instance.buffer is not buffer or buffer.fetch_position != query.position:
             # It was sought elsewhere, or discarded.
-            self.on_checked(now, source)
+            self.on_checked(now, cursor)
         elif found is None:
-            self._again(now, source, "the answer leaves it out")
+            self._check_later(now, cursor, "the answer leaves it out")
         elif found.error is not ErrorCode.none:
-            self._refused(now, source, found.error)
+            self._partition_error(now, cursor, found.error)
         elif found.epoch < 0 or found.offset < 0:
-            self.on_truncated(now, source, None, -1)
+            self.on_truncated(now, cursor, None, -1)
         else:
             offset = buffer.diverges_at(found.epoch, found.offset)
-            ledger = source.instance.ledger
-            if ledger is not None and query.read_to > query.position:
-                offset = min(offset, ledger.diverges_at(found.epoch))
+            tracker = cursor.instance.tracker
+            if tracker is not None and query.read_to > query.position:
+                offset = min(offset, tracker.diverges_at(found.epoch))
             if offset < query.read_to:
-                self.on_truncated(now, source, offset, found.epoch)
+                self.on_truncated(now, cursor, offset, found.epoch)
             else:
-                self._passed(now, source, query)
+                self._passed(now, cursor, query)
 
-    def _passed(self, now: float, source: FetchSource, query: Query) -> None:
+    def _passed(self, now: float, cursor: PartitionCursor, query: EpochCheck) -> None:
         query.buffer.checked_epoch = query.leader_epoch
-        source.complained = False
-        source.metadata_tries = 0
-        self._log.over(now, source.name, "fetching again", partition=source.name)
-        self.on_checked(now, source)
+        cursor.error_reported = False
+        cursor.metadata_tries = 0
+        self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
+        self.on_checked(now, cursor)
 
-    def _refused(self, now: float, source: FetchSource, error: ErrorCode) -> None:
+    def _partition_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
         if error.retriable or error in _PASSING:
-            self._cluster.refresh(now, f"leader epochs of {source.name}: {error.name}")
-            self._again(now, source, error.name)
+            self._cluster.refresh(now, f"leader epochs of {cursor.name}: {error.name}")
+            self._check_later(now, cursor, error.name)
             return
-        if not source.complained:
-            source.complained = True
-            partition = source.instance.partition
+        if not cursor.error_reported:
+            cursor.error_reported = True
+            partition = cursor.instance.partition
             if error is ErrorCode.topic_authorization_failed:
                 self.on_error(now, TopicAuthorizationError([partition]))
             else:
-                message = f"{source.name}: the broker refuses to check its position: {error.name}"
+                message = f"{cursor.name}: the broker refuses to check its position: {error.name}"
                 self.on_error(now, PartitionsError([partition], message))
-        self._again(now, source, error.name)
-        source.not_before = now + _SLOW
+        self._check_later(now, cursor, error.name)
+        cursor.not_before = now + _SLOW
 
-    def _again(self, now: float, source: FetchSource, why: str) -> None:
+    def _check_later(self, now: float, cursor: PartitionCursor, why: str) -> None:
         # A leader that moves is nothing to warn of.
-        if source.backoff != FIRST_BACKOFF:
+        if cursor.backoff != FIRST_BACKOFF:
             self._log.waiting(
-                now, source.name, "waiting to check its position", partition=source.name, reason=why
+                now, cursor.name, "waiting to check its position", partition=cursor.name, reason=why
             )
-        source.delay(now)
-        self.on_delayed(source)
+        cursor.delay(now)
+        self.on_delayed(cursor)

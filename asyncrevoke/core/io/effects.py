@@ -2,7 +2,7 @@
 
 The core never awaits, sleeps, reads a clock or draws a random number. It answers each event with
 effects; whoever carries them out (the asyncio driver, or a simulation) owes it an answer to each
-``Send``, each ``SetTimer``, each ``Decode`` and each ``Compute``, and nothing else.
+``Send``, each ``SetTimer``, each ``DecodeBatch`` and each ``Compute``, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Send(NamedTuple):
     """Send ``message`` to ``node`` over its ``channel`` (connecting if need be), and answer with
     ``Replied`` or ``Failed`` for this ``request_id``, after ``timeout`` seconds at the latest, or
     as soon as nothing was received on the connection for twice ``patience`` seconds; after once as
-    many with :class:`Silent`. On a link whose round trips are longer than half of any of these,
-    that bound is two round trips (:mod:`.link`)."""
+    many with :class:`ConnectionSilent`. Where round trips are longer than half of any of these,
+    that bound is two round trips (:mod:`.link_silence`)."""
 
     request_id: int
     message: Request
@@ -55,7 +55,7 @@ class Send(NamedTuple):
     patience: float = float("inf")
 
 
-class Reset(NamedTuple):
+class ResetConnection(NamedTuple):
     """Drop the connection of this channel, if there is one; what is outstanding on it is answered
     with ``Failed(..., DISCONNECTED)``, and the next ``Send`` opens another."""
 
@@ -63,15 +63,15 @@ class Reset(NamedTuple):
     channel: Channel
 
 
-class Probe(NamedTuple):
-    """Find out whether ``node`` answers on a connection of its own, and answer with ``Probed``.
-    ``patience``: as that of a ``Send``."""
+class ProbeBroker(NamedTuple):
+    """Find out whether ``node`` answers on a connection of its own, and answer with
+    ``BrokerProbed``. ``patience``: as that of a ``Send``."""
 
     node: Node
     patience: float
 
 
-class DropSilent(NamedTuple):
+class DropSilentConnections(NamedTuple):
     """Drop the connections to ``node`` on which something was asked by ``asked_before`` and
     nothing was received since ``heard_before`` (the core's clock), with what is outstanding on
     them, which is answered with ``Failed(..., DISCONNECTED)``; and all, also those to other
@@ -98,38 +98,38 @@ class CancelTimer(NamedTuple):
     key: str
 
 
-class Standby(NamedTuple):
-    """What keeps the membership while the event loop does not run, as of now: whoever notices that
-    may send ``message`` to ``node`` over a connection of its own, one at a time and ``interval``
-    seconds apart, and owes an answer to each by ``StoodIn``. After a response it goes on with
-    ``after(response)``, a pure function, if that is a message, and as long as there is no newer
-    ``Standby``. Without a ``message`` nothing may be sent any more. Nobody has to do any of it."""
+class BackgroundHeartbeat(NamedTuple):
+    """The heartbeat that a thread may send while the event loop is blocked, so that the group does
+    not remove the member: ``message`` to ``node``, over a connection of its own, one at a time and
+    ``interval`` seconds apart. Each is answered with ``BackgroundHeartbeatReply``. The one after it
+    is ``next_message(response)``, a pure function; None ends them, and so does a newer
+    ``BackgroundHeartbeat``. Without a ``message`` none may be sent any more."""
 
-    standby_id: int
+    heartbeat_id: int
     message: Request | None
     node: Node | None
     interval: float
     timeout: float
-    after: Callable[[Response], Request | None]
+    next_message: Callable[[Response], Request | None]
 
 
-class Decode(NamedTuple):
+class DecodeBatch(NamedTuple):
     """Decode a large batch where that holds nothing else up, and answer with what :meth:`run`
     returns: a pure function, for any thread."""
 
     request_id: int
     batch: RecordBatch
     partition: TopicPartition
-    ledger_id: int
+    tracker_id: int
     from_offset: int
 
-    def run(self) -> Decoded:
+    def run(self) -> BatchDecoded:
         """Do it, which may take long."""
         try:
-            records = self.batch.decode(*self.partition, self.ledger_id, self.from_offset)
+            records = self.batch.decode(*self.partition, self.tracker_id, self.from_offset)
         except CorruptBatch as error:
-            return Decoded(self.request_id, error)
-        return Decoded(self.request_id, records)
+            return BatchDecoded(self.request_id, error)
+        return BatchDecoded(self.request_id, records)
 
 
 class Compute(NamedTuple):
@@ -174,7 +174,7 @@ class Emit(NamedTuple):
     fields: dict[str, object]
 
 
-class Complete(NamedTuple):
+class CompleteRequest(NamedTuple):
     """A user's request (commit, look-up, unsubscribe, close) has ended: exactly one per ticket."""
 
     ticket: int
@@ -184,18 +184,18 @@ class Complete(NamedTuple):
 
 Effect: TypeAlias = (
     Send
-    | Reset
-    | Probe
-    | DropSilent
+    | ResetConnection
+    | ProbeBroker
+    | DropSilentConnections
     | SetTimer
     | CancelTimer
-    | Standby
-    | Decode
+    | BackgroundHeartbeat
+    | DecodeBatch
     | Compute
     | WakePoller
     | Notify
     | Emit
-    | Complete
+    | CompleteRequest
 )
 
 
@@ -229,11 +229,11 @@ class Failed(NamedTuple):
     detail: str = ""
 
 
-class StoodIn(NamedTuple):
-    """A ``Standby`` was sent at ``sent_at`` by the core's clock, and this is what came back. Told
-    when the event loop runs again, in order."""
+class BackgroundHeartbeatReply(NamedTuple):
+    """The reply to a ``BackgroundHeartbeat`` that was sent at ``sent_at`` (the core's clock);
+    reported in order when the event loop runs again."""
 
-    standby_id: int
+    heartbeat_id: int
     sent_at: float
     reply: Response | Failed
 
@@ -244,8 +244,8 @@ class TimerFired(NamedTuple):
     key: str
 
 
-class Decoded(NamedTuple):
-    """The records of a ``Decode``, or why there are none."""
+class BatchDecoded(NamedTuple):
+    """The records of a ``DecodeBatch``, or why there are none."""
 
     request_id: int
     records: list[Record] | CorruptBatch
@@ -258,7 +258,7 @@ class Computed(NamedTuple):
     result: object
 
 
-class Silent(NamedTuple):
+class ConnectionSilent(NamedTuple):
     """Something is asked on a connection to ``node``, and nothing was received on it since
     ``since``, for the patience. It stays open for as long again: an answer may be late."""
 
@@ -266,13 +266,22 @@ class Silent(NamedTuple):
     since: float
 
 
-class Probed(NamedTuple):
+class BrokerProbed(NamedTuple):
     """Whether a broker has answered on a connection that was opened at ``begun_at`` for a
-    ``Probe``."""
+    ``ProbeBroker``."""
 
     node: Node
     begun_at: float
     answered: bool
 
 
-Event: TypeAlias = Replied | Failed | StoodIn | TimerFired | Decoded | Computed | Silent | Probed
+Event: TypeAlias = (
+    Replied
+    | Failed
+    | BackgroundHeartbeatReply
+    | TimerFired
+    | BatchDecoded
+    | Computed
+    | ConnectionSilent
+    | BrokerProbed
+)

@@ -46,7 +46,7 @@ def may_hold(message: Request) -> float:
     return _LONGEST_COMMIT if isinstance(message, OffsetCommitRequest) else 0.0
 
 
-class Link:
+class RoundTripTime:
     """The round trips of one connection. ``opening``: the seconds that it took to open it, which
     was one round trip at least."""
 
@@ -64,7 +64,7 @@ class Link:
         return max(least, _ROUND_TRIPS * self._round_trip)
 
 
-class Openings:
+class ConnectTimes:
     """How long connections to one broker took to open, and how long the next may take."""
 
     __slots__ = ("_failures", "_seconds")

@@ -7,26 +7,26 @@ from typing import TypeAlias, TypeVar, cast
 
 from asyncrevoke.core.io.answer_checks import find_contradiction
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    BatchDecoded,
+    BrokerProbed,
     CancelTimer,
     Channel,
     Compute,
     Computed,
-    Decode,
-    Decoded,
+    ConnectionSilent,
+    DecodeBatch,
     Effect,
     Emit,
     Event,
     Failed,
     FailureKind,
     Node,
-    Probed,
     Replied,
-    Reset,
+    ResetConnection,
     Send,
     SetTimer,
-    Silent,
-    Standby,
-    StoodIn,
     TimerFired,
     WakePoller,
 )
@@ -36,7 +36,7 @@ from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
 Reply: TypeAlias = Response | Failed
 OnReply: TypeAlias = Callable[[float, Reply], None]
-OnStoodIn: TypeAlias = Callable[[float, float, Reply], None]
+OnBackgroundReply: TypeAlias = Callable[[float, float, Reply], None]
 OnDecoded: TypeAlias = Callable[[float, list[Record] | CorruptBatch], None]
 OnTimer: TypeAlias = Callable[[float], None]
 OnComputed: TypeAlias = Callable[[float, object], None]
@@ -67,9 +67,9 @@ class Outbox:
         self._decodes: dict[int, OnDecoded] = {}
         self._computations: dict[int, OnComputed] = {}
         self._timers: dict[str, OnTimer] = {}
-        self._on_stood_in: OnStoodIn | None = None
-        self._standby_id = 0
-        self._standby_from = 0
+        self._on_background_reply: OnBackgroundReply | None = None
+        self._background_id = 0
+        self._background_from = 0
         self._next_request = 0
         self._woken = False
 
@@ -116,14 +116,16 @@ class Outbox:
         self,
         batch: RecordBatch,
         partition: TopicPartition,
-        ledger_id: int,
+        tracker_id: int,
         from_offset: int,
         then: OnDecoded,
     ) -> None:
         """Have this batch decoded elsewhere; ``then(now, records)`` gets what came of it."""
         self._next_request += 1
         self._decodes[self._next_request] = then
-        self._effects.append(Decode(self._next_request, batch, partition, ledger_id, from_offset))
+        self._effects.append(
+            DecodeBatch(self._next_request, batch, partition, tracker_id, from_offset)
+        )
 
     def compute(
         self,
@@ -150,36 +152,40 @@ class Outbox:
         """Ignore the result of this computation, if it is still to come."""
         self._computations.pop(computation_id, None)
 
-    def stand_by(
+    def start_background_heartbeat(
         self,
         message: Request,
         node: Node,
         interval: float,
         timeout: float,
-        after: Callable[[Response], Request | None],
-        then: OnStoodIn,
+        next_message: Callable[[Response], Request | None],
+        then: OnBackgroundReply,
         *,
-        goes_on: bool = False,
+        same_membership: bool = False,
     ) -> None:
-        """While the event loop is blocked, ``message`` may be sent for us: see :class:`Standby`.
+        """Allow this heartbeat while the event loop is blocked; see :class:`BackgroundHeartbeat`.
 
-        ``then(now, sent_at, reply)`` gets each answer, unless there is a newer one by then: what
-        was sent for a membership that is over is no news of the present one. If the newer one
-        ``goes_on``, it is of the same membership, and answers to the ones before count as well.
+        ``then(now, sent_at, reply)`` gets each answer, unless another heartbeat has taken its place
+        by then: an answer for a former membership says nothing of the present one. With
+        ``same_membership`` answers to the heartbeats before this one still count.
         """
-        self._standby_id += 1
-        if not goes_on:
-            self._standby_from = self._standby_id
-        self._on_stood_in = then
-        self._effects.append(Standby(self._standby_id, message, node, interval, timeout, after))
+        self._background_id += 1
+        if not same_membership:
+            self._background_from = self._background_id
+        self._on_background_reply = then
+        self._effects.append(
+            BackgroundHeartbeat(self._background_id, message, node, interval, timeout, next_message)
+        )
 
-    def stand_down(self) -> None:
+    def stop_background_heartbeat(self) -> None:
         """Nothing may be sent for us any more, and late answers are dropped."""
-        if self._on_stood_in is not None:
-            self._standby_id += 1
-            self._standby_from = self._standby_id
-            self._on_stood_in = None
-            self._effects.append(Standby(self._standby_id, None, None, 0, 0, _nothing))
+        if self._on_background_reply is not None:
+            self._background_id += 1
+            self._background_from = self._background_id
+            self._on_background_reply = None
+            self._effects.append(
+                BackgroundHeartbeat(self._background_id, None, None, 0, 0, _nothing)
+            )
 
     def set_timer(self, key: str, at: float, then: OnTimer, *, spread: float = 0.0) -> None:
         """Call ``then(now)`` at ``at``, or up to ``spread`` later; replaces the key's timer."""
@@ -225,16 +231,16 @@ class Outbox:
                 self._asked.pop(request_id, None)
                 if (on_reply := self._replies.pop(request_id, None)) is not None:
                     on_reply(now, event)
-            case StoodIn(standby_id, sent_at, reply):
-                if standby_id >= self._standby_from and self._on_stood_in is not None:
-                    self._on_stood_in(now, sent_at, reply)
-            case Decoded(request_id, records):
+            case BackgroundHeartbeatReply(standby_id, sent_at, reply):
+                if standby_id >= self._background_from and self._on_background_reply is not None:
+                    self._on_background_reply(now, sent_at, reply)
+            case BatchDecoded(request_id, records):
                 if (on_decoded := self._decodes.pop(request_id, None)) is not None:
                     on_decoded(now, records)
             case Computed(computation_id, result):
                 if (on_computed := self._computations.pop(computation_id, None)) is not None:
                     on_computed(now, result)
-            case Silent() | Probed():
+            case ConnectionSilent() | BrokerProbed():
                 pass  # nobody has asked for it: SilentBrokers sees it
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:
@@ -251,7 +257,7 @@ class Outbox:
             node=f"{send.node.host}:{send.node.port}",
             problem=wrong,
         )
-        self._effects.append(Reset(send.node, send.channel))
+        self._effects.append(ResetConnection(send.node, send.channel))
         return Failed(send.request_id, FailureKind.MALFORMED, f"an impossible answer: {wrong}")
 
     def take(self) -> list[Effect]:

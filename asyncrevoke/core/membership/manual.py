@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import FatalError
 from asyncrevoke.model import GroupMetadata, TopicPartition
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.core.partition.revocation import Revocation
@@ -26,7 +26,7 @@ class ManualMembership:
     def __init__(
         self,
         config: ConsumerConfig,
-        cluster: Cluster,
+        cluster: ClusterMetadata,
         assignment: Assignment,
         revocation: Revocation,
     ) -> None:
@@ -37,16 +37,16 @@ class ManualMembership:
         self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
         self.on_left: Callable[[float], None] = lambda _now: None
         self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
-        self.phase = Phase.UNJOINED
+        self.state = ClassicState.UNJOINED
         self.confirmed_at: float | None = None
         self.member_at: float | None = None
         self.session = config.session_timeout
         self._topics: frozenset[str] = frozenset()
-        self._granted: frozenset[TopicPartition] = frozenset()
+        self._assigned: frozenset[TopicPartition] = frozenset()
         self._leaving = False
 
     @property
-    def stamp(self) -> GroupMetadata:
+    def member_identity(self) -> GroupMetadata:
         """No member id and no generation."""
         return GroupMetadata(self._config.group_id or "", -1, "", None)
 
@@ -55,11 +55,11 @@ class ManualMembership:
         """Always, if there is a group to commit to."""
         return self._config.group_id is not None
 
-    def is_verdict(self, sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
         """Nothing can have changed meanwhile."""
-        return sent == self.stamp
+        return sent == self.member_identity
 
-    def refused(self, now: float, error: ErrorCode) -> None:
+    def rejected(self, now: float, error: ErrorCode) -> None:
         """The group has members of its own."""
         self.fail(
             now,
@@ -74,15 +74,15 @@ class ManualMembership:
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions from now on; others are given up in two steps."""
-        self.phase = Phase.STABLE
-        self._granted = frozenset(partitions)
-        going = [i for i in self._assignment.live() if i.partition not in self._granted]
+        self.state = ClassicState.STABLE
+        self._assigned = frozenset(partitions)
+        going = [i for i in self._assignment.live() if i.partition not in self._assigned]
         self._revocation.request(now, going, now + self._config.rebalance_timeout)
         for instance in self._assignment.revoking():
-            if instance.partition in self._granted:
+            if instance.partition in self._assigned:
                 self._revocation.withdraw(instance)
         added = self._assignment.add(
-            tp for tp in sorted(self._granted) if tp not in self._assignment
+            tp for tp in sorted(self._assigned) if tp not in self._assignment
         )
         if added:
             self.on_added(now, added)
@@ -114,7 +114,7 @@ class ManualMembership:
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Release everything; ``on_left`` follows."""
         self._leaving = True
-        self._granted = frozenset()
+        self._assigned = frozenset()
         self._topics = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
@@ -130,27 +130,31 @@ class ManualMembership:
         """Nothing is between being requested and being released or lost."""
         if self._leaving:
             self._leaving = False
-            self.phase = Phase.UNJOINED if self.phase is not Phase.FATAL else Phase.FATAL
-            self._revocation.rejoined()
+            self.state = (
+                ClassicState.UNJOINED
+                if self.state is not ClassicState.FATAL
+                else ClassicState.FATAL
+            )
+            self._revocation.membership_begins()
             self.on_left(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
         """A partition that was assigned again before it was released starts anew."""
-        if instance.partition in self._granted and not self._leaving:
+        if instance.partition in self._assigned and not self._leaving:
             self.on_added(now, self._assignment.add([instance.partition]))
 
     def leave_idle(self, now: float) -> None:
         """No group waits for us: being idle harms nobody."""
 
-    def wake(self, now: float) -> None:
+    def poll_resumed(self, now: float) -> None:
         """See :meth:`leave_idle`."""
 
-    def abandon(self) -> None:
+    def stop_sending(self) -> None:
         """Nothing is under way."""
 
     def fail(self, now: float, error: FatalError) -> None:
         """The consumer cannot go on."""
-        self.phase = Phase.FATAL
-        self._granted = frozenset()
+        self.state = ClassicState.FATAL
+        self._assigned = frozenset()
         self._revocation.lose(now, self._assignment.live(), str(error))
         self.on_fatal(now, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Complete
+from asyncrevoke.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from asyncrevoke.core.membership.subscription_state import Membership
 
 
-class Suspicion:
-    """With ``on_suspect="pause"`` no record is returned, and no queued one begins, while the last
-    request that the coordinator answered as a member's is older than the session. That is no
-    verdict, so nothing is given up.
+class SessionGuard:
+    """With ``on_unconfirmed_membership="pause"`` no record is returned, and no queued one begins,
+    while the last request that the coordinator answered as a member's is older than the session.
+    The member may still be in the group, so its partitions are kept.
 
     ``membership()`` is what we take part in now; its ``member_at`` is None where there is no group.
     """
@@ -28,34 +28,34 @@ class Suspicion:
         self._outbox = outbox
         self._config = config
         self._membership = membership
-        self._holding = False
+        self._pausing = False
         # The tickets of those that wait for a confirmation.
         self._waiting: list[int] = []
 
     @property
-    def pauses(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether this consumer wants to wait."""
-        return self._config.on_suspect == "pause"
+        return self._config.on_unconfirmed_membership == "pause"
 
-    def holds(self, now: float) -> bool:
+    def pauses_delivery(self, now: float) -> bool:
         """Whether records have to wait now."""
         membership = self._membership()
         heard = membership.member_at
         suspect = heard is not None and now - heard > membership.session
-        if suspect and not self._holding:
+        if suspect and not self._pausing:
             self._outbox.emit(
                 "warning",
                 "no records until the coordinator confirms the membership",
                 group=self._config.group_id,
             )
-        self._holding = suspect
+        self._pausing = suspect
         return suspect
 
     def may_begin_until(self, now: float) -> float:
         """Until when queued records may begin without asking again; before ``now``: none may."""
-        if not self.pauses:
+        if not self.is_enabled:
             return float("inf")
-        if self.holds(now):
+        if self.pauses_delivery(now):
             return float("-inf")
         membership = self._membership()
         heard = membership.member_at
@@ -65,14 +65,14 @@ class Suspicion:
     def wait(self, now: float, ticket: int) -> None:
         """Complete this ticket as soon as records do not have to wait."""
         self._waiting.append(ticket)
-        self.lift(now)
+        self.resume_if_confirmed(now)
 
-    def lift(self, now: float) -> None:
+    def resume_if_confirmed(self, now: float) -> None:
         """Let those that wait look again, if what they waited for has come."""
-        held = self._holding
-        if (held or self._waiting) and not self.holds(now):
+        held = self._pausing
+        if (held or self._waiting) and not self.pauses_delivery(now):
             waiting, self._waiting = self._waiting, []
             for ticket in waiting:
-                self._outbox.put(Complete(ticket))
+                self._outbox.put(CompleteRequest(ticket))
             if held:
                 self._outbox.wake()

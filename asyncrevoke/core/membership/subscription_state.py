@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.classic.member import ClassicMembership
     from asyncrevoke.core.membership.manual import ManualMembership
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.assignment import Assignment
 
     Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
 
 
-class Subscribing:
+class SubscriptionState:
     """Topics, a pattern, or partitions of the user's choice; what is chosen while the consumer
     unsubscribes is begun when that has come to its end (KIP-70).
 
@@ -33,11 +33,11 @@ class Subscribing:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
-        cluster: Cluster,
+        cluster: ClusterMetadata,
         assignment: Assignment,
         manual: ManualMembership,
         classic: ClassicMembership | None,
-        modern: ConsumerGroupMembership | None,
+        kip848: ConsumerGroupMembership | None,
     ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id
@@ -46,8 +46,8 @@ class Subscribing:
         self._manual = manual
         self._classic = classic
         # The one that subscribing leads to; manual assignment may stand in its place.
-        self._by_group: Membership = modern or classic or manual
-        self.membership: Membership = self._by_group
+        self._group_membership: Membership = kip848 or classic or manual
+        self.membership: Membership = self._group_membership
         self.is_leaving: Callable[[], bool] = lambda: False
         self.on_membership: Callable[[Membership], None] = lambda _membership: None
         self._pattern: re.Pattern[str] | None = None
@@ -61,7 +61,7 @@ class Subscribing:
         """From now on, what is chosen is begun."""
         self.started = True
         self._want_topics(now)
-        self._tell(now)
+        self._update_membership(now)
 
     def subscribe(
         self, now: float, topics: Iterable[str], pattern: str | BrokerPattern | None
@@ -73,7 +73,7 @@ class Subscribing:
         if self.started:
             self._begin(now, self._subscribe)
         else:
-            self._stand(self._by_group)
+            self._use(self._group_membership)
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
@@ -96,7 +96,7 @@ class Subscribing:
         else:
             self.membership.subscribe(now, frozenset())
 
-    def go_on(self, now: float) -> None:
+    def apply_next(self, now: float) -> None:
         """Begin what was chosen while the group was being left."""
         choice, self._next = self._next, None
         if choice is not None:
@@ -115,7 +115,7 @@ class Subscribing:
         self._outbox.emit(
             "info", "using the classic group protocol", group=self._group_id, reason=why
         )
-        self._by_group = self._classic or self._manual
+        self._group_membership = self._classic or self._manual
         self._subscribe(now)
 
     def group_topics_known(self, now: float, topics: frozenset[str]) -> None:
@@ -126,7 +126,7 @@ class Subscribing:
     def cluster_changed(self, now: float) -> None:
         """Other topics may match the pattern."""
         if self._pattern is not None:
-            self._tell(now)
+            self._update_membership(now)
 
     def _begin(self, now: float, choice: Callable[[float], None]) -> None:
         self._want_topics(now)
@@ -136,18 +136,18 @@ class Subscribing:
             choice(now)
 
     def _subscribe(self, now: float) -> None:
-        self._stand(self._by_group)
-        self._tell(now)
+        self._use(self._group_membership)
+        self._update_membership(now)
 
     def _assign(self, now: float, wanted: list[TopicPartition]) -> None:
-        self._stand(self._manual)
+        self._use(self._manual)
         self._manual.assign(now, wanted)
 
-    def _stand(self, membership: Membership) -> None:
+    def _use(self, membership: Membership) -> None:
         self.membership = membership
         self.on_membership(membership)
 
-    def _tell(self, now: float) -> None:
+    def _update_membership(self, now: float) -> None:
         membership = self.membership
         if self._broker_pattern is not None and isinstance(membership, ConsumerGroupMembership):
             membership.subscribe(now, frozenset(), self._broker_pattern)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
 from asyncrevoke.errors import (
@@ -44,7 +44,7 @@ _OF_OTHERS = "topics of other members"
 _TOLD_TOPICS = 10
 
 
-class Cluster:
+class ClusterMetadata:
     """Keeps the metadata of the wanted topics fresh, and knows which broker to ask what.
 
     The composer sets the callbacks: ``on_change(now)`` when the set of topics or partitions has
@@ -69,7 +69,7 @@ class Cluster:
         # Of these, what only other members of the group have subscribed to.
         self._of_others: frozenset[str] = frozenset()
         self._topics: dict[str, KnownTopic] = {}
-        self._complained: dict[str, ErrorCode] = {}
+        self._reported_errors: dict[str, ErrorCode] = {}
         self._in_flight = False
         # Requests sent, and the last of them that was answered.
         self._sent = 0
@@ -146,7 +146,7 @@ class Cluster:
         """Whether this request, or a later one, was answered, and leaves no doubt of the topic."""
         known = self._topics.get(topic)
         return (
-            self._answered_request >= request and known is not None and known.doubted_since is None
+            self._answered_request >= request and known is not None and known.missing_since is None
         )
 
     def has_heard_of(self, topics: frozenset[str]) -> bool:
@@ -211,8 +211,8 @@ class Cluster:
             return
         self._wanted = topics
         if topics is not None:
-            for topic in [name for name in self._complained if name not in topics]:
-                del self._complained[topic]
+            for topic in [name for name in self._reported_errors if name not in topics]:
+                del self._reported_errors[topic]
                 self._log.over(now, f"topic {topic}")
         self._unresolved = 0
         if self._in_flight:
@@ -270,9 +270,9 @@ class Cluster:
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._give_up(now, AuthenticationError(detail or "authentication failed"))
+                self._stop_with_error(now, AuthenticationError(detail or "authentication failed"))
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._give_up(
+                self._stop_with_error(
                     now, UnsupportedVersionError(detail or "no common version of Metadata")
                 )
             case Failed(kind=kind, detail=detail):
@@ -280,7 +280,7 @@ class Cluster:
             case _:
                 self._retry(now, node, f"unexpected answer {type(reply).__name__}")
 
-    def _give_up(self, now: float, error: Exception) -> None:
+    def _stop_with_error(self, now: float, error: Exception) -> None:
         self.stop()
         self.on_error(now, error)
 
@@ -307,7 +307,7 @@ class Cluster:
         self._answered_request = self._sent
         self._heard_of = wanted
         self.note_success(node)
-        self._log.over(now, "cluster", "a broker answers", node=f"{node.host}:{node.port}")
+        self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
         failed = list(self._failed.values())
         led: frozenset[int] = self._leading() if failed else frozenset()
         self._learn_brokers(answer.brokers)
@@ -326,7 +326,7 @@ class Cluster:
                 if not settled:
                     unresolved.append(name)
             elif error is ErrorCode.unknown_topic_or_partition:
-                changed |= self._denied(now, name)
+                changed |= self._reported_missing(now, name)
                 if wanted is not None or name in self._topics:
                     unresolved.append(name)
             elif wanted is None and name not in self._topics:
@@ -336,14 +336,16 @@ class Cluster:
                 ErrorCode.invalid_topic_exception,
             ):
                 refused.append(name)
-                self._refused(now, name, error)
+                self._topic_error(now, name, error)
             else:
                 unresolved.append(name)
                 if name not in self._of_others:
                     self._log.waiting(
                         now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
                     )
-        self._tell_of_others(now, [n for n in (*unresolved, *refused) if n in self._of_others])
+        self._log_topics_of_others(
+            now, [n for n in (*unresolved, *refused) if n in self._of_others]
+        )
         if failed:
             self._drop_deposed(failed, led)
         self._earliest = now + _SPACING
@@ -381,7 +383,7 @@ class Cluster:
         for node in failed:
             if node.node_id in led and node.node_id not in leading:
                 for channel in Channel:
-                    self._outbox.put(Reset(node, channel))
+                    self._outbox.put(ResetConnection(node, channel))
 
     def _learn_brokers(self, brokers: Sequence[BrokerMetadata]) -> None:
         self._nodes = {
@@ -397,8 +399,8 @@ class Cluster:
     def _learn_topic(self, now: float, metadata: TopicMetadata) -> tuple[bool, bool]:
         """Whether its set of partitions changed, and whether the answer settles the matter."""
         name = metadata.name
-        self._complained.pop(name, None)
-        self._log.over(now, f"topic {name}", "the topic is there", topic=name)
+        self._reported_errors.pop(name, None)
+        self._log.over(now, f"topic {name}", "topic available", topic=name)
         partitions = [partition for partition in metadata.partitions if partition.partition >= 0]
         numbers = tuple(sorted({partition.partition for partition in partitions}))
         topic = self._topics.get(name)
@@ -421,20 +423,20 @@ class Cluster:
         topic.replicas = replicas
         topic.update_leaders(partitions)
         if numbers == topic.numbers:
-            topic.doubted_since = None
+            topic.missing_since = None
             return False, True
         missing = [number for number in topic.numbers if number not in numbers]
-        if missing and not topic.is_denied_for_long(now):
+        if missing and not topic.is_missing_for_long(now):
             merged = tuple(sorted({*topic.numbers, *numbers}))
             grown, topic.numbers = merged != topic.numbers, merged
             return grown, False
-        topic.doubted_since = None
+        topic.missing_since = None
         topic.numbers = numbers
         for number in missing:
             del topic.leaders[number]
         return True, True
 
-    def _denied(self, now: float, name: str) -> bool:
+    def _reported_missing(self, now: float, name: str) -> bool:
         """An answer says that there is no such topic; whether it is believed."""
         topic = self._topics.get(name)
         if topic is None:
@@ -448,13 +450,13 @@ class Cluster:
                     reason="create it, or correct its name",
                 )
             return False
-        if not topic.is_denied_for_long(now):
+        if not topic.is_missing_for_long(now):
             return False
         del self._topics[name]
         self._outbox.emit("warning", "topic is gone", topic=name)
         return True
 
-    def _tell_of_others(self, now: float, missing: Sequence[str]) -> None:
+    def _log_topics_of_others(self, now: float, missing: Sequence[str]) -> None:
         """One line for all of them: another member decides how many there are."""
         if missing:
             self._log.waiting(
@@ -468,15 +470,15 @@ class Cluster:
         else:
             self._log.forget(_OF_OTHERS)
 
-    def _refused(self, now: float, name: str, error: ErrorCode) -> None:
+    def _topic_error(self, now: float, name: str, error: ErrorCode) -> None:
         if name in self._of_others:
             return
         self._log.waiting(
             now, f"topic {name}", "waiting for access to a topic", topic=name, reason=error.name
         )
-        if self._complained.get(name) is error:
+        if self._reported_errors.get(name) is error:
             return
-        self._complained[name] = error
+        self._reported_errors[name] = error
         if error is ErrorCode.topic_authorization_failed:
             self.on_error(
                 now,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
 
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
@@ -52,7 +52,7 @@ class Coordinator:
     dropped: what is in flight there fails, and goes to the new one.
     """
 
-    def __init__(self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster) -> None:
+    def __init__(self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
@@ -70,7 +70,7 @@ class Coordinator:
         self._dropped_until = float("-inf")
         self._former: Node | None = None
         # Whether it has answered nothing since it was found.
-        self._doubtful = False
+        self._unheard_from = False
 
     def call_when_known(self, key: str, then: Callable[[float], None], now: float) -> None:
         """Call ``then(now)`` at once if the coordinator is known, else when it is found."""
@@ -80,7 +80,7 @@ class Coordinator:
         self._waiting[key] = then
         self._search(now)
 
-    def unknown(self, now: float, why: str, asked: Node | None) -> None:
+    def mark_unknown(self, now: float, why: str, asked: Node | None) -> None:
         """Somebody learnt by ``asked`` that the coordinator is not where we thought; look for it
         again. What a former one answers, or does not, says nothing of the present one."""
         if self.node is not None:
@@ -106,7 +106,7 @@ class Coordinator:
         if asked == self.node and self._dropped > 0 and now <= self._dropped_until:
             self._dropped -= 1
         else:
-            self.unknown(now, why, asked)
+            self.mark_unknown(now, why, asked)
 
     def reached(self, now: float, node: Node) -> None:
         """A broker that did not answer has answered on a new connection: the others to it are
@@ -115,18 +115,18 @@ class Coordinator:
             self._dropped = len(_GROUP_CHANNELS)
             self._dropped_until = now + _DROPPED_WITHIN
 
-    def doubt(self, now: float, node: Node) -> None:
+    def check_silent(self, now: float, node: Node) -> None:
         """A broker does not answer: if it is the coordinator, look whether others name another."""
         if node == self.node:
-            self._doubtful = True
+            self._unheard_from = True
             self._check(now)
 
     def heard_from(self, node: Node) -> None:
         """A broker has answered a request."""
         if node == self.node:
-            self._doubtful = False
+            self._unheard_from = False
 
-    def loads(self) -> None:
+    def note_loading(self) -> None:
         """It answered that it is loading: it has become the coordinator, perhaps once more."""
         self.term += 1
 
@@ -148,7 +148,7 @@ class Coordinator:
 
     def _check(self, now: float) -> None:
         """Look for one that has answered nothing since it was found."""
-        if self.node is not None and self._doubtful and self._outbox.awaits(self.node):
+        if self.node is not None and self._unheard_from and self._outbox.awaits(self.node):
             self._search(now)
 
     def _check_later(self, now: float) -> None:
@@ -181,15 +181,15 @@ class Coordinator:
 
     def _found(self, now: float, node: Node) -> None:
         if node == self.node:
-            if self._doubtful:
+            if self._unheard_from:
                 self._check_later(now)
             return
         former, self._former = self.node or self._former, None
         if former is not None and former != node:
             for channel in _GROUP_CHANNELS:
-                self._outbox.put(Reset(former, channel))
+                self._outbox.put(ResetConnection(former, channel))
         self.node = node
-        self._doubtful = True
+        self._unheard_from = True
         self._check_later(now)
         self.term += 1
         self._found_at = now

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import DropSilent, Failed, FailureKind, Probe, Probed, Silent
+from asyncrevoke.core.io.effects import (
+    BrokerProbed,
+    ConnectionSilent,
+    DropSilentConnections,
+    Failed,
+    FailureKind,
+    ProbeBroker,
+)
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Event, Node
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _NEVER = float("inf")
@@ -26,24 +33,24 @@ class SilentBrokers:
     requests fail in time, or when another broker has become the coordinator or the leader.
     """
 
-    def __init__(self, outbox: Outbox, cluster: Cluster, coordinator: Coordinator) -> None:
+    def __init__(self, outbox: Outbox, cluster: ClusterMetadata, coordinator: Coordinator) -> None:
         self._outbox = outbox
         self._cluster = cluster
         self._coordinator = coordinator
         # Brokers that are probed, and since when nothing was received.
         self._probed: dict[Node, float] = {}
 
-    def see(self, now: float, event: Event) -> None:
+    def handle(self, now: float, event: Event) -> None:
         """An event is about to be handled."""
         match event:
-            case Silent(node, since):
+            case ConnectionSilent(node, since):
                 self._silent(now, node, since)
-            case Probed(node, begun_at, answered):
+            case BrokerProbed(node, begun_at, answered):
                 since = self._probed.pop(node, _NEVER)
                 if answered and since != _NEVER:
                     heard_before = since + self._outbox.patience / 2
                     self._coordinator.reached(now, node)
-                    self._outbox.put(DropSilent(node, heard_before, begun_at))
+                    self._outbox.put(DropSilentConnections(node, heard_before, begun_at))
             case Failed(kind=kind):
                 if kind in (FailureKind.UNREACHABLE, FailureKind.SILENT):
                     self._failed(now, event, kind)
@@ -60,11 +67,11 @@ class SilentBrokers:
             seconds=round(now - since, 1),
         )
         self._cluster.note_failure(node)
-        self._coordinator.doubt(now, node)
+        self._coordinator.check_silent(now, node)
         self._cluster.refresh(now, f"broker {node.node_id} does not answer")
         if node not in self._probed:
             self._probed[node] = since
-            self._outbox.put(Probe(node, self._outbox.patience))
+            self._outbox.put(ProbeBroker(node, self._outbox.patience))
 
     def _failed(self, now: float, event: Failed, kind: FailureKind) -> None:
         node = self._outbox.asked_by(event)

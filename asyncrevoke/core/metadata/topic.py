@@ -14,7 +14,7 @@ NO_ID = bytes(16)
 _GONE_AFTER = 1.0
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """The broker that leads a partition, and since which leader epoch (-1 unknown)."""
 
     node_id: int
@@ -25,10 +25,10 @@ class KnownTopic:
     """What is known of one topic."""
 
     __slots__ = (
-        "doubted_since",
         "former_ids",
         "is_internal",
         "leaders",
+        "missing_since",
         "numbers",
         "replicas",
         "topic_id",
@@ -38,12 +38,12 @@ class KnownTopic:
         self.topic_id = metadata.topic_id
         self.former_ids: tuple[bytes, ...] = ()
         self.is_internal = metadata.is_internal
-        self.leaders: dict[int, Leader] = {}
+        self.leaders: dict[int, PartitionLeader] = {}
         # The brokers that have each partition; empty in a cluster without racks.
         self.replicas: dict[int, tuple[int, ...]] = {}
         self.numbers: tuple[int, ...] = ()
         # Since when answers deny it, or some of its partitions.
-        self.doubted_since: float | None = None
+        self.missing_since: float | None = None
 
     def update_leaders(self, partitions: Sequence[PartitionMetadata]) -> None:
         """Learn the leaders that an answer names."""
@@ -57,7 +57,7 @@ class KnownTopic:
                 epoch = known.epoch
             if known is not None and known == (partition.leader_id, epoch):
                 continue
-            self.leaders[partition.partition] = Leader(partition.leader_id, epoch)
+            self.leaders[partition.partition] = PartitionLeader(partition.leader_id, epoch)
 
     def is_replaced_by(self, metadata: TopicMetadata) -> bool:
         """Whether this answer is about a topic that was created anew under the name (KIP-516)."""
@@ -67,9 +67,9 @@ class KnownTopic:
             and metadata.topic_id not in self.former_ids
         )
 
-    def is_denied_for_long(self, now: float) -> bool:
+    def is_missing_for_long(self, now: float) -> bool:
         """An answer denies it, or partitions of it; whether that is to be believed."""
-        if self.doubted_since is None:
-            self.doubted_since = now
+        if self.missing_since is None:
+            self.missing_since = now
             return False
-        return now - self.doubted_since >= _GONE_AFTER
+        return now - self.missing_since >= _GONE_AFTER

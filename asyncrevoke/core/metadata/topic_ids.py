@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.model import TopicPartition
 
 
 class TopicIds:
     """The ids that the topics had when the cluster last changed."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterMetadata) -> None:
         self._cluster = cluster
         self._known: dict[str, bytes | None] = {}
 

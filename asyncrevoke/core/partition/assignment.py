@@ -1,4 +1,4 @@
-"""The instances that are ours, their ledgers, and what the user is told of them."""
+"""The instances that are ours, their trackers, and what the user is told of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.core.partition.completion_map import CompletionMap
 from asyncrevoke.core.partition.hand_out import HandOut
-from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
-from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.core.partition.truncated_ledger import TruncatedLedger
+from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.model import TopicPartition
 
-# Each consumer of a process has a range of ledger ids of its own, so that a record handed to the
+# Each consumer of a process has a range of tracker ids of its own, so that a record handed to the
 # wrong one is recognised, however long ago its partition was given up.
 _CONSUMERS = itertools.count(1)
-_LEDGER_ID_BITS = 32
+_TRACKER_ID_BITS = 32
 
 _NOTICE_ORDER = (NotifyKind.LOST, NotifyKind.REVOKED, NotifyKind.ASSIGNED)
 
@@ -37,9 +37,9 @@ class Assignment:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._live: dict[TopicPartition, PartitionInstance] = {}
-        self._by_ledger: dict[int, PartitionInstance] = {}
-        self._before_first_ledger_id = next(_CONSUMERS) << _LEDGER_ID_BITS
-        self._last_ledger_id = self._before_first_ledger_id
+        self._by_tracker: dict[int, PartitionInstance] = {}
+        self._before_first_tracker_id = next(_CONSUMERS) << _TRACKER_ID_BITS
+        self._last_tracker_id = self._before_first_tracker_id
         self._instances = 0
         self._notices: dict[NotifyKind, dict[TopicPartition, None]] = {
             kind: {} for kind in _NOTICE_ORDER
@@ -75,14 +75,14 @@ class Assignment:
         """The partitions that are ours, those being given up included."""
         return frozenset(self._live)
 
-    def owner_of(self, ledger_id: int) -> PartitionInstance | None:
-        """The live instance that has (or, before a seek, had) this ledger; None if it ended.
+    def instance_of(self, tracker_id: int) -> PartitionInstance | None:
+        """The live instance that has (or, before a seek, had) this tracker; None if it ended.
 
-        Raises ValueError for a ledger that was never ours.
+        Raises ValueError for a tracker that was never ours.
         """
-        instance = self._by_ledger.get(ledger_id)
+        instance = self._by_tracker.get(tracker_id)
         if instance is None and not (
-            self._before_first_ledger_id < ledger_id <= self._last_ledger_id
+            self._before_first_tracker_id < tracker_id <= self._last_tracker_id
         ):
             raise ValueError("this record was not returned by this consumer")
         return instance
@@ -97,7 +97,7 @@ class Assignment:
             added.append(instance)
         return added
 
-    def place(
+    def set_position(
         self,
         instance: PartitionInstance,
         offset: int,
@@ -107,108 +107,110 @@ class Assignment:
         """Give an instance a position: its first one, or one that was sought. Records that are
         ``finished`` will not be delivered."""
         self.take_back()
-        if instance.ledger is not None:
-            old = instance.ledger
+        if instance.tracker is not None:
+            old = instance.tracker
             if old.in_flight:
-                instance.old_ledgers[old.ledger_id] = old
+                instance.former_trackers[old.tracker_id] = old
             else:
-                del self._by_ledger[old.ledger_id]
-        self._last_ledger_id += 1
-        ledger = Ledger(self._last_ledger_id, offset, leader_epoch, finished)
-        instance.ledger = ledger
-        instance.unchecked = False
-        self._read_from(instance, ledger, offset)
-        self._by_ledger[ledger.ledger_id] = instance
-        if instance.state is State.INIT:
-            instance.step(Step.POSITIONED)
+                del self._by_tracker[old.tracker_id]
+        self._last_tracker_id += 1
+        tracker = OffsetTracker(self._last_tracker_id, offset, leader_epoch, finished)
+        instance.tracker = tracker
+        instance.map_unverified = False
+        self._read_from(instance, tracker, offset)
+        self._by_tracker[tracker.tracker_id] = instance
+        if instance.state is InstanceState.INIT:
+            instance.transition(InstanceTransition.POSITIONED)
             self._notice(NotifyKind.ASSIGNED, instance.partition)
         self.on_positioned(instance)
 
     def rewind(self, instance: PartitionInstance, offset: int) -> None:
-        """Start reading again at ``offset``, for the same ledger (its tail was truncated)."""
-        ledger = instance.ledger
-        if ledger is not None:
-            self._read_from(instance, ledger, offset)
+        """Start reading again at ``offset``, for the same tracker (its tail was truncated)."""
+        tracker = instance.tracker
+        if tracker is not None:
+            self._read_from(instance, tracker, offset)
             self.on_positioned(instance)
 
-    def _read_from(self, instance: PartitionInstance, ledger: Ledger, offset: int) -> None:
-        self._begin_buffer(instance, ledger, offset, ledger.finished, ledger.position_epoch)
+    def _read_from(self, instance: PartitionInstance, tracker: OffsetTracker, offset: int) -> None:
+        self._begin_buffer(
+            instance, tracker, offset, tracker.completed_earlier, tracker.position_epoch
+        )
 
     def _begin_buffer(
         self,
         instance: PartitionInstance,
-        ledger: Ledger,
+        tracker: OffsetTracker,
         offset: int,
         finished: CompletionMap | None,
         leader_epoch: int,
     ) -> None:
         self.hand_out.forget(instance)
         if instance.buffer is not None:
-            self._skipped += instance.buffer.skipped
+            self._skipped += instance.buffer.skipped_completed
         instance.buffer = RecordBuffer(
-            instance.partition, ledger.ledger_id, offset, finished, leader_epoch
+            instance.partition, tracker.tracker_id, offset, finished, leader_epoch
         )
 
-    def fill_gaps(self, instance: PartitionInstance) -> None:
+    def read_dropped_again(self, instance: PartitionInstance) -> None:
         """A revoke is withdrawn: records that were dropped or abandoned meanwhile are read again,
-        for the same ledger. What is done or still in flight is not delivered a second time."""
-        ledger = instance.ledger
-        if ledger is not None and ledger.has_abandoned:
-            offset, passed_over = ledger.read_again()
-            epoch = ledger.epoch_before(offset)
-            self._begin_buffer(instance, ledger, offset, passed_over, epoch)
+        for the same tracker. What is done or still in flight is not delivered a second time."""
+        tracker = instance.tracker
+        if tracker is not None and tracker.has_abandoned:
+            offset, passed_over = tracker.read_again()
+            epoch = tracker.epoch_before(offset)
+            self._begin_buffer(instance, tracker, offset, passed_over, epoch)
 
     def read_from_truncation(
         self, instance: PartitionInstance, offset: int, leader_epoch: int
     ) -> None:
         """The log was truncated at ``offset``, beyond the commit point: read what it has from there
-        on, under another ledger id. Records before it that are done or in flight stay so, and are
+        on, under another tracker id. Records before it that are done or in flight stay so, and are
         not delivered again; those after it are lost, and completing them counts for nothing."""
         self.take_back()
-        ledger = instance.ledger
-        if ledger is None:
+        tracker = instance.tracker
+        if tracker is None:
             return
-        former_id = ledger.ledger_id
-        self._last_ledger_id += 1
-        lost = ledger.split_at(offset, leader_epoch, self._last_ledger_id)
-        self._by_ledger[ledger.ledger_id] = instance
-        truncated = TruncatedLedger(offset, ledger, lost)
-        for former in instance.old_ledgers.values():
-            if isinstance(former, TruncatedLedger):
-                former.replace(ledger, truncated)
-        instance.old_ledgers[former_id] = truncated
-        self.forget_ended_ledgers(instance)
-        instance.unchecked = instance.unchecked and ledger.finished is not None
-        if ledger.has_abandoned:
-            self.fill_gaps(instance)
+        former_id = tracker.tracker_id
+        self._last_tracker_id += 1
+        lost = tracker.split_at(offset, leader_epoch, self._last_tracker_id)
+        self._by_tracker[tracker.tracker_id] = instance
+        truncated = TruncatedTracker(offset, tracker, lost)
+        for former in instance.former_trackers.values():
+            if isinstance(former, TruncatedTracker):
+                former.replace(tracker, truncated)
+        instance.former_trackers[former_id] = truncated
+        self.forget_completed_trackers(instance)
+        instance.map_unverified = instance.map_unverified and tracker.completed_earlier is not None
+        if tracker.has_abandoned:
+            self.read_dropped_again(instance)
         else:
-            self._read_from(instance, ledger, ledger.position)
+            self._read_from(instance, tracker, tracker.position)
         self.on_positioned(instance)
 
     def read_abandoned_again(self, instance: PartitionInstance) -> None:
         """The user resumes it: what was abandoned meanwhile is read again, and all after it that is
-        not done, for another ledger."""
-        ledger = instance.ledger
-        if ledger is not None and ledger.has_abandoned:
-            runs = tuple(ledger.finished_runs())
-            finished = CompletionMap(runs, ledger.leader_epoch) if runs else None
-            self.place(instance, ledger.commit_point, ledger.commit_epoch, finished)
+        not done, for another tracker."""
+        tracker = instance.tracker
+        if tracker is not None and tracker.has_abandoned:
+            runs = tuple(tracker.completed_runs())
+            finished = CompletionMap(runs, tracker.leader_epoch) if runs else None
+            self.set_position(instance, tracker.commit_point, tracker.commit_epoch, finished)
 
-    def settle(self, instance: PartitionInstance) -> None:
+    def complete_pending(self, instance: PartitionInstance) -> None:
         """Count every record of it as done that was returned and that no task holds."""
         before = instance.in_flight
-        for ledger in (*instance.old_ledgers.values(), instance.ledger):
-            if ledger is not None:
-                ledger.settle()
-        self.forget_ended_ledgers(instance)
+        for tracker in (*instance.former_trackers.values(), instance.tracker):
+            if tracker is not None:
+                tracker.complete_pending()
+        self.forget_completed_trackers(instance)
         self.in_flight += instance.in_flight - before
 
     def position(self, instance: PartitionInstance) -> int | None:
         """The offset of the next record that the user gets; None while it is not known."""
-        if instance.ledger is None:
+        if instance.tracker is None:
             return None
         left = self.hand_out.first_left(instance)
-        return instance.ledger.position if left is None else left
+        return instance.tracker.position if left is None else left
 
     def returned(self) -> dict[PartitionInstance, int]:
         """How many records of each live instance the user has, and has not done."""
@@ -225,41 +227,43 @@ class Assignment:
         if self.hand_out.is_open:
             self.in_flight -= self.hand_out.take_back()
 
-    def forget_ended_ledgers(self, instance: PartitionInstance) -> None:
-        """Drop the ledgers of former positions that have nothing in flight any more."""
-        for ledger_id, ledger in list(instance.old_ledgers.items()):
-            if ledger.ended:
-                del instance.old_ledgers[ledger_id]
-                del self._by_ledger[ledger_id]
+    def forget_completed_trackers(self, instance: PartitionInstance) -> None:
+        """Drop the trackers of former positions that have nothing in flight any more."""
+        for tracker_id, tracker in list(instance.former_trackers.items()):
+            if tracker.ended:
+                del instance.former_trackers[tracker_id]
+                del self._by_tracker[tracker_id]
 
-    def end(self, instance: PartitionInstance, step: Step) -> None:
+    def end(self, instance: PartitionInstance, step: InstanceTransition) -> None:
         """Release or lose an instance. It never commits or counts again."""
         self.take_back()
-        shown = instance.ledger is not None
+        shown = instance.tracker is not None
         self.in_flight -= instance.in_flight
-        instance.step(step)
+        instance.transition(step)
         del self._live[instance.partition]
-        for ledger_id in (*instance.old_ledgers, *self._current_ledger(instance)):
-            del self._by_ledger[ledger_id]
+        for tracker_id in (*instance.former_trackers, *self._current_tracker_id(instance)):
+            del self._by_tracker[tracker_id]
         self.on_ended(instance)
         self.hand_out.forget(instance)
         if instance.buffer is not None:
-            self._skipped += instance.buffer.skipped
+            self._skipped += instance.buffer.skipped_completed
         instance.buffer = None
-        if instance.state is State.LOST:
+        if instance.state is InstanceState.LOST:
             self.lost[instance.partition] = instance
             self._notice(NotifyKind.LOST, instance.partition)
         elif shown:
             self._notice(NotifyKind.REVOKED, instance.partition)
 
     @staticmethod
-    def _current_ledger(instance: PartitionInstance) -> tuple[int, ...]:
-        return () if instance.ledger is None else (instance.ledger.ledger_id,)
+    def _current_tracker_id(instance: PartitionInstance) -> tuple[int, ...]:
+        return () if instance.tracker is None else (instance.tracker.tracker_id,)
 
-    def skipped_records(self) -> int:
+    def skipped_completed(self) -> int:
         """Records that were not delivered because former owners had finished them."""
         buffers = (instance.buffer for instance in self._live.values())
-        return self._skipped + sum(buffer.skipped for buffer in buffers if buffer is not None)
+        return self._skipped + sum(
+            buffer.skipped_completed for buffer in buffers if buffer is not None
+        )
 
     def _notice(self, kind: NotifyKind, partition: TopicPartition) -> None:
         self._notices[kind][partition] = None

@@ -75,7 +75,7 @@ class CompletionMap(NamedTuple):
         return CompletionMap(runs, self.leader_epoch) if runs else None
 
 
-class Encoded(NamedTuple):
+class EncodedMap(NamedTuple):
     """``metadata`` is empty if there is nothing to say or no room for it. What is finished from
     ``cut_at`` on did not fit; None if all of it did."""
 
@@ -83,24 +83,24 @@ class Encoded(NamedTuple):
     cut_at: int | None
 
 
-def encode(offset: int, runs: Iterable[Run], leader_epoch: int, limit: int) -> Encoded:
+def encode(offset: int, runs: Iterable[Run], leader_epoch: int, limit: int) -> EncodedMap:
     """The metadata, of at most ``limit`` characters, for a commit of ``offset``."""
     most = _RUNS_PER_CHARACTER * limit
     known = list(islice(runs, most + 1))
     if not known:
-        return Encoded("", None)
+        return EncodedMap("", None)
     considered = [run for run in known[:most] if run[1] - offset < _WIDEST]
     kind, body, count = _best(offset, considered, limit)
     cut_at = known[count][0] if count < len(known) else None
     if not count:
-        return Encoded("", cut_at)
+        return EncodedMap("", cut_at)
     head = _varint(considered[count - 1][1] - offset) + _varint(leader_epoch + 1)
     data = head + _CRC.pack(_checksum(offset, kind, head, body)) + body
     text = binascii.b2a_base64(data, newline=False).rstrip(b"=").translate(_TO_URL)
-    return Encoded(_VERSION + kind + text.decode(), cut_at)
+    return EncodedMap(_VERSION + kind + text.decode(), cut_at)
 
 
-def carried_from(offset: int, runs: Sequence[Run], limit: int) -> int:
+def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int:
     """The lowest commit offset, from ``offset`` on, beside which all ``runs`` beyond it fit.
 
     Runs may touch each other, and any of them may be missing when the commit is made: what is left
@@ -135,7 +135,7 @@ def decode(offset: int, metadata: str) -> CompletionMap | None:
     return CompletionMap(tuple(runs), leader_epoch) if runs else None
 
 
-def joined(runs: Iterable[Run]) -> Iterator[Run]:
+def merge_adjacent(runs: Iterable[Run]) -> Iterator[Run]:
     """Runs in order, with those that touch or overlap as one."""
     current: Run | None = None
     for first, end in runs:

@@ -121,9 +121,9 @@ class HandOut:
             if first >= done:
                 break
             end = first + len(records)
-            if end > self._counted and instance.ledger is not None:
+            if end > self._counted and instance.tracker is not None:
                 last = records[min(done, end) - first - 1]
-                ended += instance.ledger.settle_to(last.offset)
+                ended += instance.tracker.complete_pending_to(last.offset)
             first = end
         self._counted = max(self._counted, done)
         return ended
@@ -141,8 +141,8 @@ class HandOut:
         reader.end()
         # The last slice first: an instance may have two.
         for instance, left in reversed(list(self._left())):
-            if instance.ledger is not None:
-                ended += instance.ledger.truncate(left[0].offset - 1)
+            if instance.tracker is not None:
+                ended += instance.tracker.truncate(left[0].offset - 1)
                 self._kept[instance] = [*left, *self._kept.get(instance, ())]
         self._reader = None
         self._slices = []

@@ -17,26 +17,26 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.core.partition.record_buffer import RecordBuffer
-    from asyncrevoke.core.partition.truncated_ledger import TruncatedLedger
+    from asyncrevoke.core.partition.truncated_tracker import TruncatedTracker
     from asyncrevoke.model import TopicPartition
 
 
-class State(enum.Enum):
+class InstanceState(enum.Enum):
     """Where an instance is in its life."""
 
     INIT = "init"
     ACTIVE = "active"
-    RV_REQUESTED = "revoke requested"
-    RV_NEXT = "announced"
-    RV_LATER = "delayed"
-    RV_FLUSH = "flushing"
+    REVOKE_REQUESTED = "revoke requested"
+    ANNOUNCED = "announced"
+    DELAYED = "delayed"
+    COMMITTING = "flushing"
     RELEASED = "released"
     LOST = "lost"
 
 
-class Can(NamedTuple):
+class Permissions(NamedTuple):
     """What an instance may do in a state."""
 
     fetch: bool
@@ -45,62 +45,67 @@ class Can(NamedTuple):
     owned: bool
 
 
-CAN: dict[State, Can] = {
+PERMISSIONS: dict[InstanceState, Permissions] = {
     #                        fetch  deliver commit owned
     # An offset that the user asks to commit.
-    State.INIT: Can(False, False, True, True),
-    State.ACTIVE: Can(True, True, True, True),
-    State.RV_REQUESTED: Can(False, False, True, True),
-    State.RV_NEXT: Can(False, False, True, True),
-    State.RV_LATER: Can(False, False, True, True),
-    State.RV_FLUSH: Can(False, False, True, True),
-    State.RELEASED: Can(False, False, False, False),
-    State.LOST: Can(False, False, False, False),
+    InstanceState.INIT: Permissions(False, False, True, True),
+    InstanceState.ACTIVE: Permissions(True, True, True, True),
+    InstanceState.REVOKE_REQUESTED: Permissions(False, False, True, True),
+    InstanceState.ANNOUNCED: Permissions(False, False, True, True),
+    InstanceState.DELAYED: Permissions(False, False, True, True),
+    InstanceState.COMMITTING: Permissions(False, False, True, True),
+    InstanceState.RELEASED: Permissions(False, False, False, False),
+    InstanceState.LOST: Permissions(False, False, False, False),
 }
 
 
-class Step(enum.Enum):
+class InstanceTransition(enum.Enum):
     """What may happen to an instance."""
 
     POSITIONED = "position found"
     REVOKE = "revoke requested"
     ANNOUNCE = "poll returned it in to_be_revoked"
     DELAY = "delay_revoke, or work in flight at the start of a poll"
-    AGAIN = "poll started while still delayed"
-    FLUSH = "drained, final commit owed"
+    END_DELAY = "poll started while still delayed"
+    COMMIT = "drained, final commit owed"
     RELEASE = "drained and everything acknowledged"
     WITHDRAW = "assigned again before it was released"
     LOSE = "taken away, or overdue"
 
 
-_OWNED_REVOKING = (State.RV_REQUESTED, State.RV_NEXT, State.RV_LATER, State.RV_FLUSH)
+_OWNED_REVOKING = (
+    InstanceState.REVOKE_REQUESTED,
+    InstanceState.ANNOUNCED,
+    InstanceState.DELAYED,
+    InstanceState.COMMITTING,
+)
 
-TRANSITIONS: dict[tuple[State, Step], State] = {
-    (State.INIT, Step.POSITIONED): State.ACTIVE,
-    (State.INIT, Step.REVOKE): State.RELEASED,
-    (State.INIT, Step.FLUSH): State.RV_FLUSH,
-    (State.ACTIVE, Step.REVOKE): State.RV_REQUESTED,
-    (State.RV_REQUESTED, Step.ANNOUNCE): State.RV_NEXT,
-    (State.RV_NEXT, Step.ANNOUNCE): State.RV_NEXT,
-    (State.RV_NEXT, Step.DELAY): State.RV_LATER,
-    (State.RV_LATER, Step.DELAY): State.RV_LATER,
-    (State.RV_LATER, Step.AGAIN): State.RV_NEXT,
-    (State.RV_NEXT, Step.FLUSH): State.RV_FLUSH,
-    (State.RV_LATER, Step.FLUSH): State.RV_FLUSH,
-    (State.RV_NEXT, Step.RELEASE): State.RELEASED,
-    (State.RV_LATER, Step.RELEASE): State.RELEASED,
-    (State.RV_FLUSH, Step.RELEASE): State.RELEASED,
-    (State.RV_REQUESTED, Step.WITHDRAW): State.ACTIVE,
-    (State.RV_LATER, Step.WITHDRAW): State.ACTIVE,
-    (State.RV_NEXT, Step.WITHDRAW): State.ACTIVE,
-    (State.RV_FLUSH, Step.WITHDRAW): State.ACTIVE,
-    (State.INIT, Step.LOSE): State.LOST,
-    (State.ACTIVE, Step.LOSE): State.LOST,
-    **{(state, Step.LOSE): State.LOST for state in _OWNED_REVOKING},
+TRANSITIONS: dict[tuple[InstanceState, InstanceTransition], InstanceState] = {
+    (InstanceState.INIT, InstanceTransition.POSITIONED): InstanceState.ACTIVE,
+    (InstanceState.INIT, InstanceTransition.REVOKE): InstanceState.RELEASED,
+    (InstanceState.INIT, InstanceTransition.COMMIT): InstanceState.COMMITTING,
+    (InstanceState.ACTIVE, InstanceTransition.REVOKE): InstanceState.REVOKE_REQUESTED,
+    (InstanceState.REVOKE_REQUESTED, InstanceTransition.ANNOUNCE): InstanceState.ANNOUNCED,
+    (InstanceState.ANNOUNCED, InstanceTransition.ANNOUNCE): InstanceState.ANNOUNCED,
+    (InstanceState.ANNOUNCED, InstanceTransition.DELAY): InstanceState.DELAYED,
+    (InstanceState.DELAYED, InstanceTransition.DELAY): InstanceState.DELAYED,
+    (InstanceState.DELAYED, InstanceTransition.END_DELAY): InstanceState.ANNOUNCED,
+    (InstanceState.ANNOUNCED, InstanceTransition.COMMIT): InstanceState.COMMITTING,
+    (InstanceState.DELAYED, InstanceTransition.COMMIT): InstanceState.COMMITTING,
+    (InstanceState.ANNOUNCED, InstanceTransition.RELEASE): InstanceState.RELEASED,
+    (InstanceState.DELAYED, InstanceTransition.RELEASE): InstanceState.RELEASED,
+    (InstanceState.COMMITTING, InstanceTransition.RELEASE): InstanceState.RELEASED,
+    (InstanceState.REVOKE_REQUESTED, InstanceTransition.WITHDRAW): InstanceState.ACTIVE,
+    (InstanceState.DELAYED, InstanceTransition.WITHDRAW): InstanceState.ACTIVE,
+    (InstanceState.ANNOUNCED, InstanceTransition.WITHDRAW): InstanceState.ACTIVE,
+    (InstanceState.COMMITTING, InstanceTransition.WITHDRAW): InstanceState.ACTIVE,
+    (InstanceState.INIT, InstanceTransition.LOSE): InstanceState.LOST,
+    (InstanceState.ACTIVE, InstanceTransition.LOSE): InstanceState.LOST,
+    **{(state, InstanceTransition.LOSE): InstanceState.LOST for state in _OWNED_REVOKING},
 }
 
 REVOKING = frozenset(_OWNED_REVOKING)
-TERMINAL = frozenset((State.RELEASED, State.LOST))
+TERMINAL = frozenset((InstanceState.RELEASED, InstanceState.LOST))
 
 
 class PartitionInstance:
@@ -113,56 +118,56 @@ class PartitionInstance:
     """
 
     __slots__ = (
-        "acked",
-        "acked_map",
-        "ahead",
         "buffer",
-        "commit_owed",
+        "commit_required",
+        "committed_map",
+        "committed_offset",
         "deadline",
-        "delayed_by_hand",
+        "delayed_by_user",
+        "former_trackers",
         "high_watermark",
         "instance_id",
         "last_stable_offset",
-        "ledger",
         "log_start",
-        "old_ledgers",
+        "map_unverified",
         "partition",
         "paused",
         "state",
-        "unchecked",
+        "too_far_ahead",
+        "tracker",
     )
 
     def __init__(self, partition: TopicPartition, instance_id: int) -> None:
         self.partition = partition
         self.instance_id = instance_id
-        self.state = State.INIT
+        self.state = InstanceState.INIT
         # Both are None until the position is known.
-        self.ledger: Ledger | None = None
+        self.tracker: OffsetTracker | None = None
         self.buffer: RecordBuffer | None = None
         # From before a seek or a truncation of the log: what they count moves no commit point, but
         # the partition is not released before it ends.
-        self.old_ledgers: dict[int, Ledger | TruncatedLedger] = {}
-        self.acked: int | None = None
-        self.acked_map = ""
-        self.unchecked = False
-        self.ahead = False
+        self.former_trackers: dict[int, OffsetTracker | TruncatedTracker] = {}
+        self.committed_offset: int | None = None
+        self.committed_map = ""
+        self.map_unverified = False
+        self.too_far_ahead = False
         # A position from the reset policy or a seek is to be committed even if nothing was done.
-        self.commit_owed = False
+        self.commit_required = False
         self.paused = False
-        self.delayed_by_hand = False
+        self.delayed_by_user = False
         self.deadline: float | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start = -1
 
-    def step(self, step: Step) -> None:
+    def transition(self, transition: InstanceTransition) -> None:
         """Take one step of the table; KeyError for a step that the state does not have."""
-        self.state = TRANSITIONS[self.state, step]
+        self.state = TRANSITIONS[self.state, transition]
 
     @property
-    def can(self) -> Can:
+    def can(self) -> Permissions:
         """What this instance may do now."""
-        return CAN[self.state]
+        return PERMISSIONS[self.state]
 
     @property
     def revoking(self) -> bool:
@@ -177,28 +182,30 @@ class PartitionInstance:
     @property
     def delivered_to(self) -> int:
         """Up to where the log was delivered; the buffer may be behind, while it reads again."""
-        positions = (each.position for each in (self.ledger, self.buffer) if each is not None)
+        positions = (each.position for each in (self.tracker, self.buffer) if each is not None)
         return max(positions, default=0)
 
     @property
     def in_flight(self) -> int:
         """Records delivered and not done, those from before a seek included."""
-        current = self.ledger.in_flight if self.ledger is not None else 0
-        return current + sum(ledger.in_flight for ledger in self.old_ledgers.values())
+        current = self.tracker.in_flight if self.tracker is not None else 0
+        return current + sum(tracker.in_flight for tracker in self.former_trackers.values())
 
     @property
     def oldest_in_flight(self) -> int | None:
         """The lowest offset of those records, None if there are none."""
-        ledgers = [*self.old_ledgers.values(), *([] if self.ledger is None else [self.ledger])]
-        offsets = [ledger.oldest_in_flight for ledger in ledgers]
+        trackers = [
+            *self.former_trackers.values(),
+            *([] if self.tracker is None else [self.tracker]),
+        ]
+        offsets = [tracker.oldest_in_flight for tracker in trackers]
         return min((offset for offset in offsets if offset is not None), default=None)
 
     @property
     def held(self) -> int:
         """Records that a task or a handler works on."""
-        current = self.ledger.held if self.ledger is not None else 0
-        return current + sum(ledger.held for ledger in self.old_ledgers.values())
+        current = self.tracker.held if self.tracker is not None else 0
+        return current + sum(tracker.held for tracker in self.former_trackers.values())
 
     def __repr__(self) -> str:
-        topic, number = self.partition
-        return f"<{topic}-{number} #{self.instance_id} {self.state.value}>"
+        return f"<{self.partition} #{self.instance_id} {self.state.value}>"

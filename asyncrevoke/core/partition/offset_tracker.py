@@ -13,7 +13,7 @@ from bisect import bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.partition.completion_map import CompletionMap, joined
+from asyncrevoke.core.partition.completion_map import CompletionMap, merge_adjacent
 from asyncrevoke.core.partition.leader_epochs import LeaderEpochs
 from asyncrevoke.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
 
@@ -29,16 +29,16 @@ _DONE = 2
 _HOLE = 3  # no record has this offset, or a former owner has finished it
 _ABANDONED = 4  # ended without being done, or was never started
 
-_FINISHED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
+_COMPLETED = re.compile(rb"[\x02\x03]*")  # scans at C speed, unlike a loop
 _IN_FLIGHT = re.compile(rb"[\x00\x01]")
-_IS_FINISHED = b"\0\0\1\1" + bytes(252)
+_IS_COMPLETED = b"\0\0\1\1" + bytes(252)
 _IS_NOT_ABANDONED = b"\1\1\1\1" + bytes(252)
 _WITHOUT_ABANDONED = bytes((_PENDING, _HELD, _DONE, _HOLE, _HOLE)) + bytes(range(5, 256))
-_SETTLE = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
+_COMPLETE_PENDING = bytes((_DONE, _HELD, _DONE, _HOLE)) + bytes(range(4, 256))
 _COMPACT_BEYOND = 4096
 
 
-class Ledger(OffsetFlags):
+class OffsetTracker(OffsetFlags):
     """The completions of one partition instance since it was positioned.
 
     ``position`` is the offset after everything delivered, holes included. ``leader_epoch`` is the
@@ -56,22 +56,22 @@ class Ledger(OffsetFlags):
         "_reread_to",
         "_slices",
         "_untracked",
-        "finished",
-        "ledger_id",
+        "completed_earlier",
         "position",
+        "tracker_id",
     )
 
     def __init__(
         self,
-        ledger_id: int,
+        tracker_id: int,
         position: int,
         leader_epoch: int = -1,
-        finished: CompletionMap | None = None,
+        completed_earlier: CompletionMap | None = None,
     ) -> None:
         super().__init__()
-        self.ledger_id = ledger_id
+        self.tracker_id = tracker_id
         self.position = position
-        self.finished = finished
+        self.completed_earlier = completed_earlier
         self._first = position
         self._head = 0  # index of the first record that is not done
         self._open = 0  # tracked records that are not done
@@ -86,7 +86,7 @@ class Ledger(OffsetFlags):
 
     def __repr__(self) -> str:
         return (
-            f"<Ledger {self.ledger_id}: commit point {self.commit_point}, "
+            f"<OffsetTracker {self.tracker_id}: commit point {self.commit_point}, "
             f"position {self.position}, {self.in_flight} in flight>"
         )
 
@@ -144,7 +144,11 @@ class Ledger(OffsetFlags):
     def leader_epoch(self) -> int:
         """The highest leader epoch that anything finished may have, -1 if unknown."""
         delivered = self._epochs.last
-        return delivered if self.finished is None else max(delivered, self.finished.leader_epoch)
+        return (
+            delivered
+            if self.completed_earlier is None
+            else max(delivered, self.completed_earlier.leader_epoch)
+        )
 
     @property
     def width(self) -> int:
@@ -163,7 +167,7 @@ class Ledger(OffsetFlags):
     @property
     def is_contiguous(self) -> bool:
         """Whether surely nothing is finished beyond the commit point."""
-        return not (self._open or self._abandoned) and self.finished is None
+        return not (self._open or self._abandoned) and self.completed_earlier is None
 
     @property
     def progress(self) -> tuple[int, int, int]:
@@ -219,9 +223,9 @@ class Ledger(OffsetFlags):
         index = self._flags.index(_ABANDONED)
         offset = self._reread_to = self._offset_at(index)
         runs = self._runs(index, offset, _IS_NOT_ABANDONED, self.position)
-        if self.finished is not None:
-            former = ((max(first, offset), end) for first, end in self.finished.runs)
-            runs = joined(merge((run for run in former if run[1] > offset), runs))
+        if self.completed_earlier is not None:
+            former = ((max(first, offset), end) for first, end in self.completed_earlier.runs)
+            runs = merge_adjacent(merge((run for run in former if run[1] > offset), runs))
         return offset, CompletionMap(tuple(runs), self.leader_epoch)
 
     def _deliver_again(self, records: Sequence[Record], position: int) -> Sequence[Record]:
@@ -347,7 +351,7 @@ class Ledger(OffsetFlags):
         self._held -= flag
         return True
 
-    def settle(self) -> None:
+    def complete_pending(self) -> None:
         """All that is pending, tracked or not, is done; records held by tasks stay."""
         self._slices.clear()
         self._untracked = 0
@@ -355,15 +359,15 @@ class Ledger(OffsetFlags):
             self._clear()
         elif self._held < self._open:
             self._open = self._held
-            self._flags = self._flags.translate(_SETTLE)
+            self._flags = self._flags.translate(_COMPLETE_PENDING)
             self._advance(self._head)
 
-    def settle_to(self, offset: int) -> int:
+    def complete_pending_to(self, offset: int) -> int:
         """Tracked records up to ``offset`` that are pending are done; returns how many."""
         head, end = self._head, self._index_after(offset)
         ended = self._flags.count(_PENDING, head, end)
         if ended:
-            self._flags[head:end] = self._flags[head:end].translate(_SETTLE)
+            self._flags[head:end] = self._flags[head:end].translate(_COMPLETE_PENDING)
             self._open -= ended
             self._advance(head)
         return ended
@@ -400,30 +404,33 @@ class Ledger(OffsetFlags):
         self._epochs.truncate(self.position)
         return dropped
 
-    def split_at(self, offset: int, leader_epoch: int, ledger_id: int) -> Ledger:
+    def split_at(self, offset: int, leader_epoch: int, tracker_id: int) -> OffsetTracker:
         """The log was truncated at ``offset``, beyond the commit point: go on there under another
         id, as later records may have the offsets of those that are lost.
 
-        Returns a ledger of the former id with the records that are lost. ``leader_epoch`` is the
+        Returns a tracker of the former id with the records that are lost. ``leader_epoch`` is the
         last one that the log has in common with what was delivered. Nothing may be untracked.
         """
-        lost = Ledger(self.ledger_id, offset, leader_epoch)
+        lost = OffsetTracker(self.tracker_id, offset, leader_epoch)
         lost.position = max(self.position, offset)
         index = self._index_after(offset - 1)
         if index < len(self._flags):
             self._move_tail(index, lost)
             lost.count_flags()
             self.count_flags()
-        self.ledger_id = ledger_id
+        self.tracker_id = tracker_id
         self.position = min(self.position, offset)
         self._reread_to = None
         self._epochs.truncate(offset)
         self._epochs.limit(leader_epoch)
-        if self.finished is not None and (kept := self.finished.before(offset)) is not None:
+        if (
+            self.completed_earlier is not None
+            and (kept := self.completed_earlier.before(offset)) is not None
+        ):
             kept = kept._replace(leader_epoch=min(kept.leader_epoch, leader_epoch))
-            self.finished = kept
-        elif self.finished is not None:
-            self.finished = None
+            self.completed_earlier = kept
+        elif self.completed_earlier is not None:
+            self.completed_earlier = None
         return lost
 
     def count_flags(self) -> None:
@@ -435,13 +442,15 @@ class Ledger(OffsetFlags):
 
     # -- beyond the commit point --------------------------------------------------------------
 
-    def finished_runs(self) -> Iterator[Run]:
-        """What is finished beyond the commit point, in order; offsets without a record count."""
-        if self.finished is None:
+    def completed_runs(self) -> Iterator[Run]:
+        """What is done beyond the commit point, in order; offsets without a record count."""
+        if self.completed_earlier is None:
             return self._counted_runs()
         point = self.commit_point
-        former = ((max(first, point), end) for first, end in self.finished.runs if end > point)
-        return joined(merge(former, self._counted_runs()))
+        former = (
+            (max(first, point), end) for first, end in self.completed_earlier.runs if end > point
+        )
+        return merge_adjacent(merge(former, self._counted_runs()))
 
     def in_flight_offsets(self) -> list[int]:
         """The offsets of the records that are counted one by one and not done, in order."""
@@ -455,7 +464,7 @@ class Ledger(OffsetFlags):
         """Between the records that are not done, up to ``position``."""
         if self._slices or not (self._open or self._abandoned):
             return iter(())
-        return self._runs(self._head, self.commit_point, _IS_FINISHED, self.position)
+        return self._runs(self._head, self.commit_point, _IS_COMPLETED, self.position)
 
     # -- segments -----------------------------------------------------------------------------
 
@@ -486,7 +495,7 @@ class Ledger(OffsetFlags):
             self._clear()
             return
         flags = self._flags
-        if flags[index] > _HELD and (finished := _FINISHED.match(flags, index)) is not None:
+        if flags[index] > _HELD and (finished := _COMPLETED.match(flags, index)) is not None:
             index = finished.end()
         self._head = index
         if index > _COMPACT_BEYOND and index * 2 > len(flags):

@@ -46,37 +46,37 @@ class RecordBuffer:
         "_counted",
         "_cursor",
         "_decoded",
+        "_decoded_elsewhere",
         "_epochs",
         "_open_size",
-        "_supplied",
         "_unreadable",
+        "awaits_decoding",
         "buffered",
         "checked_epoch",
+        "completed_earlier",
         "fetch_epoch",
         "fetch_position",
-        "finished",
         "leader_epoch",
-        "ledger_id",
         "partition",
         "position",
         "size",
-        "skipped",
-        "waits",
+        "skipped_completed",
+        "tracker_id",
     )
 
     def __init__(
         self,
         partition: TopicPartition,
-        ledger_id: int,
+        tracker_id: int,
         position: int,
-        finished: CompletionMap | None = None,
+        completed_earlier: CompletionMap | None = None,
         leader_epoch: int = -1,
     ) -> None:
         self.partition = partition
-        self.ledger_id = ledger_id
+        self.tracker_id = tracker_id
         self.position = position
-        self.finished = finished
-        self.skipped = 0
+        self.completed_earlier = completed_earlier
+        self.skipped_completed = 0
         self.fetch_position = position
         self.fetch_epoch = leader_epoch
         self.leader_epoch = leader_epoch
@@ -93,14 +93,14 @@ class RecordBuffer:
         # Indices in ``_decoded`` of what cannot be read.
         self._unreadable: list[int] = []
         self._open_size = 0
-        self.waits = False
+        self.awaits_decoding = False
         # What came of decoding the first batch elsewhere, and what ``size`` counts for it then.
-        self._supplied: list[Record] | CorruptBatch | None = None
+        self._decoded_elsewhere: list[Record] | CorruptBatch | None = None
         self._counted = 0
 
     def __repr__(self) -> str:
         return (
-            f"<RecordBuffer {self.partition.topic}-{self.partition.partition}: "
+            f"<RecordBuffer {self.partition}: "
             f"position {self.position}, about {self.buffered} records to {self.fetch_position}>"
         )
 
@@ -146,7 +146,7 @@ class RecordBuffer:
             batch, _ = self._batches[0]
             decoded = self._decoded
             if decoded is None:
-                if self.waits:
+                if self.awaits_decoding:
                     break
                 try:
                     decoded = self._open(batch)
@@ -207,7 +207,7 @@ class RecordBuffer:
         batch = self._batches[0][0]
         return max(batch.unpacked_size, batch.size)
 
-    def lend(self) -> RecordBatch:
+    def start_background_decode(self) -> RecordBatch:
         """The batch that is waited for, which from now on counts with what it unpacks to."""
         batch, _ = self._batches[0]
         if not self._counted:
@@ -215,26 +215,26 @@ class RecordBuffer:
             self.size += self._counted - batch.size
         return batch
 
-    def supply(self, batch: RecordBatch, decoded: list[Record] | CorruptBatch) -> bool:
+    def set_decoded(self, batch: RecordBatch, decoded: list[Record] | CorruptBatch) -> bool:
         """What came of decoding it from ``position`` on; whether it was still waited for."""
-        if not self.waits or self._batches[0][0] is not batch:
+        if not self.awaits_decoding or self._batches[0][0] is not batch:
             return False
-        self._supplied = decoded
-        self.waits = False
+        self._decoded_elsewhere = decoded
+        self.awaits_decoding = False
         return True
 
     @property
     def holds_large(self) -> bool:
         """Whether the first batch is a large one that has been decoded."""
-        return self._supplied is not None or self._open_size > LARGE_BATCH
+        return self._decoded_elsewhere is not None or self._open_size > LARGE_BATCH
 
     def discard(self) -> None:
         """Forget everything that was not taken, so that it is fetched again."""
         self._batches.clear()
-        self._decoded = self._supplied = None
+        self._decoded = self._decoded_elsewhere = None
         self._unreadable = []
         self._cursor = self._open_size = self._counted = 0
-        self.waits = False
+        self.awaits_decoding = False
         self.buffered = self.size = 0
         self.fetch_position = self.position
         self.fetch_epoch = self.leader_epoch
@@ -247,10 +247,10 @@ class RecordBuffer:
 
     def _open(self, batch: RecordBatch) -> list[Record]:
         counted = self._counted or batch.size
-        decoded = self._supplied
+        decoded = self._decoded_elsewhere
         try:
             if decoded is None:
-                decoded = batch.decode(*self.partition, self.ledger_id, self.position)
+                decoded = batch.decode(*self.partition, self.tracker_id, self.position)
             elif isinstance(decoded, CorruptBatch):
                 raise decoded
         except UnreadableBatch as error:
@@ -260,12 +260,14 @@ class RecordBuffer:
             first, last = decoded[0].offset, decoded[-1].offset
             if not self.position <= first <= last - len(decoded) + 1 < batch.next_offset > last:
                 raise CorruptBatch(f"records {first}..{last} do not fit their batch")
-            if self.finished is not None:
-                decoded = self._without_finished(self.finished, decoded, batch.leader_epoch)
+            if self.completed_earlier is not None:
+                decoded = self._without_completed(
+                    self.completed_earlier, decoded, batch.leader_epoch
+                )
         # Decoding may have unpacked it.
         self._open_size = batch.size
         self.size += self._open_size - counted
-        self._supplied = None
+        self._decoded_elsewhere = None
         self._counted = 0
         self.buffered += len(decoded) - self._batches[0][1]
         self._unreadable = (
@@ -287,17 +289,17 @@ class RecordBuffer:
             0,
             None,
             None,
-            ledger_id=self.ledger_id,
+            tracker_id=self.tracker_id,
             next_offset=batch.next_offset,
             detail=detail,
         )
 
-    def _without_finished(
+    def _without_completed(
         self, finished: CompletionMap, decoded: list[Record], leader_epoch: int
     ) -> list[Record]:
         runs = finished.runs
         if decoded[0].offset >= runs[-1][1]:
-            self.finished = None
+            self.completed_earlier = None
             return decoded
         if leader_epoch > finished.leader_epoch:
             # Written by a later leader: what was finished had this offset before the log was cut.
@@ -310,7 +312,7 @@ class RecordBuffer:
                 number += 1
             if number == len(runs) or offset < runs[number][0]:
                 kept.append(record)
-        self.skipped += len(decoded) - len(kept)
+        self.skipped_completed += len(decoded) - len(kept)
         return kept
 
     def _close(self, batch: RecordBatch) -> None:
@@ -330,7 +332,9 @@ class RecordBuffer:
             self.position = batch.next_offset
             self.leader_epoch = batch.leader_epoch
             self.size -= batch.size
-        self.waits = bool(self._batches) and self._batches[0][0].unpacked_size > LARGE_BATCH
+        self.awaits_decoding = (
+            bool(self._batches) and self._batches[0][0].unpacked_size > LARGE_BATCH
+        )
 
 
 def _end(run: Run) -> int:

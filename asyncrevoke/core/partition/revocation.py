@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.partition.instance import PartitionInstance, State, Step
+from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
 from asyncrevoke.model import BlockingRecord
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Revocation:
         self._outbox = outbox
         self._assignment = assignment
         self._manual = config.commit_mode == "manual"
-        self._auto_delay = config.auto_delay and not self._manual
+        self._auto_delay_revoke = config.auto_delay_revoke and not self._manual
         # The newest instance of each partition that a poll result has announced.
         self._announced: dict[TopicPartition, PartitionInstance] = {}
         self._revoking: dict[PartitionInstance, None] = {}
@@ -43,7 +43,7 @@ class Revocation:
         self.leaving = False
         self.wait_for_tasks = True
         # The iterator has ended: nobody takes poll results any more, and nothing new is begun.
-        self.unheard = False
+        self.iterator_ended = False
         self.barrier_due = False
         # Whether whoever may be assigned a partition next reads completion maps, as far as known.
         self.maps_are_read = False
@@ -68,12 +68,12 @@ class Revocation:
                 if instance.deadline is None:  # it was withdrawn meanwhile
                     instance.deadline = deadline
                 continue
-            requested.append(_name(instance))
-            if instance.state is State.INIT and self.is_acknowledged(instance):
-                self._end(now, instance, Step.REVOKE)
+            requested.append(str(instance.partition))
+            if instance.state is InstanceState.INIT and self.is_acknowledged(instance):
+                self._end(now, instance, InstanceTransition.REVOKE)
                 continue
-            unseen = instance.state is State.INIT
-            instance.step(Step.FLUSH if unseen else Step.REVOKE)
+            unseen = instance.state is InstanceState.INIT
+            instance.transition(InstanceTransition.COMMIT if unseen else InstanceTransition.REVOKE)
             instance.deadline = deadline
             self._revoking[instance] = None
             self._requested[instance] = now
@@ -84,7 +84,7 @@ class Revocation:
         if requested:
             self._outbox.emit("info", "revoke requested", partitions=requested)
             self._outbox.wake()
-        if self.leaving or self.unheard:
+        if self.leaving or self.iterator_ended:
             self.progress(now)
 
     def tighten(self, deadline: float) -> None:
@@ -101,17 +101,17 @@ class Revocation:
         instance.deadline = None
         self._overdue.pop(instance, None)
         resumable = (
-            instance.state is State.RV_REQUESTED
-            or instance.delayed_by_hand
-            or (self._auto_delay and not self.leaving)
+            instance.state is InstanceState.REVOKE_REQUESTED
+            or instance.delayed_by_user
+            or (self._auto_delay_revoke and not self.leaving)
         )
         if not resumable:
             return False
-        instance.step(Step.WITHDRAW)
-        instance.delayed_by_hand = False
+        instance.transition(InstanceTransition.WITHDRAW)
+        instance.delayed_by_user = False
         self._revoking.pop(instance, None)
-        self._outbox.emit("info", "revoke withdrawn", partition=_name(instance))
-        self._assignment.fill_gaps(instance)
+        self._outbox.emit("info", "revoke withdrawn", partition=str(instance.partition))
+        self._assignment.read_dropped_again(instance)
         self._assignment.on_positioned(instance)
         # What was fetched before and not delivered flows again.
         self._outbox.wake()
@@ -124,10 +124,10 @@ class Revocation:
         if not gone:
             return
         self._outbox.emit(
-            "warning", "partitions lost", partitions=[_name(i) for i in gone], reason=reason
+            "warning", "partitions lost", partitions=[str(i.partition) for i in gone], reason=reason
         )
         for instance in gone:
-            self._end(now, instance, Step.LOSE)
+            self._end(now, instance, InstanceTransition.LOSE)
         self._outbox.wake()
 
     # --- the poll --------------------------------------------------------------------------------
@@ -136,12 +136,12 @@ class Revocation:
         """A poll starts: complete what was announced and has drained; keep the rest one more."""
         self.polling = True
         for instance in list(self._revoking):
-            if instance.state is State.RV_LATER and instance.delayed_by_hand:
-                instance.step(Step.AGAIN)
-            elif instance.state in (State.RV_NEXT, State.RV_LATER):
-                if self._holds(instance):
-                    instance.step(Step.DELAY)
-                    instance.step(Step.AGAIN)
+            if instance.state is InstanceState.DELAYED and instance.delayed_by_user:
+                instance.transition(InstanceTransition.END_DELAY)
+            elif instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
+                if self._must_wait(instance):
+                    instance.transition(InstanceTransition.DELAY)
+                    instance.transition(InstanceTransition.END_DELAY)
                 else:
                     self._complete(now, instance)
 
@@ -154,23 +154,25 @@ class Revocation:
     @property
     def has_news(self) -> bool:
         """Whether a revoke was requested that no poll result has announced yet."""
-        return any(instance.state is State.RV_REQUESTED for instance in self._revoking)
+        return any(instance.state is InstanceState.REVOKE_REQUESTED for instance in self._revoking)
 
     @property
-    def delayed_by_hand(self) -> bool:
+    def delayed_by_user(self) -> bool:
         """Whether a delay has to be renewed by the user at the next poll."""
-        return any(instance.delayed_by_hand for instance in self._revoking)
+        return any(instance.delayed_by_user for instance in self._revoking)
 
     def announce(self) -> frozenset[TopicPartition]:
         """A poll returns: what its result lists as to be revoked."""
         self.polling = False
         listed: list[TopicPartition] = []
         for instance in self._revoking:
-            if instance.state in (State.RV_REQUESTED, State.RV_NEXT):
-                if instance.state is State.RV_REQUESTED:
-                    self._outbox.emit("debug", "revoke announced", partition=_name(instance))
-                instance.step(Step.ANNOUNCE)
-                instance.delayed_by_hand = False
+            if instance.state in (InstanceState.REVOKE_REQUESTED, InstanceState.ANNOUNCED):
+                if instance.state is InstanceState.REVOKE_REQUESTED:
+                    self._outbox.emit(
+                        "debug", "revoke announced", partition=str(instance.partition)
+                    )
+                instance.transition(InstanceTransition.ANNOUNCE)
+                instance.delayed_by_user = False
                 self._announced[instance.partition] = instance
                 listed.append(instance.partition)
         return frozenset(listed)
@@ -183,7 +185,7 @@ class Revocation:
         wanted = list(dict.fromkeys(partitions))
         strangers = [tp for tp in wanted if tp not in self._announced]
         if strangers:
-            known = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(self._announced))
+            known = ", ".join(str(tp) for tp in sorted(self._announced))
             named = ", ".join(f"{tp[0]}-{tp[1]}" for tp in sorted(strangers))
             raise ValueError(
                 f"never announced as to be revoked: {named}; announced so far: {known or 'none'}"
@@ -191,15 +193,15 @@ class Revocation:
         all_ours = True
         for tp in wanted:
             instance = self._announced[tp]
-            if instance.state in (State.RV_NEXT, State.RV_LATER):
-                instance.step(Step.DELAY)
-                instance.delayed_by_hand = True
-                self._outbox.emit("debug", "revoke delayed", partition=_name(instance))
-            elif instance.state not in (State.ACTIVE, State.RV_REQUESTED):
+            if instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED):
+                instance.transition(InstanceTransition.DELAY)
+                instance.delayed_by_user = True
+                self._outbox.emit("debug", "revoke delayed", partition=str(instance.partition))
+            elif instance.state not in (InstanceState.ACTIVE, InstanceState.REVOKE_REQUESTED):
                 all_ours = False
         return all_ours
 
-    def blocking(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:
+    def blocking_records(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:
         """What the partitions wait for that are to be given up: all of them once we are to stop."""
         wanted = self._assignment.live() if stopped_at is not None else self._revoking
         found: list[BlockingRecord] = []
@@ -218,29 +220,29 @@ class Revocation:
         """Something was completed or acknowledged: release what has drained, where a poll boundary
         allows it (a poll is parked, or we are leaving)."""
         for instance in list(self._revoking):
-            if instance.state is State.RV_FLUSH:
+            if instance.state is InstanceState.COMMITTING:
                 if self.is_acknowledged(instance):
-                    self._end(now, instance, Step.RELEASE)
-            elif self._may_complete(instance) and not self._holds(instance):
+                    self._end(now, instance, InstanceTransition.RELEASE)
+            elif self._may_complete(instance) and not self._must_wait(instance):
                 # Even if it is overdue: its last commit may just have covered all of it.
                 self._complete(now, instance)
             elif instance in self._overdue:
                 if self.is_acknowledged(instance):
-                    self._miss(now, instance)
+                    self._lose_overdue(now, instance)
                 else:
                     # More of it is done than the last commit says.
                     self.flush(now)
 
-    def refuse(self, now: float, instance: PartitionInstance, reason: str) -> None:
+    def commit_rejected(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """The last attempt to commit what was done of it was refused."""
-        if instance.state is State.RV_FLUSH:
+        if instance.state is InstanceState.COMMITTING:
             self._outbox.emit(
                 "warning",
                 "released without its final commit; records may be processed again",
-                partition=_name(instance),
+                partition=str(instance.partition),
                 reason=reason,
             )
-            self._end(now, instance, Step.RELEASE)
+            self._end(now, instance, InstanceTransition.RELEASE)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up without announcing it; ``wait_for_tasks`` until tasks have ended."""
@@ -252,7 +254,7 @@ class Revocation:
         """Whether every member of the present generation has told that it reads completion maps."""
         self.maps_are_read = they_do
 
-    def rejoined(self) -> None:
+    def membership_begins(self) -> None:
         """A new membership begins."""
         self.maps_are_read = False
         self.leaving = False
@@ -261,34 +263,38 @@ class Revocation:
     def _may_complete(self, instance: PartitionInstance) -> bool:
         if self.leaving:
             return True
-        if not self.polling or instance.delayed_by_hand:
+        if not self.polling or instance.delayed_by_user:
             return False
-        announced = instance.state in (State.RV_NEXT, State.RV_LATER)
-        return announced or (self.unheard and instance.state is State.RV_REQUESTED)
+        announced = instance.state in (InstanceState.ANNOUNCED, InstanceState.DELAYED)
+        return announced or (
+            self.iterator_ended and instance.state is InstanceState.REVOKE_REQUESTED
+        )
 
-    def _holds(self, instance: PartitionInstance) -> bool:
+    def _must_wait(self, instance: PartitionInstance) -> bool:
         if self.leaving:
             return self.wait_for_tasks and instance.held > 0
-        return self._auto_delay and instance.in_flight > 0
+        return self._auto_delay_revoke and instance.in_flight > 0
 
     def _complete(self, now: float, instance: PartitionInstance) -> None:
-        if instance.state is State.RV_REQUESTED:
-            instance.step(Step.ANNOUNCE)
+        if instance.state is InstanceState.REVOKE_REQUESTED:
+            instance.transition(InstanceTransition.ANNOUNCE)
         if self.is_acknowledged(instance):
-            self._end(now, instance, Step.RELEASE)
+            self._end(now, instance, InstanceTransition.RELEASE)
         else:
-            instance.step(Step.FLUSH)
+            instance.transition(InstanceTransition.COMMIT)
             self.flush(now)
 
-    def _end(self, now: float, instance: PartitionInstance, step: Step) -> None:
+    def _end(self, now: float, instance: PartitionInstance, step: InstanceTransition) -> None:
         self._revoking.pop(instance, None)
         self._overdue.pop(instance, None)
         started = self._requested.pop(instance, None)
         self._assignment.end(instance, step)
         self.barrier_due = True
-        if instance.state is State.RELEASED:
+        if instance.state is InstanceState.RELEASED:
             seconds = None if started is None else round(now - started, 3)
-            self._outbox.emit("info", "released", partition=_name(instance), seconds=seconds)
+            self._outbox.emit(
+                "info", "released", partition=str(instance.partition), seconds=seconds
+            )
             self.on_released(now, instance)
 
     @property
@@ -321,24 +327,20 @@ class Revocation:
                 continue
             margin = self.margin(instance)
             if now >= instance.deadline - margin / 2:
-                self._miss(now, instance)
+                self._lose_overdue(now, instance)
             elif now >= instance.deadline - margin and instance not in self._overdue:
                 # One last commit of what is done; nothing later than this may count.
                 self._overdue[instance] = None
                 if self.is_acknowledged(instance):
-                    self._miss(now, instance)
+                    self._lose_overdue(now, instance)
                 else:
                     self.flush(now)
         self._arm_deadline()
 
-    def _miss(self, now: float, instance: PartitionInstance) -> None:
+    def _lose_overdue(self, now: float, instance: PartitionInstance) -> None:
         self._lose_alone(now, instance, "its revoke was not finished before the deadline")
 
     def _lose_alone(self, now: float, instance: PartitionInstance, reason: str) -> None:
         """Lost by our own doing, not by the group's: it may have been given back meanwhile."""
         self.lose(now, [instance], reason)
         self.on_released(now, instance)
-
-
-def _name(instance: PartitionInstance) -> str:
-    return f"{instance.partition.topic}-{instance.partition.partition}"

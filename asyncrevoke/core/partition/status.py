@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.partition.instance import PartitionInstance, State
+from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
 
 
-class Standing(NamedTuple):
+class PartitionStatus(NamedTuple):
     """One partition that is ours.
 
     ``revoking``: ``"requested"`` until a step has announced it, ``"draining"`` while records of it
@@ -30,33 +30,33 @@ class Standing(NamedTuple):
     lag: int | None
 
 
-def standings(assignment: Assignment) -> tuple[Standing, ...]:
+def partition_statuses(assignment: Assignment) -> tuple[PartitionStatus, ...]:
     """How each partition that is ours stands."""
     return tuple(
-        _standing(each, in_flight, assignment.position(each))
+        _status(each, in_flight, assignment.position(each))
         for each, in_flight in assignment.returned().items()
     )
 
 
-def _standing(instance: PartitionInstance, in_flight: int, position: int | None) -> Standing:
+def _status(instance: PartitionInstance, in_flight: int, position: int | None) -> PartitionStatus:
     lag = None
     if position is not None and instance.high_watermark >= 0:
         lag = max(0, instance.high_watermark - position)
-    return Standing(
+    return PartitionStatus(
         instance.partition,
         _revoking(instance),
         instance.paused,
         in_flight,
         instance.oldest_in_flight if in_flight else None,
         position,
-        instance.acked,
+        instance.committed_offset,
         lag,
     )
 
 
 def _revoking(instance: PartitionInstance) -> str:
-    if instance.state is State.RV_REQUESTED:
+    if instance.state is InstanceState.REVOKE_REQUESTED:
         return "requested"
-    if instance.state is State.RV_FLUSH:
+    if instance.state is InstanceState.COMMITTING:
         return "committing"
     return "draining" if instance.revoking else ""

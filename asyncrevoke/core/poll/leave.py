@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.deadline import Deadline
-from asyncrevoke.core.io.effects import Complete
+from asyncrevoke.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Leaving:
         At ``deadline`` at the latest, if it is given: else after ``close_timeout``.
         """
         if self.closed:
-            self._outbox.put(Complete(ticket))
+            self._outbox.put(CompleteRequest(ticket))
             return
         self._tickets.append(ticket)
         self.closing = True
@@ -147,4 +147,4 @@ class Leaving:
         tickets, self._tickets = self._tickets, []
         error, self._refusal = self._refusal, None
         for ticket in tickets:
-            self._outbox.put(Complete(ticket, error=error))
+            self._outbox.put(CompleteRequest(ticket, error=error))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.commit.completion_tracker import Tracking
-    from asyncrevoke.core.fetch.fetcher import Fetching
+    from asyncrevoke.core.commit.completion_tracker import CompletionTracker
+    from asyncrevoke.core.fetch.fetcher import Fetcher
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.hand_out import RecordReader
@@ -44,8 +44,8 @@ class Poller:
         config: ConsumerConfig,
         assignment: Assignment,
         revocation: Revocation,
-        tracking: Tracking,
-        fetching: Fetching,
+        tracking: CompletionTracker,
+        fetching: Fetcher,
     ) -> None:
         self._outbox = outbox
         self._config = config
@@ -117,7 +117,7 @@ class Poller:
         self.idle_since = None
         self._assignment.take_back()
         self.on_begin(now)
-        self._tracking.settle(now)
+        self._tracking.complete_last_batch(now)
         self._revocation.begin_poll(now)
         if self.stopping:
             self.end()
@@ -127,7 +127,7 @@ class Poller:
     ) -> dict[TopicPartition, list[Record]]:
         """Deliver up to ``max_records``: first what a reader was left with, then what has come."""
         self._fetching.polled()
-        limit = self._tracking.room(now, max_records or self._config.max_poll_records)
+        limit = self._tracking.capacity(now, max_records or self._config.max_poll_records)
         kept = self._assignment.hand_out.has_kept
         if limit <= 0 or not (self._fetching.has_deliverable or kept):
             return {}
@@ -159,9 +159,9 @@ class Poller:
         return instance.can.deliver and not self._fetching.delivery.blocked(instance)
 
     def _tick_due(self, now: float) -> bool:
-        if not self._revocation.delayed_by_hand:
+        if not self._revocation.delayed_by_user:
             return False
-        at = self._started_at + self._config.revoke_tick
+        at = self._started_at + self._config.delayed_revoke_poll_interval
         if self._tick_fired or now >= at:
             return True
         if not self._outbox.has_timer(_TICK_TIMER):
@@ -181,9 +181,9 @@ class Poller:
         self._errors.add(error)
         self._outbox.wake()
 
-    def sought(self, partitions: Iterable[TopicPartition]) -> None:
-        """See :meth:`StepErrors.sought`."""
-        self._errors.sought(partitions)
+    def position_set(self, partitions: Iterable[TopicPartition]) -> None:
+        """See :meth:`StepErrors.position_set`."""
+        self._errors.position_set(partitions)
 
     def _raise_error(self, *, waiting: bool = False) -> None:
         error = self._errors.take(waiting=waiting or self.fatal is not None) or self.fatal
@@ -197,7 +197,7 @@ class Poller:
         """The next step counts the previous batch and ends the iterator; a waiting one ends now."""
         self.stopping = True
         self._assignment.take_back()
-        self._revocation.unheard = True
+        self._revocation.iterator_ended = True
         if self._polling:
             self.end()
         self._outbox.wake()
@@ -213,7 +213,7 @@ class Poller:
         """No further results; a last batch that has not been counted will not be."""
         self.ended = True
         self._assignment.take_back()
-        self._revocation.unheard = True
+        self._revocation.iterator_ended = True
 
     def boundary(self, now: float, *, inside: bool) -> None:
         """The user awaits the library outside a poll (R5, R10): what has drained may go."""
@@ -225,19 +225,19 @@ class Poller:
             self._revocation.polling = False
             self._idle_from(now)
 
-    def rest(self) -> None:
+    def disable_idle_check(self) -> None:
         """Nobody is expected to poll any more."""
         self.idle_since = None
         self._outbox.cancel_timer(_IDLE_TIMER)
         self._outbox.cancel_timer(_LOOK_TIMER)
 
-    def look(self, now: float) -> None:
+    def note_records_taken(self, now: float) -> None:
         """Records are asked for one by one without a step: whether any was since the last look."""
         if self.idle_since is not None and self._assignment.hand_out.was_asked():
             self.idle_since = now
 
     def _look_again(self, now: float) -> None:
-        self.look(now)
+        self.note_records_taken(now)
         if self._assignment.hand_out.is_open:
             at = now + self._config.max_poll_interval / _LOOKS
             self._outbox.set_timer(_LOOK_TIMER, at, self._look_again)
@@ -251,7 +251,7 @@ class Poller:
             self._look_again(now)
 
     def _check_idle(self, now: float) -> None:
-        self.look(now)
+        self.note_records_taken(now)
         if self.idle_since is None:
             return
         at = self.idle_since + self._config.max_poll_interval
@@ -260,7 +260,7 @@ class Poller:
             return
         self._outbox.emit(
             "warning",
-            "the loop body has not asked for a batch for max_poll_interval; leaving the group",
+            "max_poll_interval exceeded; leaving group",
             seconds=self._config.max_poll_interval,
         )
         self.on_idle(now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class StepErrors:
             }
             self._steps_beside = 0
 
-    def sought(self, partitions: Iterable[TopicPartition]) -> None:
+    def position_set(self, partitions: Iterable[TopicPartition]) -> None:
         """The user has chosen where these go on: that they had no position in the log is no news
         any more."""
         if not self._errors:
@@ -84,7 +84,7 @@ class StepErrors:
             for instance, (buffer, end) in self._buffered.get(error, {}).items()
             if instance.buffer is buffer
             and self._is_undelivered(instance, buffer, end)
-            and instance.state is State.ACTIVE
+            and instance.state is InstanceState.ACTIVE
             and not instance.paused
         ]
 

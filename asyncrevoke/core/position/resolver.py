@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
-from asyncrevoke.core.partition.instance import State
-from asyncrevoke.core.position.search import FIRST_BACKOFF, Ask, PositionSearch
+from asyncrevoke.core.partition.instance import InstanceState
+from asyncrevoke.core.position.search import FIRST_BACKOFF, AwaitedOffset, PositionSearch
 from asyncrevoke.errors import (
     AuthenticationError,
     FatalError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.protocol.messages import FetchedOffset, ListedOffset
@@ -73,7 +73,7 @@ _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_to
 _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
 
 
-class Positions:
+class PositionResolver:
     """Finds positions, many at a time, and asks again for as long as it takes.
 
     The composer sets ``on_found(now, instance, found, from_reset)`` and
@@ -86,7 +86,7 @@ class Positions:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
-        cluster: Cluster,
+        cluster: ClusterMetadata,
         coordinator: Coordinator,
         requested: RequestedOffsets,
         wall_now_ms: Callable[[float], int],
@@ -113,7 +113,9 @@ class Positions:
     def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """Find where these begin."""
         for instance in instances:
-            self._searches[instance] = PositionSearch(now, instance.ledger, Ask.COMMITTED, 0)
+            self._searches[instance] = PositionSearch(
+                now, instance.tracker, AwaitedOffset.COMMITTED, 0
+            )
             if self._config.group_id is None:
                 self._apply_policy(now, instance, "the consumer has no group")
         self._run(now)
@@ -121,7 +123,7 @@ class Positions:
     def reset(self, now: float, instance: PartitionInstance, timestamp: int | None) -> None:
         """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None applies
         the reset policy, because the position is outside the log."""
-        search = PositionSearch(now, instance.ledger, Ask.COMMITTED, 0)
+        search = PositionSearch(now, instance.tracker, AwaitedOffset.COMMITTED, 0)
         self._searches[instance] = search
         if timestamp is None:
             self._apply_policy(now, instance, "the position is outside the log")
@@ -138,14 +140,16 @@ class Positions:
     def membership_known(self, now: float) -> None:
         """Our epoch has moved on: ask those again that waited for it."""
         for search in self._searches.values():
-            if search.ask is Ask.COMMITTED and not search.complained:
+            if search.awaits is AwaitedOffset.COMMITTED and not search.error_reported:
                 search.due = min(search.due, now)
         self._run(now)
 
     def leaders_known(self, now: float) -> None:
         """The metadata is fresh: ask those again that waited for their topic or its leader."""
         for search in self._searches.values():
-            if (search.ask is not Ask.COMMITTED or search.topic_unknown) and not search.complained:
+            if (
+                search.awaits is not AwaitedOffset.COMMITTED or search.topic_unknown
+            ) and not search.error_reported:
                 search.due = min(search.due, now)
         self._run(now)
 
@@ -163,20 +167,22 @@ class Positions:
                 continue
             elif self._has_to_wait(instance):
                 search.due = now + 1.0
-            elif search.ask is Ask.COMMITTED:
+            elif search.awaits is AwaitedOffset.COMMITTED:
                 search.topic_unknown = not self._knows_topic(instance)
                 if search.topic_unknown:
                     # By its name alone we could be told of another topic than the one we then read.
-                    self._cluster.refresh(now, f"the topic of {_name(instance)} is unknown")
-                    self._again(now, instance, search, "its topic is unknown")
+                    self._cluster.refresh(now, f"the topic of {instance.partition} is unknown")
+                    self._retry_later(now, instance, search, "its topic is unknown")
                 else:
                     committed.append(instance)
             elif (leader := self._cluster.leader(instance.partition)) is None:
-                self._cluster.refresh(now, f"no leader for {_name(instance)}")
-                self._again(now, instance, search, "its leader is unknown")
+                self._cluster.refresh(now, f"no leader for {instance.partition}")
+                self._retry_later(now, instance, search, "its leader is unknown")
             else:
                 node, epoch = leader
-                timestamp = LATEST_TIMESTAMP if search.ask is Ask.END else search.timestamp
+                timestamp = (
+                    LATEST_TIMESTAMP if search.awaits is AwaitedOffset.END else search.timestamp
+                )
                 by_leader.setdefault(node, []).append(
                     OffsetQuery(
                         partition=instance.partition, timestamp=timestamp, leader_epoch=epoch
@@ -208,10 +214,10 @@ class Positions:
 
     @staticmethod
     def _is_current(instance: PartitionInstance, search: PositionSearch) -> bool:
-        return not instance.terminal and instance.ledger is search.ledger
+        return not instance.terminal and instance.tracker is search.tracker
 
     def _has_to_wait(self, instance: PartitionInstance) -> bool:
-        if instance.state is State.INIT:
+        if instance.state is InstanceState.INIT:
             # What the broker holds now is not what it will hold.
             return instance in self._requested
         return instance.revoking
@@ -219,7 +225,7 @@ class Positions:
     def _knows_topic(self, instance: PartitionInstance) -> bool:
         return self._cluster.partitions(instance.partition.topic) is not None
 
-    def _again(
+    def _retry_later(
         self,
         now: float,
         instance: PartitionInstance,
@@ -234,8 +240,8 @@ class Positions:
         self._log.waiting(
             now,
             "position",
-            f"waiting for {search.ask.value}",
-            partition=_name(instance),
+            f"waiting for {search.awaits.value}",
+            partition=str(instance.partition),
             reason=why,
         )
 
@@ -244,7 +250,7 @@ class Positions:
         asked = {
             instance: search
             for instance, search in self._searches.items()
-            if search.ask is Ask.COMMITTED
+            if search.awaits is AwaitedOffset.COMMITTED
             and not search.asked
             and search.due <= now
             and not self._has_to_wait(instance)
@@ -308,37 +314,37 @@ class Positions:
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     found = offsets.get(instance.partition)
-                    self._judge_committed(now, node, instance, search, found)
+                    self._handle_committed(now, node, instance, search, found)
             case OffsetFetchResponse(error=error):
-                self._group_refused(now, node, current, error)
+                self._group_error(now, node, current, error)
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._give_up(now, current, AuthenticationError(detail or "refused"))
+                self._fail(now, current, AuthenticationError(detail or "refused"))
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._give_up(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
+                self._fail(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
                 self._coordinator.unanswered(now, f"offset fetch: {why}", node)
                 for instance, search in current.items():
-                    self._again(now, instance, search, why)
+                    self._retry_later(now, instance, search, why)
             case _:
                 for instance, search in current.items():
-                    self._again(now, instance, search, f"unexpected {type(reply).__name__}")
+                    self._retry_later(now, instance, search, f"unexpected {type(reply).__name__}")
         self._run(now)
 
-    def _group_refused(self, now: float, node: Node, current: _Searches, error: ErrorCode) -> None:
+    def _group_error(self, now: float, node: Node, current: _Searches, error: ErrorCode) -> None:
         if error is ErrorCode.group_authorization_failed:
             problem = GroupAuthorizationError(
                 f"not authorized to read the offsets of group {self._config.group_id!r}: "
                 "grant READ on the group, or choose another group_id"
             )
-            self._give_up(now, current, problem)
+            self._fail(now, current, problem)
             return
         if error in _MOVED:
-            self._coordinator.unknown(now, f"offset fetch: {error.name}", node)
+            self._coordinator.mark_unknown(now, f"offset fetch: {error.name}", node)
         for instance, search in current.items():
-            self._refused(now, instance, search, error)
+            self._partition_error(now, instance, search, error)
 
-    def _judge_committed(
+    def _handle_committed(
         self,
         now: float,
         node: Node,
@@ -347,24 +353,24 @@ class Positions:
         found: FetchedOffset | None,
     ) -> None:
         if found is None:
-            self._again(now, instance, search, "the answer leaves it out")
+            self._retry_later(now, instance, search, "the answer leaves it out")
         elif found.error is ErrorCode.none and found.offset >= 0:
             committed = OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
             self._found(now, instance, committed, from_reset=False)
         elif found.error is ErrorCode.none and found.offset == -1:
             self._apply_policy(now, instance, "the group has committed nothing")
         elif found.error is ErrorCode.none:
-            self._again(now, instance, search, f"{found.offset} is no offset")
+            self._retry_later(now, instance, search, f"{found.offset} is no offset")
         else:
             if found.error in _MOVED:
-                self._coordinator.unknown(now, f"offset fetch: {found.error.name}", node)
-            self._refused(now, instance, search, found.error)
+                self._coordinator.mark_unknown(now, f"offset fetch: {found.error.name}", node)
+            self._partition_error(now, instance, search, found.error)
 
     # --- reset -------------------------------------------------------------------------------
 
     def _apply_policy(self, now: float, instance: PartitionInstance, why: str) -> None:
         policy = self.policy(instance)
-        out_of_range = instance.state is not State.INIT
+        out_of_range = instance.state is not InstanceState.INIT
         if policy == "error":
             del self._searches[instance]
             error = OffsetOutOfRangeError if out_of_range else NoOffsetError
@@ -377,7 +383,7 @@ class Positions:
         self._outbox.emit(
             "warning" if out_of_range else "info",
             "position is reset",
-            partition=_name(instance),
+            partition=str(instance.partition),
             policy=str(policy),
             reason=why,
         )
@@ -387,7 +393,7 @@ class Positions:
     @staticmethod
     def _search_by_time(search: PositionSearch, timestamp: int) -> None:
         search.timestamp = timestamp
-        search.ask = Ask.TIMESTAMP if timestamp < 0 else Ask.END
+        search.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
         search.backoff = FIRST_BACKOFF
 
     def _listed(self, now: float, node: Node, asked: _Searches, reply: Reply) -> None:
@@ -397,11 +403,11 @@ class Positions:
                 self._cluster.note_success(node)
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
-                    self._judge_listed(now, instance, search, offsets.get(instance.partition))
+                    self._handle_listed(now, instance, search, offsets.get(instance.partition))
             case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._give_up(now, current, AuthenticationError(detail or "refused"))
+                self._fail(now, current, AuthenticationError(detail or "refused"))
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._give_up(now, current, UnsupportedVersionError(detail or "ListOffsets"))
+                self._fail(now, current, UnsupportedVersionError(detail or "ListOffsets"))
             case _:
                 why = f"unexpected {type(reply).__name__}"
                 if isinstance(reply, Failed):
@@ -409,10 +415,10 @@ class Positions:
                     self._cluster.note_failure(node)
                 self._cluster.refresh(now, f"list offsets: {why}")
                 for instance, search in current.items():
-                    self._again(now, instance, search, why)
+                    self._retry_later(now, instance, search, why)
         self._run(now)
 
-    def _judge_listed(
+    def _handle_listed(
         self,
         now: float,
         instance: PartitionInstance,
@@ -420,48 +426,49 @@ class Positions:
         found: ListedOffset | None,
     ) -> None:
         if found is None:
-            self._again(now, instance, search, "the answer leaves it out")
+            self._retry_later(now, instance, search, "the answer leaves it out")
         elif found.error is not ErrorCode.none:
-            self._refused(now, instance, search, found.error)
-        elif search.ask is Ask.END and found.offset >= 0:
+            self._partition_error(now, instance, search, found.error)
+        elif search.awaits is AwaitedOffset.END and found.offset >= 0:
             search.end = (found.offset, found.leader_epoch)
-            search.ask = Ask.TIMESTAMP
+            search.awaits = AwaitedOffset.TIMESTAMP
             search.due = now
         elif found.offset >= 0:
             listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
             self._found(now, instance, listed, from_reset=True)
-        elif search.end is not None and search.ask is Ask.TIMESTAMP:
+        elif search.end is not None and search.awaits is AwaitedOffset.TIMESTAMP:
             offset, leader_epoch = search.end
             end = OffsetAndMetadata(offset, "", leader_epoch)
             self._found(now, instance, end, from_reset=True)
         else:
-            self._again(now, instance, search, f"{found.offset} is no offset")
+            self._retry_later(now, instance, search, f"{found.offset} is no offset")
 
     # --- both --------------------------------------------------------------------------------
 
-    def _give_up(self, now: float, current: _Searches, error: FatalError) -> None:
+    def _fail(self, now: float, current: _Searches, error: FatalError) -> None:
         for instance in current:
             del self._searches[instance]
         self.on_error(now, error)
 
-    def _refused(
+    def _partition_error(
         self, now: float, instance: PartitionInstance, search: PositionSearch, error: ErrorCode
     ) -> None:
         if error.retriable or error in _PASSING:
-            if search.ask is not Ask.COMMITTED or error in _UNKNOWN:
-                self._cluster.refresh(now, f"{_name(instance)}: {error.name}")
-            self._again(now, instance, search, error.name)
+            if search.awaits is not AwaitedOffset.COMMITTED or error in _UNKNOWN:
+                self._cluster.refresh(now, f"{instance.partition}: {error.name}")
+            self._retry_later(now, instance, search, error.name)
             return
-        if not search.complained:
-            search.complained = True
+        if not search.error_reported:
+            search.error_reported = True
             problem = PartitionsError(
                 [instance.partition],
-                f"{_name(instance)}: the broker refuses to tell {search.ask.value}: {error.name}",
+                f"{instance.partition}: the broker refuses to tell {search.awaits.value}: "
+                f"{error.name}",
             )
             if error is ErrorCode.topic_authorization_failed:
                 problem = TopicAuthorizationError([instance.partition])
             self.on_error(now, problem)
-        self._again(now, instance, search, error.name, slow=True)
+        self._retry_later(now, instance, search, error.name, slow=True)
 
     def _found(
         self,
@@ -475,7 +482,3 @@ class Positions:
         if not self._searches:
             self._log.over(now, "position", "all positions are known")
         self.on_found(now, instance, found, from_reset)
-
-
-def _name(instance: PartitionInstance) -> str:
-    return f"{instance.partition.topic}-{instance.partition.partition}"

@@ -6,12 +6,12 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 
 FIRST_BACKOFF = 0.1
 
 
-class Ask(enum.Enum):
+class AwaitedOffset(enum.Enum):
     """What an instance waits for."""
 
     COMMITTED = "its committed offset"
@@ -23,20 +23,22 @@ class PositionSearch:
     """The search for the position of one instance."""
 
     __slots__ = (
-        "ask",
         "asked",
+        "awaits",
         "backoff",
-        "complained",
         "due",
         "end",
-        "ledger",
+        "error_reported",
         "timestamp",
         "topic_unknown",
+        "tracker",
     )
 
-    def __init__(self, now: float, ledger: Ledger | None, ask: Ask, timestamp: int) -> None:
-        self.ledger = ledger
-        self.ask = ask
+    def __init__(
+        self, now: float, tracker: OffsetTracker | None, awaits: AwaitedOffset, timestamp: int
+    ) -> None:
+        self.tracker = tracker
+        self.awaits = awaits
         self.timestamp = timestamp
         # The end of the log, read before a search by timestamp: if no record is that young, we
         # start there, and not at a later end that would skip what arrives in between.
@@ -44,5 +46,5 @@ class PositionSearch:
         self.asked = False
         self.due = now
         self.backoff = FIRST_BACKOFF
-        self.complained = False
+        self.error_reported = False
         self.topic_unknown = False

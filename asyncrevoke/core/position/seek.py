@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Complete
-from asyncrevoke.core.partition.instance import State
+from asyncrevoke.core.io.effects import CompleteRequest
+from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.commit.committer import Commits
+    from asyncrevoke.core.commit.committer import Committer
     from asyncrevoke.core.commit.completion_maps import CompletionMaps
-    from asyncrevoke.core.commit.completion_tracker import Tracking
-    from asyncrevoke.core.fetch.fetcher import Fetching
+    from asyncrevoke.core.commit.completion_tracker import CompletionTracker
+    from asyncrevoke.core.fetch.fetcher import Fetcher
     from asyncrevoke.core.io.outbox import Outbox
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.partition.offset_tracker import Ledger
-    from asyncrevoke.core.position.resolver import Positions
+    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.core.position.resolver import PositionResolver
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 
@@ -33,13 +33,13 @@ class Seeking:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
-        cluster: Cluster,
+        cluster: ClusterMetadata,
         assignment: Assignment,
-        positions: Positions,
-        fetching: Fetching,
-        commits: Commits,
+        positions: PositionResolver,
+        fetching: Fetcher,
+        commits: Committer,
         maps: CompletionMaps,
-        tracking: Tracking,
+        tracking: CompletionTracker,
     ) -> None:
         self._outbox = outbox
         self._commits_by_itself = config.commit_mode != "manual"
@@ -55,9 +55,9 @@ class Seeking:
         self._tickets: dict[PartitionInstance, int] = {}
         # Instances whose position is outside the log, as long as it may be another topic's log;
         # and the metadata request whose answer tells.
-        self._doubted: dict[PartitionInstance, tuple[Ledger | None, int]] = {}
+        self._awaiting_topic_id: dict[PartitionInstance, tuple[OffsetTracker | None, int]] = {}
         # Instances that are reset because their position is outside the log.
-        self._outdated: dict[PartitionInstance, Ledger | None] = {}
+        self._resetting: dict[PartitionInstance, OffsetTracker | None] = {}
 
     def live(self, partition: TopicPartition) -> PartitionInstance:
         """The instance of an assigned partition; raises IllegalStateError for another one."""
@@ -102,7 +102,7 @@ class Seeking:
     def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
         """Read ``offset`` next. What runs of earlier records no longer moves the commit point."""
         instance = self._seekable(partition)
-        self._settle_ticket(instance)
+        self._complete_ticket(instance)
         self._place(now, instance, offset, -1)
 
     def seek_to(
@@ -113,12 +113,12 @@ class Seeking:
         instances = [self._seekable(tp) for tp in partitions]
         self._assignment.take_back()
         for instance in instances:
-            self._settle_ticket(instance)
+            self._complete_ticket(instance)
             self._tickets[instance] = ticket
-            self._outdated.pop(instance, None)
+            self._resetting.pop(instance, None)
             self._positions.reset(now, instance, timestamp)
         if not instances:
-            self._outbox.put(Complete(ticket))
+            self._outbox.put(CompleteRequest(ticket))
 
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that a poll returns; None while it is looked up."""
@@ -147,11 +147,11 @@ class Seeking:
 
     def is_blocked(self, instance: PartitionInstance) -> bool:
         """Whether nothing of it is to be delivered or fetched now."""
-        return instance.paused or instance.ahead or instance in self._tickets
+        return instance.paused or instance.too_far_ahead or instance in self._tickets
 
     def find(self, now: float, instances: list[PartitionInstance]) -> None:
         """Look up where these new instances start."""
-        self._positions.find(now, [i for i in instances if i.state is State.INIT])
+        self._positions.find(now, [i for i in instances if i.state is InstanceState.INIT])
 
     def found(
         self,
@@ -167,38 +167,37 @@ class Seeking:
                 self._place(now, instance, found.offset, found.leader_epoch, finished)
             else:
                 finished = self._maps.read(found.offset, found.metadata)
-                self._assignment.place(instance, found.offset, found.leader_epoch, finished)
-                instance.unchecked = finished is not None
-                instance.acked = found.offset
+                self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
+                instance.map_unverified = finished is not None
+                instance.committed_offset = found.offset
                 # What is no map of ours is left alone until there is something to commit.
-                instance.acked_map = "" if finished is None else found.metadata
+                instance.committed_map = "" if finished is None else found.metadata
                 self._outbox.wake()
-        self._settle_ticket(instance)
+        self._complete_ticket(instance)
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
         """The first fetch was answered: a completion map can be compared with the log."""
-        if not self._maps.check(instance):
+        if not self._maps.verify(instance):
             # When the log has grown, the next owner could take it for a true one.
-            instance.commit_owed = True
+            instance.commit_required = True
             self._commits.schedule(now)
 
     def out_of_range(self, now: float, instance: PartitionInstance) -> None:
         """The position is outside the log: of this topic, or of another that was created under
         its name. Fresh metadata tells, by the topic's id, and takes the partition away then."""
-        self._doubted[instance] = instance.ledger, self._cluster.next_request
+        self._awaiting_topic_id[instance] = instance.tracker, self._cluster.next_request
         self._ask_whose_log(now, instance)
 
     def _ask_whose_log(self, now: float, instance: PartitionInstance) -> None:
-        topic, number = instance.partition
-        self._cluster.refresh(now, f"the position in {topic}-{number} is outside its log")
+        self._cluster.refresh(now, f"the position in {instance.partition} is outside its log")
 
     def leaders_known(self, now: float) -> None:
         """The metadata is fresh, and what has gone was taken away."""
-        for instance, (ledger, request) in list(self._doubted.items()):
-            if instance.ledger is not ledger or instance.revoking:
-                del self._doubted[instance]
+        for instance, (tracker, request) in list(self._awaiting_topic_id.items()):
+            if instance.tracker is not tracker or instance.revoking:
+                del self._awaiting_topic_id[instance]
             elif self._cluster.is_sure_of(instance.partition.topic, request):
-                del self._doubted[instance]
+                del self._awaiting_topic_id[instance]
                 self._outside(now, instance)
             else:
                 self._ask_whose_log(now, instance)
@@ -207,16 +206,18 @@ class Seeking:
         if self._positions.policy(instance) == "error":
             self.on_error(now, OffsetOutOfRangeError([instance.partition]))
         else:
-            self._outdated[instance] = instance.ledger
+            self._resetting[instance] = instance.tracker
             self._positions.reset(now, instance, None)
 
     def _left_of_map(self, instance: PartitionInstance, offset: int) -> CompletionMap | None:
         """What is finished beyond ``offset``, if that is where the log begins since what lay
         before it was deleted. Of a log that ends before our position nothing is known."""
-        outdated, ledger = self._outdated.pop(instance, None), instance.ledger
-        if ledger is None or outdated is not ledger or offset < ledger.position:
+        outdated, tracker = self._resetting.pop(instance, None), instance.tracker
+        if tracker is None or outdated is not tracker or offset < tracker.position:
             return None
-        return None if ledger.finished is None else ledger.finished.beyond(offset)
+        return (
+            None if tracker.completed_earlier is None else tracker.completed_earlier.beyond(offset)
+        )
 
     def truncated(
         self, now: float, instance: PartitionInstance, offset: int | None, leader_epoch: int
@@ -226,14 +227,14 @@ class Seeking:
         self._outbox.emit(
             "warning",
             "the log was truncated: records that were read are gone from it",
-            partition=f"{instance.partition.topic}-{instance.partition.partition}",
+            partition=str(instance.partition),
             position=position,
             truncated_to=offset,
         )
         if self._positions.policy(instance) == "error":
             self.on_error(now, LogTruncationError(instance.partition, position, offset))
         elif offset is None:
-            self._outdated.pop(instance, None)
+            self._resetting.pop(instance, None)
             self._positions.reset(now, instance, None)
         else:
             self._read_from_truncation(now, instance, offset, leader_epoch)
@@ -241,10 +242,10 @@ class Seeking:
     def _read_from_truncation(
         self, now: float, instance: PartitionInstance, offset: int, leader_epoch: int
     ) -> None:
-        """Records before ``offset`` that are not done would be committed past by a new ledger."""
+        """Records before ``offset`` that are not done would be committed past by a new tracker."""
         self._assignment.take_back()
-        ledger = instance.ledger
-        if ledger is None or ledger.commit_point >= offset:
+        tracker = instance.tracker
+        if tracker is None or tracker.commit_point >= offset:
             self._place(now, instance, offset, leader_epoch)
             return
         # The records of one batch may lie on both sides.
@@ -262,9 +263,9 @@ class Seeking:
     def ended(self, instance: PartitionInstance) -> None:
         """It was released or lost."""
         self._fetching.remove(instance)
-        self._doubted.pop(instance, None)
-        self._outdated.pop(instance, None)
-        self._settle_ticket(instance)
+        self._awaiting_topic_id.pop(instance, None)
+        self._resetting.pop(instance, None)
+        self._complete_ticket(instance)
 
     def _place(
         self,
@@ -276,23 +277,23 @@ class Seeking:
     ) -> None:
         """A position that no commit stands for yet. The next owner would otherwise start from
         another one, and with "latest" skip what came between."""
-        unchecked = instance.unchecked and finished is not None
-        self._assignment.place(instance, offset, leader_epoch, finished)
-        instance.unchecked = unchecked
-        name = f"{instance.partition.topic}-{instance.partition.partition}"
+        unchecked = instance.map_unverified and finished is not None
+        self._assignment.set_position(instance, offset, leader_epoch, finished)
+        instance.map_unverified = unchecked
+        name = str(instance.partition)
         self._outbox.emit("debug", "position is set", partition=name, offset=offset)
         if self._commits_by_itself:
-            instance.commit_owed = True
+            instance.commit_required = True
             self._commits.schedule(now)
         self._outbox.wake()
 
     def fail_tickets(self, error: Exception) -> None:
         """End all that waits for a position, because the consumer ends."""
         for ticket in dict.fromkeys(self._tickets.values()):
-            self._outbox.put(Complete(ticket, error=error))
+            self._outbox.put(CompleteRequest(ticket, error=error))
         self._tickets.clear()
 
-    def _settle_ticket(self, instance: PartitionInstance) -> None:
+    def _complete_ticket(self, instance: PartitionInstance) -> None:
         ticket = self._tickets.pop(instance, None)
         if ticket is not None and ticket not in self._tickets.values():
-            self._outbox.put(Complete(ticket))
+            self._outbox.put(CompleteRequest(ticket))

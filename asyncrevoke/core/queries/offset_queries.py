@@ -1,6 +1,6 @@
 """What users ask the cluster: committed offsets, offsets by timestamp, the partitions of a topic.
 
-Each request ends with exactly one ``Complete``. What may pass is asked again until
+Each request ends with exactly one ``CompleteRequest``. What may pass is asked again until
 ``request_timeout`` is over; then the error names what was waited for.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Complete, Failed, FailureKind, Node
-from asyncrevoke.core.queries.pending_query import Lookup, OffsetSearch
+from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
+from asyncrevoke.core.queries.pending_query import OffsetSearch, PendingQuery
 from asyncrevoke.errors import (
     AuthenticationError,
     BrokerError,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _LONGEST_BACKOFF = 2.0
@@ -45,17 +45,21 @@ _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_availab
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
 
 
-class Lookups:
+class OffsetQueries:
     """Answers tickets. Nothing of it depends on the assignment."""
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, cluster: Cluster, coordinator: Coordinator
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        coordinator: Coordinator,
     ) -> None:
         self._outbox = outbox
         self._config = config
         self._cluster = cluster
         self._coordinator = coordinator
-        self._open: dict[int, Lookup] = {}
+        self._open: dict[int, PendingQuery] = {}
 
     def committed(self, now: float, ticket: int, partitions: Iterable[TopicPartition]) -> None:
         """Answer with what the group has committed: ``dict[TopicPartition, OffsetAndMetadata |
@@ -63,9 +67,9 @@ class Lookups:
         wanted = tuple(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
         if self._config.group_id is None:
             error = ConfigError("committed() needs a group: give the consumer a group_id")
-            self._outbox.put(Complete(ticket, error=error))
+            self._outbox.put(CompleteRequest(ticket, error=error))
         elif not wanted:
-            self._outbox.put(Complete(ticket, {}))
+            self._outbox.put(CompleteRequest(ticket, {}))
         else:
             key = f"lookup {ticket}"
 
@@ -85,7 +89,7 @@ class Lookups:
         ``dict[TopicPartition, OffsetAndTimestamp | None]``."""
         wanted = {TopicPartition(*partition): at for partition, at in timestamps.items()}
         if not wanted:
-            self._outbox.put(Complete(ticket, {}))
+            self._outbox.put(CompleteRequest(ticket, {}))
             return
         search = OffsetSearch(wanted)
         lookup = self._start(
@@ -98,7 +102,7 @@ class Lookups:
         topic."""
         known = self._cluster.partitions(topic)
         if known is not None:
-            self._outbox.put(Complete(ticket, frozenset(known)))
+            self._outbox.put(CompleteRequest(ticket, frozenset(known)))
             return
         lookup = self._start(
             now, ticket, f"topic {topic!r}", lambda _later: self._ask_topic(lookup, topic)
@@ -112,8 +116,10 @@ class Lookups:
 
     # --- life of a ticket --------------------------------------------------------------------
 
-    def _start(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> Lookup:
-        lookup = self._open[ticket] = Lookup(now, ticket, what, ask)
+    def _start(
+        self, now: float, ticket: int, what: str, ask: Callable[[float], None]
+    ) -> PendingQuery:
+        lookup = self._open[ticket] = PendingQuery(now, ticket, what, ask)
         self._outbox.set_timer(
             lookup.deadline_timer,
             now + self._config.request_timeout,
@@ -127,17 +133,19 @@ class Lookups:
         )
         return lookup
 
-    def _is_open(self, lookup: Lookup) -> bool:
+    def _is_open(self, lookup: PendingQuery) -> bool:
         return self._open.get(lookup.ticket) is lookup
 
-    def _end(self, lookup: Lookup, result: object = None, error: Exception | None = None) -> None:
+    def _end(
+        self, lookup: PendingQuery, result: object = None, error: Exception | None = None
+    ) -> None:
         if self._is_open(lookup):
             del self._open[lookup.ticket]
             self._outbox.cancel_timer(lookup.retry_timer)
             self._outbox.cancel_timer(lookup.deadline_timer)
-            self._outbox.put(Complete(lookup.ticket, result, error))
+            self._outbox.put(CompleteRequest(lookup.ticket, result, error))
 
-    def _again(self, now: float, lookup: Lookup, waits_for: str) -> None:
+    def _retry_later(self, now: float, lookup: PendingQuery, waits_for: str) -> None:
         if not self._is_open(lookup):
             return
         lookup.waits_for = waits_for
@@ -145,27 +153,31 @@ class Lookups:
         lookup.backoff = min(backoff * 2, _LONGEST_BACKOFF)
         self._outbox.set_timer(lookup.retry_timer, now + backoff, lookup.ask, spread=backoff / 2)
 
-    def _failed(self, now: float, lookup: Lookup, node: Node, reply: Reply) -> None:
+    def _failed(self, now: float, lookup: PendingQuery, node: Node, reply: Reply) -> None:
         """Anything but the response that was asked for."""
         if not isinstance(reply, Failed):
-            self._again(now, lookup, f"an answer other than {type(reply).__name__}")
+            self._retry_later(now, lookup, f"an answer other than {type(reply).__name__}")
         elif reply.kind is FailureKind.AUTHENTICATION:
             self._end(lookup, error=AuthenticationError(reply.detail or "authentication failed"))
         elif reply.kind is FailureKind.UNSUPPORTED:
             self._end(lookup, error=UnsupportedVersionError(reply.detail or "no common version"))
         else:
             self._cluster.note_failure(node)
-            self._again(
+            self._retry_later(
                 now, lookup, f"broker {node.host}:{node.port} ({reply.detail or reply.kind.value})"
             )
 
-    def _judge(
-        self, now: float, lookup: Lookup, error: ErrorCode, partitions: Sequence[TopicPartition]
+    def _handle_error(
+        self,
+        now: float,
+        lookup: PendingQuery,
+        error: ErrorCode,
+        partitions: Sequence[TopicPartition],
     ) -> None:
         """A broker answered with an error: wait for it to pass, or end."""
-        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in partitions[:5])
+        names = ", ".join(str(tp) for tp in partitions[:5])
         if error.retriable or error is ErrorCode.unknown_server_error:
-            self._again(now, lookup, f"{names}: {error.name}")
+            self._retry_later(now, lookup, f"{names}: {error.name}")
         elif error is ErrorCode.topic_authorization_failed:
             self._end(lookup, error=TopicAuthorizationError(partitions))
         elif error is ErrorCode.group_authorization_failed:
@@ -183,7 +195,7 @@ class Lookups:
 
     # --- committed offsets -------------------------------------------------------------------
 
-    def _ask_committed(self, lookup: Lookup, wanted: tuple[TopicPartition, ...]) -> None:
+    def _ask_committed(self, lookup: PendingQuery, wanted: tuple[TopicPartition, ...]) -> None:
         node = self._coordinator.node
         if node is None or not self._is_open(lookup):
             return
@@ -200,7 +212,7 @@ class Lookups:
     def _committed(
         self,
         now: float,
-        lookup: Lookup,
+        lookup: PendingQuery,
         node: Node,
         wanted: tuple[TopicPartition, ...],
         reply: Reply,
@@ -234,13 +246,13 @@ class Lookups:
             self._end(lookup, result)
             return
         if not _MOVED.isdisjoint(errors):
-            self._coordinator.unknown(now, "offset fetch answered by another broker", node)
+            self._coordinator.mark_unknown(now, "offset fetch answered by another broker", node)
         error, partitions = _worst(errors)
-        self._judge(now, lookup, error, partitions)
+        self._handle_error(now, lookup, error, partitions)
 
     # --- offsets by timestamp ----------------------------------------------------------------
 
-    def _ask_offsets(self, lookup: Lookup, search: OffsetSearch) -> None:
+    def _ask_offsets(self, lookup: PendingQuery, search: OffsetSearch) -> None:
         missing = sorted(
             {
                 partition.topic
@@ -256,7 +268,7 @@ class Lookups:
                 node,
                 Channel.METADATA,
                 self._config.request_timeout,
-                lambda later, reply: self._leaders_told(later, lookup, search, node, reply),
+                lambda later, reply: self._leaders_answered(later, lookup, search, node, reply),
             )
         else:
             self._list_offsets(lookup, search)
@@ -264,8 +276,8 @@ class Lookups:
     def _leader(self, search: OffsetSearch, partition: TopicPartition) -> tuple[Node, int] | None:
         return search.leaders.get(partition) or self._cluster.leader(partition)
 
-    def _leaders_told(
-        self, now: float, lookup: Lookup, search: OffsetSearch, node: Node, reply: Reply
+    def _leaders_answered(
+        self, now: float, lookup: PendingQuery, search: OffsetSearch, node: Node, reply: Reply
     ) -> None:
         if not self._is_open(lookup):
             return
@@ -276,16 +288,16 @@ class Lookups:
         for topic in reply.topics:
             if topic.error is not ErrorCode.none and not topic.error.retriable:
                 concerned = [tp for tp in search.wanted if tp.topic == topic.name]
-                self._judge(now, lookup, topic.error, concerned)
+                self._handle_error(now, lookup, topic.error, concerned)
                 return
         lost = [tp for tp in search.wanted if tp not in search.found]
         lost = [tp for tp in lost if self._leader(search, tp) is None]
         if lost:
-            self._judge(now, lookup, ErrorCode.leader_not_available, lost)
+            self._handle_error(now, lookup, ErrorCode.leader_not_available, lost)
         else:
             self._list_offsets(lookup, search)
 
-    def _list_offsets(self, lookup: Lookup, search: OffsetSearch) -> None:
+    def _list_offsets(self, lookup: PendingQuery, search: OffsetSearch) -> None:
         by_node: dict[Node, list[OffsetQuery]] = {}
         for partition, timestamp in search.wanted.items():
             leader = self._leader(search, partition)
@@ -309,7 +321,7 @@ class Lookups:
 
     def _listed(
         self,
-        lookup: Lookup,
+        lookup: PendingQuery,
         search: OffsetSearch,
         node: Node,
         queries: list[OffsetQuery],
@@ -351,23 +363,25 @@ class Lookups:
         if search.trouble:
             search.leaders.clear()
             self._cluster.refresh(now, "offsets could not be looked up")
-            self._judge(now, lookup, *_worst(search.trouble))
+            self._handle_error(now, lookup, *_worst(search.trouble))
         else:
             self._end(lookup, {partition: search.found[partition] for partition in search.wanted})
 
     # --- topics ------------------------------------------------------------------------------
 
-    def _ask_topic(self, lookup: Lookup, topic: str) -> None:
+    def _ask_topic(self, lookup: PendingQuery, topic: str) -> None:
         node = self._cluster.any_node()
         self._outbox.send(
             MetadataRequest(topics=(topic,)),
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda now, reply: self._topic_told(now, lookup, topic, node, reply),
+            lambda now, reply: self._topic_answered(now, lookup, topic, node, reply),
         )
 
-    def _topic_told(self, now: float, lookup: Lookup, topic: str, node: Node, reply: Reply) -> None:
+    def _topic_answered(
+        self, now: float, lookup: PendingQuery, topic: str, node: Node, reply: Reply
+    ) -> None:
         if not self._is_open(lookup):
             return
         if not isinstance(reply, MetadataResponse):
@@ -385,7 +399,7 @@ class Lookups:
         else:
             # A broker that has just started may not know the topic yet.
             lookup.denied += error in _UNKNOWN
-            self._judge(now, lookup, error, [])
+            self._handle_error(now, lookup, error, [])
 
 
 def _worst(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF = 0.1
 
 
-class Lookup:
+class PendingQuery:
     """One ticket that is not answered yet."""
 
     def __init__(self, now: float, ticket: int, what: str, ask: Callable[[float], None]) -> None:

@@ -71,7 +71,7 @@ class Postponed(DeadLetter):
 def past_of(record: Record) -> Past | None:
     """The past of a record that was read from a retry topic; None if it was not sent there by us.
 
-    It has a ``record`` of no ledger: nothing can be done with that but looking at it.
+    It has a ``record`` of no tracker: nothing can be done with that but looking at it.
     """
     own = len(record.headers) - len(_ADDED)
     if own < 0 or tuple(name for name, _ in record.headers[own:]) != _ADDED:

@@ -39,12 +39,12 @@ class Batch:
     __slots__ = (
         "called",
         "errors",
-        "ledger_id",
         "letters",
         "offset",
         "partition",
         "records",
         "topic",
+        "tracker_id",
     )
 
     key = b""
@@ -54,7 +54,7 @@ class Batch:
         self.topic = last.topic
         self.partition = last.partition
         self.offset = last.offset
-        self.ledger_id = last.ledger_id
+        self.tracker_id = last.tracker_id
         self.records = records
         self.letters: list[tuple[Record, BaseException]] = []
         # What the last call was made with, if it has failed, and what it said of single records.

@@ -56,7 +56,7 @@ class Backlog:
         self._collector = Collector(clock, self._batch_formed)
         self.waiting: Waiting[Item] = Waiting(lanes, clock)
         self.trials: dict[Item, Trial] = {}
-        # The partitions that a failure has halted, and the ledger of that time.
+        # The partitions that a failure has halted, and the tracker of that time.
         self._halted: dict[TopicPartition, int] = {}
         self._stopping = False
         # How the batches of a partition flow.
@@ -110,7 +110,7 @@ class Backlog:
     def is_halted(self, item: Item) -> bool:
         """Whether a failure has halted its partition, and the user has not resumed it since."""
         partition = item.topic_partition
-        return self._halted.get(partition) == item.ledger_id and self._source.is_paused(partition)
+        return self._halted.get(partition) == item.tracker_id and self._source.is_paused(partition)
 
     def try_again(self, entry: Entry[Item], delay: float) -> None:
         """This entry is tried again after ``delay`` seconds; its lane waits."""
@@ -166,13 +166,13 @@ class Backlog:
             *self._collector.drop(partition),
         ]
         if dropped:
-            # Only those of the newest ledger can be given back; a seek has left the others behind.
-            ledger_id = dropped[-1].ledger_id
-            current = [item for item in dropped if item.ledger_id == ledger_id]
+            # Only those of the newest tracker can be given back; a seek has left the others behind.
+            tracker_id = dropped[-1].tracker_id
+            current = [item for item in dropped if item.tracker_id == tracker_id]
             gaps = [item for item in current if item.offset < last_started]
             rest = [first_offset(item) for item in current if item.offset > last_started]
             self._forget(current)
-            self._abandon_all(item for item in dropped if item.ledger_id != ledger_id)
+            self._abandon_all(item for item in dropped if item.tracker_id != tracker_id)
             if rest:
                 self._source.drop_after(partition, min(rest) - 1)
             if gaps:
@@ -227,7 +227,7 @@ class Backlog:
     def halt(self, item: Item) -> None:
         """Nothing more of this item's partition begins, and it stays ours."""
         partition = item.topic_partition
-        self._halted[partition] = item.ledger_id
+        self._halted[partition] = item.tracker_id
         self._source.pause(records_of(item)[0])
         self._drain(partition, 0)
         self._abandon_all(self._lanes.lose(partition))

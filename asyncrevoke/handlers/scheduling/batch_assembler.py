@@ -30,14 +30,14 @@ class _Collection:
     def is_full(self) -> bool:
         """Whether no further record could join the next batch."""
         queue = self.queue
-        return len(queue) >= self.max_records or queue[0][1].ledger_id != queue[-1][1].ledger_id
+        return len(queue) >= self.max_records or queue[0][1].tracker_id != queue[-1][1].tracker_id
 
     def cut(self) -> Batch:
-        """The next batch: records of one ledger, at most ``max_records``."""
+        """The next batch: records of one tracker, at most ``max_records``."""
         queue = self.queue
-        ledger_id = queue[0][1].ledger_id
+        tracker_id = queue[0][1].tracker_id
         records: list[Record] = []
-        while queue and len(records) < self.max_records and queue[0][1].ledger_id == ledger_id:
+        while queue and len(records) < self.max_records and queue[0][1].tracker_id == tracker_id:
             records.append(queue.popleft()[1])
         batch = Batch(records)
         self.outstanding[batch] = None

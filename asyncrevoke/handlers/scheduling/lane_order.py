@@ -28,8 +28,8 @@ class Keyed(Protocol):
         ...
 
     @property
-    def ledger_id(self) -> int:
-        """The ledger that counts the item."""
+    def tracker_id(self) -> int:
+        """The tracker that counts the item."""
         ...
 
 

@@ -49,10 +49,10 @@ def _never(_item: object) -> bool:
 
 
 class Slice(Generic[T]):
-    """The lanes of one partition under one ledger.
+    """The lanes of one partition under one tracker.
 
     ``started`` is the highest offset that was taken, -1 if none. After a seek the partition has
-    another ledger and another slice, yet the same ``lanes``: order holds across the seek.
+    another tracker and another slice, yet the same ``lanes``: order holds across the seek.
     ``usual``: in the queue's own order, and without limits; then the key is the item's own.
     ``watched``: it has a gate, or its partition is paused. ``lagging``: while records are worked
     off for a revoke, the key of the lane that goes last.
@@ -62,9 +62,9 @@ class Slice(Generic[T]):
         "gate",
         "lagging",
         "lanes",
-        "ledger_id",
         "partition",
         "started",
+        "tracker_id",
         "usual",
         "watched",
     )
@@ -72,7 +72,7 @@ class Slice(Generic[T]):
     def __init__(
         self,
         partition: TopicPartition,
-        ledger_id: int,
+        tracker_id: int,
         lanes: dict[Hashable, deque[Entry[T]] | None],
         gate: Gate[Entry[T]] | None,
         *,
@@ -81,7 +81,7 @@ class Slice(Generic[T]):
         self.usual = usual
         self.gate = gate
         self.partition = partition
-        self.ledger_id = ledger_id
+        self.tracker_id = tracker_id
         self.lanes = lanes
         self.started = -1
         self.watched = gate is not None
@@ -156,21 +156,21 @@ class LaneQueue(Generic[T]):
         order: Order[T] | None = None,
         gate: Gate[Entry[T]] | None = None,
     ) -> None:
-        """Queue items of one partition and one ledger, in offset order.
+        """Queue items of one partition and one tracker, in offset order.
 
         ``order`` is another one than the queue's. With a ``gate``, which is the same for all items
         of a partition, items are ready when it lets them through.
         """
         if not items:
             return
-        ledger_id = items[0].ledger_id
+        tracker_id = items[0].tracker_id
         part = self._slices.get(partition)
-        if part is None or part.ledger_id != ledger_id:
+        if part is None or part.tracker_id != tracker_id:
             lanes = {} if part is None else part.lanes
             # Nothing new comes of a paused partition: it is another assignment of it.
             self.resume(partition)
             usual = self._usual and order is None and gate is None
-            part = Slice(partition, ledger_id, lanes, gate, usual=usual)
+            part = Slice(partition, tracker_id, lanes, gate, usual=usual)
             self._slices[partition] = part
             if gate is not None:
                 self._gates[gate] = None
@@ -368,7 +368,7 @@ class LaneQueue(Generic[T]):
         """What is queued of a partition and was never taken.
 
         ``has_started`` tells what was taken, and is queued to be taken once more. What belongs to
-        a ledger from before a seek is left out.
+        a tracker from before a seek is left out.
         """
         part = self._slices.get(partition)
         items = (entry[1] for entry in self._queued() if entry[0] is part)
@@ -432,7 +432,7 @@ class LaneQueue(Generic[T]):
     def drop_unstarted(
         self, partition: TopicPartition, has_started: Callable[[T], bool]
     ) -> list[T]:
-        """Drop all that is queued of a partition, of every ledger, but what ``has_started`` and is
+        """Drop all that is queued of a partition, of every tracker, but what ``has_started`` and is
         queued to be taken once more."""
         return self._drop(
             lambda entry: entry[0].partition == partition and not has_started(entry[1])

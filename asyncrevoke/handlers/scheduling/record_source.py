@@ -1,6 +1,6 @@
 """What handlers need of a consumer: records, and a place to count them as done.
 
-``handlers/`` never sees the Consumer. It knows a record with the ``ledger_id`` that counts it, and
+``handlers/`` never sees the Consumer. It knows a record with the ``tracker_id`` that counts it, and
 this protocol. All methods belong to the event loop's thread; those that are not ``async`` return
 at once and never call back into the caller.
 """
@@ -102,7 +102,7 @@ class RecordSource(Protocol):
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         """The partition is to be given up: from which offset on may unstarted records be dropped?
 
-        ``unstarted`` are all of these, of the partition's current ledger. Those before that offset
+        ``unstarted`` are all of these, of the partition's current tracker. Those before that offset
         have to be worked off, or the next owner would handle records again that are done beyond
         them. What follows the last record that was started may be dropped in any case.
         """
@@ -113,7 +113,7 @@ class RecordSource(Protocol):
 
         None of them was started. They are no longer in flight and the position goes back before
         them: the next owner gets them (we ourselves, if the revoke is withdrawn). Concerns the
-        partition's current ledger; nothing happens if it is lost or released.
+        partition's current tracker; nothing happens if it is lost or released.
         """
         ...
 
@@ -138,7 +138,7 @@ class RecordSource(Protocol):
         """Return nothing more of this record's partition; it stays ours.
 
         When the user resumes it, it goes on with the first record that was abandoned, under
-        another ledger. Nothing happens if it is lost or released.
+        another tracker. Nothing happens if it is lost or released.
         """
         ...
 

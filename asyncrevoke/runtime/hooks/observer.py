@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from asyncrevoke.core.partition.status import Standing
+from asyncrevoke.core.partition.status import PartitionStatus
 from asyncrevoke.model import Health
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
 
     at: float
     health: Health
-    partitions: tuple[Standing, ...]
+    partitions: tuple[PartitionStatus, ...]
 
 
 class Observed(Protocol):

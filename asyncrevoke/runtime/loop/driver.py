@@ -14,22 +14,22 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Compute,
-    Decode,
-    DropSilent,
+    DecodeBatch,
+    DropSilentConnections,
     Effect,
     Emit,
     Event,
     Notify,
     NotifyKind,
-    Probe,
-    Reset,
+    ProbeBroker,
+    ResetConnection,
     Send,
     SetTimer,
-    Standby,
-    StoodIn,
     TimerFired,
     WakePoller,
 )
@@ -75,12 +75,12 @@ class Core(Protocol):
         ...
 
 
-class StandIn(Protocol):
+class HeartbeatFallback(Protocol):
     """Who sends for the core what it declares repeatable, while the event loop is blocked."""
 
-    deliver: Callable[[StoodIn], None]
+    deliver: Callable[[BackgroundHeartbeatReply], None]
 
-    def stand_by(self, standby: Standby) -> None:
+    def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """This may be sent from now on."""
         ...
 
@@ -111,7 +111,7 @@ class Driver:
         listener: ListenerCalls,
         *,
         tolerated_lag: float = 15.0,
-        stand_in: StandIn | None = None,
+        stand_in: HeartbeatFallback | None = None,
         jitter: random.Random | None = None,
         witness: Witness | None = None,
     ) -> None:
@@ -275,13 +275,13 @@ class Driver:
             match effect:
                 case Send():
                     self._start_request(effect)
-                case Reset() | DropSilent() | Probe():
+                case ResetConnection() | DropSilentConnections() | ProbeBroker():
                     self._reconnect(effect)
                 case SetTimer():
                     self._set_timer(effect)
                 case CancelTimer(key):
                     self._cancel_timer(key)
-                case Standby():
+                case BackgroundHeartbeat():
                     self._stand_by(effect)
                 case WakePoller():
                     self.wake.set()
@@ -289,22 +289,22 @@ class Driver:
                     self._emit(effect)
                 case Notify():
                     notifications.append(effect)
-                case Complete(ticket, result, error):
+                case CompleteRequest(ticket, result, error):
                     self._complete(ticket, result, error)
-                case Decode() | Compute():
+                case DecodeBatch() | Compute():
                     self._adopt(self._loop.create_task(self._run_beside(effect)))
         if notifications:
             self._notify(notifications)
 
-    def _reconnect(self, effect: Reset | DropSilent | Probe) -> None:
-        if isinstance(effect, Reset):
+    def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
+        if isinstance(effect, ResetConnection):
             self._requests.reset(effect.node, effect.channel)
-        elif isinstance(effect, Probe):
+        elif isinstance(effect, ProbeBroker):
             self._adopt(self._loop.create_task(self._probe(effect)))
         else:
             self._requests.drop_silent(effect)
 
-    def _stand_by(self, effect: Standby) -> None:
+    def _stand_by(self, effect: BackgroundHeartbeat) -> None:
         if self._stand_in is not None:
             self._stand_in.stand_by(effect)
 
@@ -354,11 +354,11 @@ class Driver:
         while True:
             self._feed(await self._requests.silence())
 
-    async def _probe(self, probe: Probe) -> None:
+    async def _probe(self, probe: ProbeBroker) -> None:
         self._feed(await self._requests.probe(probe))
 
-    async def _run_beside(self, effect: Decode | Compute) -> None:
-        if isinstance(effect, Decode):
+    async def _run_beside(self, effect: DecodeBatch | Compute) -> None:
+        if isinstance(effect, DecodeBatch):
             self._feed(await self._decode_threads.run(effect))
         else:
             self._feed(await self._computing_thread.run(effect))

@@ -15,7 +15,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send, Standby, StoodIn
+from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    Channel,
+    Failed,
+    FailureKind,
+    Send,
+)
 from asyncrevoke.runtime.loop.blocking_call_site import blocked_at
 
 if TYPE_CHECKING:
@@ -62,8 +69,8 @@ class HeartbeatThread:
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        self.deliver: Callable[[StoodIn], None] = lambda _event: None
-        self._standby: Standby | None = None
+        self.deliver: Callable[[BackgroundHeartbeatReply], None] = lambda _event: None
+        self._standby: BackgroundHeartbeat | None = None
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
         # Written by the watched loop alone, read by the thread.
@@ -78,7 +85,7 @@ class HeartbeatThread:
 
     # --- on the event loop -----------------------------------------------------------------------
 
-    def stand_by(self, standby: Standby) -> None:
+    def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """This may be sent from now on; the thread starts with the first one."""
         self._standby = standby if standby.message is not None else None
         if self._thread is None and self._standby is not None and not self._stopped.is_set():
@@ -202,12 +209,16 @@ class HeartbeatThread:
             hint="run blocking work by anyio.to_thread.run_sync or in a process",
         )
 
-    def _hand_over(self, standby: Standby, sent_at: float, reply: Replied | Failed) -> None:
+    def _hand_over(
+        self, standby: BackgroundHeartbeat, sent_at: float, reply: Replied | Failed
+    ) -> None:
         answer = reply if isinstance(reply, Failed) else reply.message
 
         def deliver() -> None:
             ago = _now() - sent_at
-            self.deliver(StoodIn(standby.standby_id, self._loop.time() - ago, answer))
+            self.deliver(
+                BackgroundHeartbeatReply(standby.heartbeat_id, self._loop.time() - ago, answer)
+            )
 
         self._on_loop(deliver)
 
@@ -218,10 +229,10 @@ class HeartbeatThread:
             await asyncio.sleep(min(self._patience / 4, max(0.0, until - _now())))
 
 
-def _next(standby: Standby, sent: Request, reply: Replied | Failed) -> Request | None:
+def _next(standby: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:
     if isinstance(reply, Failed):
         return None if reply.kind in _NEVER_AGAIN else sent
-    return standby.after(reply.message)
+    return standby.next_message(reply.message)
 
 
 def _now() -> float:

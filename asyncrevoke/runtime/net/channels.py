@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Probed, Replied
-from asyncrevoke.core.io.link_silence import Openings
+from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, Replied
+from asyncrevoke.core.io.link_silence import ConnectTimes
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.io.effects import Channel, DropSilent, Node, Probe, Send, Silent
+    from asyncrevoke.core.io.effects import (
+        Channel,
+        ConnectionSilent,
+        DropSilentConnections,
+        Node,
+        ProbeBroker,
+        Send,
+    )
     from asyncrevoke.protocol.messages import Response
 
 __all__ = ["Channels"]
@@ -48,7 +55,7 @@ class _Slot:
             return False
         return self.opening.result().connected
 
-    def is_silent(self, drop: DropSilent) -> bool:
+    def is_silent(self, drop: DropSilentConnections) -> bool:
         """Whether it is one of those that are to be dropped."""
         # A broker has another id as a bootstrap address.
         is_same = self.node[1:] == drop.node[1:]
@@ -82,8 +89,8 @@ class Channels:
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
         self._slots: dict[tuple[int, Channel], _Slot] = {}
-        self._openings: dict[Node, Openings] = {}
-        self._silences: asyncio.Queue[Silent] = asyncio.Queue()
+        self._openings: dict[Node, ConnectTimes] = {}
+        self._silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
         self._decode_threads = DecodeThreads()
         self._closed = False
         # Those that were replaced, and still wait for answers.
@@ -137,23 +144,23 @@ class Channels:
             if key == (node.node_id, channel):
                 connection.abort()
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         """See :meth:`Requests.silence`."""
         return await self._silences.get()
 
-    async def probe(self, probe: Probe) -> Probed:
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """See :meth:`Requests.probe`. If cancelled, the socket is closed."""
         begun_at = asyncio.get_running_loop().time()
         within = self._opening_limit(probe.node, probe.patience)
         try:
             connection = await self._open(probe.node, within, probe.patience)
         except RequestFailed:
-            return Probed(probe.node, begun_at, answered=False)
+            return BrokerProbed(probe.node, begun_at, answered=False)
         connection.abort()
-        return Probed(probe.node, begun_at, answered=True)
+        return BrokerProbed(probe.node, begun_at, answered=True)
 
-    def drop_silent(self, drop: DropSilent) -> None:
-        """See :class:`DropSilent`."""
+    def drop_silent(self, drop: DropSilentConnections) -> None:
+        """See :class:`DropSilentConnections`."""
         for key, slot in list(self._slots.items()):
             if slot.is_silent(drop):
                 del self._slots[key]
@@ -268,7 +275,7 @@ class Channels:
         return renewed
 
     def _opening_limit(self, node: Node, patience: float) -> float:
-        openings = self._openings.setdefault(node, Openings())
+        openings = self._openings.setdefault(node, ConnectTimes())
         return openings.limit(patience, self._config.request_timeout)
 
     async def _open(self, node: Node, within: float, patience: float) -> Connection:

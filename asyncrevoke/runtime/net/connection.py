@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.core.io.effects import FailureKind, Silent
-from asyncrevoke.core.io.link_silence import Link
+from asyncrevoke.core.io.effects import ConnectionSilent, FailureKind
+from asyncrevoke.core.io.link_silence import RoundTripTime
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
 from asyncrevoke.runtime.net.fatal_errors import RequestFailed, name_of, refusal
@@ -69,13 +69,13 @@ class Connection:
         threads: DecodeThreads,
         *,
         opening: float = 0.0,
-        silences: asyncio.Queue[Silent] | None = None,
+        silences: asyncio.Queue[ConnectionSilent] | None = None,
     ) -> None:
         self.node = node
         self._silences = silences
         # Since when it was silent when that was told last.
         self._silent_since = -_NEVER
-        self._link = Link(opening)
+        self._link = RoundTripTime(opening)
         # Which makes itself felt in a hint: what never answers may not be what it should be.
         self._answered = False
         self._raw = raw
@@ -114,7 +114,7 @@ class Connection:
         *,
         within: float,
         patience: float = _NEVER,
-        silences: asyncio.Queue[Silent] | None = None,
+        silences: asyncio.Queue[ConnectionSilent] | None = None,
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
@@ -136,7 +136,7 @@ class Connection:
         limit = max(config.fetch_max_bytes, _SMALLEST_FRAME_LIMIT) + _FRAME_MARGIN
         opening = loop.time() - begun_at
         if (sock := writer.get_extra_info("socket")) is not None:
-            keep_alive(sock, 2 * Link(opening).patience(patience))
+            keep_alive(sock, 2 * RoundTripTime(opening).patience(patience))
         return cls(
             node,
             raw,
@@ -432,7 +432,7 @@ class Connection:
             and head.silent_at(since, self._link) <= now
         ):
             self._silent_since = since
-            self._silences.put_nowait(Silent(self.node, since))
+            self._silences.put_nowait(ConnectionSilent(self.node, since))
             self._overdue = False
             self._look_at(max(now, self._next_look()))
             return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.io.effects import Decode, Decoded
+    from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
 
 _T = TypeVar("_T")
 
@@ -25,7 +25,7 @@ class DecodeThreads:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
-    async def run(self, decode: Decode) -> Decoded:
+    async def run(self, decode: DecodeBatch) -> BatchDecoded:
         """Decode a batch. If cancelled, what is under way goes on for nobody."""
         return await self.submit(decode.run)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from asyncrevoke.core.io.link_silence import Link
+    from asyncrevoke.core.io.link_silence import RoundTripTime
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.runtime.net.fatal_errors import RequestFailed
 
@@ -54,10 +54,10 @@ class PendingRequest:
         self.alone = False
         self.done: Done | None = None
 
-    def silent_at(self, since: float, link: Link) -> float:
+    def silent_at(self, since: float, link: RoundTripTime) -> float:
         """When the connection counts as silent if nothing is received after ``since``."""
         return since + self.held + link.patience(self.patience)
 
-    def dead_at(self, since: float, link: Link) -> float:
+    def dead_at(self, since: float, link: RoundTripTime) -> float:
         """When it is taken for dead."""
         return since + self.held + 2 * link.patience(self.patience)

@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.core.io.effects import (
+        BrokerProbed,
         Channel,
-        DropSilent,
+        ConnectionSilent,
+        DropSilentConnections,
         Failed,
         Node,
-        Probe,
-        Probed,
+        ProbeBroker,
         Replied,
         Send,
-        Silent,
     )
 
 
@@ -36,15 +36,15 @@ class Requests(Protocol):
         """Drop one connection; requests in flight on it fail."""
         ...
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         """Wait for the next connection that is silent although something is asked on it."""
         ...
 
-    async def probe(self, probe: Probe) -> Probed:
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Find out whether a broker answers on a new connection; raises nothing."""
         ...
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         """Drop connections on which nothing is received; requests in flight on them fail."""
         ...
 
@@ -67,15 +67,15 @@ class ForwardedRequests:
         """Send one request and wait for its answer."""
         return await self._requests.request(send)
 
-    async def silence(self) -> Silent:
+    async def silence(self) -> ConnectionSilent:
         """Wait for the next connection that is silent."""
         return await self._requests.silence()
 
-    async def probe(self, probe: Probe) -> Probed:
+    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Find out whether a broker answers."""
         return await self._requests.probe(probe)
 
-    def drop_silent(self, drop: DropSilent) -> None:
+    def drop_silent(self, drop: DropSilentConnections) -> None:
         """Drop connections on which nothing is received."""
         self._requests.drop_silent(drop)
 

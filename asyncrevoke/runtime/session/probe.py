@@ -17,7 +17,7 @@ _JOINING = ("joining", "syncing")
 
 
 class ProbeFacts(TypedDict):
-    """A :class:`Probe` as JSON has it: no texts of errors, which may hold what records do."""
+    """A :class:`ProbeBroker` as JSON has it: no texts of errors, which may hold what records do."""
 
     group: str | None
     live: bool

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.fetch.delayed_topic import Delay
+    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.partition.hand_out import RecordReader
     from asyncrevoke.model import (
         BlockingRecord,
@@ -105,8 +105,8 @@ class Session:
     def facts(self) -> Facts:
         """What the consumer is like now."""
         now = self._driver.now()
-        health = self.core.health(now)._replace(blocking=self.blocking())
-        return Facts(now, health, self.core.standings())
+        health = self.core.health(now)._replace(blocking_records=self.blocking())
+        return Facts(now, health, self.core.partition_statuses())
 
     def watched_by(self, witness: Witness) -> None:
         """Let everything be written down."""
@@ -120,7 +120,7 @@ class Session:
         self._driver.on_tick = self._tick
         self._driver.start()
 
-    def delay(self, delays: Mapping[str, Delay]) -> None:
+    def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Return the records of these topics when they are due; see ``ConsumerCore.delay``."""
         self._delays = bool(delays)
         self.core.delay(delays)
@@ -418,7 +418,7 @@ class Session:
         """Tell these early what is lost, and a task group of each result."""
         if self._owners.add(workers):
             # The next step counts what no task holds.
-            self.core.track(True, settle=True)
+            self.core.track(True, next_poll_completes=True)
 
     def records(self) -> RecordIterator:
         """The iterator over single records."""
@@ -440,7 +440,7 @@ class Session:
         """What holds back each partition that is to be given up, and whose it is."""
         return tuple(
             record._replace(handler=self._owners.name_of(record))
-            for record in self.core.blocking(self._driver.now())
+            for record in self.core.blocking_records(self._driver.now())
         )
 
     def running(self) -> tuple[RunningHandler, ...]:

@@ -149,10 +149,10 @@ class SimulatedBatch:
         """Of when it was written: two batches of one epoch do not begin at the same offset."""
         return self.leader_epoch
 
-    def decode(self, topic: str, partition: int, ledger_id: int, from_offset: int) -> list[Record]:
+    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         """The records at ``from_offset`` and after."""
         return [
-            Record(topic, partition, offset, 0, 0, _KEYS[offset % len(_KEYS)], b"", (), ledger_id)
+            Record(topic, partition, offset, 0, 0, _KEYS[offset % len(_KEYS)], b"", (), tracker_id)
             for offset in range(max(self.base_offset, from_offset), self.base_offset + self.count)
         ]
 

@@ -60,7 +60,7 @@ async def facts_of(
         longest_exit=group.longest_exit,
         audited=await _audited(stage, group, content) if compared else None,
         concurrency=CONCURRENCY,
-        pausing=ConsumerConfig().on_suspect == "pause",
+        pausing=ConsumerConfig().on_unconfirmed_membership == "pause",
     )
 
 

@@ -7,8 +7,8 @@ producer got acknowledged and with what the group has committed. The words *lost
 
 A repeated record is *excused* by an ending: a member that was killed, or frozen for longer than its
 session, or that lost the partition, if the call had begun by then and no commit covered the record.
-With ``on_suspect="continue"`` a member that has lost a partition and is not told yet goes on with
-it: that is excused too.
+With ``on_unconfirmed_membership="continue"`` a member that has lost a partition and is not told yet
+goes on with it: that is excused too.
 Each ending excuses at most ``concurrency`` records plus those that were done after the last commit
 but one that was acknowledged (the last one may have been sent before they were). Whether endings
 may happen at all in a run is up to its faults.

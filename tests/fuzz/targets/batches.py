@@ -282,13 +282,13 @@ class Batches:
         buffer.append(decode_batches(fetched, committed, limit=limit))
         at = wanted
         while buffer.buffered:
-            if buffer.waits:
-                batch = buffer.lend()
+            if buffer.awaits_decoding:
+                batch = buffer.start_background_decode()
                 try:
                     decoded: list[Record] | CorruptBatch = batch.decode(*_PARTITION, 1, at)
                 except CorruptBatch as error:
                     decoded = error
-                assert buffer.supply(batch, decoded)
+                assert buffer.set_decoded(batch, decoded)
             taken = _taken(buffer, unreadable=unreadable)
             if isinstance(taken, UnreadableRecordError):
                 assert not unreadable

@@ -1,8 +1,8 @@
 """The metadata of commits, which any member of the group, and any tool, may have written.
 
 An input is the committed offset, then the metadata. What is promised: it is a map or none; runs are
-in order, apart and beyond the offset; a map that is written again says the same; and a ledger and a
-buffer that begin with it deliver each record that it does not name.
+in order, apart and beyond the offset; a map that is written again says the same; and a tracker and
+a buffer that begin with it deliver each record that it does not name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from asyncrevoke.core.partition.completion_map import (
     decode,
     encode,
 )
-from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import TopicPartition
 
@@ -114,7 +114,7 @@ class CompletionMaps:
         if offset + _RECORDS > 2**63 - 1:
             return
         buffer = RecordBuffer(_PARTITION, 1, offset, found)
-        ledger = Ledger(1, offset, -1, found)
+        tracker = OffsetTracker(1, offset, -1, found)
         buffer.append([dense(offset, _RECORDS)])
         finished = {
             each
@@ -125,8 +125,8 @@ class CompletionMaps:
         taken = buffer.take(_RECORDS)
         if found.leader_epoch >= 0:
             assert [each.offset for each in taken] == left
-        ledger.deliver(taken, buffer.position, buffer.leader_epoch)
+        tracker.deliver(taken, buffer.position, buffer.leader_epoch)
         for each in reversed(taken):
-            ledger.complete(each.offset)
-        assert offset <= ledger.commit_point
-        assert ledger.width <= 4096 + _RECORDS
+            tracker.complete(each.offset)
+        assert offset <= tracker.commit_point
+        assert tracker.width <= 4096 + _RECORDS

@@ -19,28 +19,31 @@ from simulation.cluster.large_batches import decode_some_large
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    BrokerProbed,
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Compute,
-    Decode,
+    ConnectionSilent,
+    DecodeBatch,
     Effect,
     Emit,
     Event,
     Failed,
     FailureKind,
     Node,
-    Probe,
-    Probed,
+    ProbeBroker,
     Replied,
     Send,
     SetTimer,
-    Silent,
-    Standby,
-    StoodIn,
     TimerFired,
 )
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, encode_note
+from asyncrevoke.core.membership.classic.assignment_user_data import (
+    AssignmentUserData,
+    encode_assignment_user_data,
+)
 from asyncrevoke.core.partition.completion_map import decode as decode_map
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.model import Record, TopicPartition
@@ -218,10 +221,10 @@ class World:
         self.open: dict[int, Send] = {}
         self.past: list[Send] = []
         # What is done beside the event loop.
-        self.decodes: list[Decode | Compute] = []
+        self.decodes: list[DecodeBatch | Compute] = []
         self.timers: dict[str, float] = {}
-        self.probes: list[Probe] = []
-        self.standby: Standby | None = None
+        self.probes: list[ProbeBroker] = []
+        self.standby: BackgroundHeartbeat | None = None
         self.closing = False
         self.tickets: set[int] = set()
         self.completed: set[int] = set()
@@ -233,7 +236,7 @@ class World:
         self.epoch = 1
         self.committed: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
-        # What was returned and is not done, by the key of the record's ledger.
+        # What was returned and is not done, by the key of the record's tracker.
         self.undone: dict[tuple[int, int], Record] = {}
         self.batch: list[Record] = []
         self.announced: set[TopicPartition] = set()
@@ -250,7 +253,7 @@ class World:
         self.settles = config.commit_mode != "ack"
         if config.commit_mode == "ack" and kind >> 1 & 1:
             self.settles = bool(kind >> 2 & 1)
-            self.core.track(True, settle=self.settles)
+            self.core.track(True, next_poll_completes=self.settles)
         if kind >> 3 & 3 == 3:
             self.core.subscribe(self.now, pattern="[a-z]*")
         else:
@@ -298,7 +301,7 @@ class World:
                 case Send():
                     self.open[effect.request_id] = effect
                     self._check_request(effect.message)
-                case Decode() | Compute():
+                case DecodeBatch() | Compute():
                     self.decodes.append(effect)
                 case SetTimer(key, at, _):
                     if not at - self.now < 1e6:
@@ -306,11 +309,11 @@ class World:
                     self.timers[key] = at
                 case CancelTimer(key):
                     self.timers.pop(key, None)
-                case Probe():
+                case ProbeBroker():
                     self.probes.append(effect)
-                case Standby():
+                case BackgroundHeartbeat():
                     self.standby = effect
-                case Complete(ticket):
+                case CompleteRequest(ticket):
                     if ticket in self.completed:
                         raise CoreBroke(f"ticket {ticket} is answered twice")
                     self.completed.add(ticket)
@@ -426,12 +429,12 @@ class World:
 
     def op_silent(self) -> None:
         if self.open:
-            self.handle(Silent(self._some_request().node, self.now - 5.0))
+            self.handle(ConnectionSilent(self._some_request().node, self.now - 5.0))
 
     def op_probed(self) -> None:
         if self.probes:
             probe = self.probes.pop()
-            self.handle(Probed(probe.node, self.now - 1.0, self.draw.random() < 0.5))
+            self.handle(BrokerProbed(probe.node, self.now - 1.0, self.draw.random() < 0.5))
 
     def op_stand_in(self) -> None:
         standby = self.standby
@@ -440,9 +443,9 @@ class World:
         answer = self._answer(standby.message)
         if self.draw.random() < 0.5:
             answer = damage(self.draw, answer)
-        standby.after(answer)
-        number = standby.standby_id - (self.draw.random() < 0.2)
-        self.handle(StoodIn(number, self.now - self.draw.random() * 50, answer))
+        standby.next_message(answer)
+        number = standby.heartbeat_id - (self.draw.random() < 0.2)
+        self.handle(BackgroundHeartbeatReply(number, self.now - self.draw.random() * 50, answer))
 
     def op_produce(self) -> None:
         self.logs[self.draw.choice(PARTITIONS)].append(
@@ -472,10 +475,10 @@ class World:
         for record in result.records:
             self.counts["records"] += 1
             self._reaches(record.topic_partition, record.offset + 1)
-            self.undone[record.ledger_id, record.offset] = record
+            self.undone[record.tracker_id, record.offset] = record
             self.batch.append(record)
         # Delivered anew from another position: what was delivered before does not count any more.
-        newest = {record.topic_partition: record.ledger_id for record in result.records}
+        newest = {record.topic_partition: record.tracker_id for record in result.records}
         self.undone = {
             key: record
             for key, record in self.undone.items()
@@ -486,7 +489,7 @@ class World:
 
     def _done(self, records: list[Record]) -> None:
         for record in records:
-            self.undone.pop((record.ledger_id, record.offset), None)
+            self.undone.pop((record.tracker_id, record.offset), None)
 
     def op_complete(self) -> None:
         if self.undone and self.config.commit_mode == "ack":
@@ -682,7 +685,9 @@ class World:
 
     def sync_answer(self, _request: SyncGroupRequest) -> SyncGroupResponse:
         mine = [tp for tp in PARTITIONS if self.draw.random() < 0.7]
-        note = self.draw.choice((b"", encode_note(AssignmentNote(True, 7, True))))
+        note = self.draw.choice(
+            (b"", encode_assignment_user_data(AssignmentUserData(True, 7, True)))
+        )
         return SyncGroupResponse(
             error=self._error(
                 ErrorCode.rebalance_in_progress,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 from wire.response_frames import spoil
 
 from asyncrevoke.core.membership.classic.assignment_user_data import (
-    AssignmentNote,
+    AssignmentUserData,
     checksum,
-    decode_note,
-    encode_note,
+    decode_assignment_user_data,
+    encode_assignment_user_data,
 )
 from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.model import TopicPartition
@@ -55,7 +55,9 @@ class MemberBlobs:
             note = random.choice(
                 (
                     b"",
-                    encode_note(AssignmentNote(random.random() < 0.5, 9, random.random() < 0.5)),
+                    encode_assignment_user_data(
+                        AssignmentUserData(random.random() < 0.5, 9, random.random() < 0.5)
+                    ),
                     random.randbytes(9),
                 )
             )
@@ -96,7 +98,7 @@ class MemberBlobs:
         partitions, note = decode_assignment(data)
         assert len(partitions) <= len(data)
         assert all(number >= 0 for _, number in partitions)
-        decode_note(note)
+        decode_assignment_user_data(note)
         again, note_again = decode_assignment(encode_assignment(partitions, note))
         assert (sorted(again), note_again) == (sorted(partitions), note)
 

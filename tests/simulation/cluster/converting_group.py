@@ -2,7 +2,7 @@
 
 Theory of operation. The first member that joins by KIP-848 converts a classic group: what the
 leader assigned last is what each member has, whoever waits for the end of a join is told to join
-again, and classic members are served from then on by :class:`~.classic_in_epochs.ClassicInEpochs`.
+again, and classic members are served from then on by :class:`~classic_in_epochs.ClassicInEpochs`.
 When the last member by KIP-848 has gone, and classic ones are left, the group is classic again, and
 rebalances. It is also classic again when that member is a static one that comes back by the classic
 protocol; then it rebalances only if the target assignment is not the newest one, and else each

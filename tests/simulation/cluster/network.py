@@ -14,19 +14,19 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from asyncrevoke.core.io.effects import (
+    BrokerProbed,
     Channel,
-    DropSilent,
+    ConnectionSilent,
+    DropSilentConnections,
     Event,
     Failed,
     FailureKind,
     Node,
-    Probe,
-    Probed,
+    ProbeBroker,
     Replied,
     Send,
-    Silent,
 )
-from asyncrevoke.core.io.link_silence import Link, may_hold
+from asyncrevoke.core.io.link_silence import RoundTripTime, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ class _Connection:
         self.black_hole = False
         self.heard_at = opened_at
         self.told_since = -1.0
-        self.link = Link(opening)
+        self.link = RoundTripTime(opening)
         # How much later than its bytes a broker reads what a dead connection still holds.
         self.ghost_delay = 0.0
         self.busy = False
@@ -239,11 +239,11 @@ class Network:
         else:
             if connection.told_since != pending.silent_since and not pending.endpoint.beside:
                 connection.told_since = pending.silent_since
-                pending.endpoint.receive(Silent(pending.send.node, pending.silent_since))
+                pending.endpoint.receive(ConnectionSilent(pending.send.node, pending.silent_since))
             self._clock.at(pending.silent_at(2), lambda: self._is_silent(pending))
 
-    def probe(self, endpoint: Endpoint, probe: Probe) -> None:
-        """Carry out a ``Probe``."""
+    def probe(self, endpoint: Endpoint, probe: ProbeBroker) -> None:
+        """Carry out a ``ProbeBroker``."""
         begun_at = self._clock.now
         broker = self._service.resolve(probe.node)
         reachable = (
@@ -253,10 +253,10 @@ class Network:
             and self._cut_until(endpoint.client, broker) <= begun_at
         )
         after = _CONNECT + 2 * self._delay(endpoint.client) if reachable else probe.patience
-        probed = Probed(probe.node, begun_at, reachable)
+        probed = BrokerProbed(probe.node, begun_at, reachable)
         self._clock.after(after, lambda: endpoint.receive(probed))
 
-    def drop_silent(self, client: int, drop: DropSilent) -> None:
+    def drop_silent(self, client: int, drop: DropSilentConnections) -> None:
         """A client drops its connections on which nothing is received."""
         broker = self._service.resolve(drop.node)
         for (owner, other, _, beside), connection in tuple(self._connections.items()):

@@ -143,7 +143,7 @@ class World:
             "revoke_timeout": schedule.revoke_timeout,
             "close_timeout": CLOSE_TIMEOUT,
             "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
-            "on_suspect": self._draw_on_suspect(client),
+            "on_unconfirmed_membership": self._draw_on_unconfirmed_membership(client),
             **OPTIONS[shape],
             **self.pace_options(),
             **self._protocol_options(client, assignors, protocol),
@@ -175,7 +175,7 @@ class World:
         application.start()
         return application
 
-    def _draw_on_suspect(self, client: int) -> str:
+    def _draw_on_unconfirmed_membership(self, client: int) -> str:
         careful = self.rng(f"suspect {client}").random() < _SHARE_OF_CAREFUL
         return "pause" if careful else "continue"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Failed, Replied, StoodIn
+from asyncrevoke.core.io.effects import BackgroundHeartbeatReply, Failed, Replied
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -72,9 +72,9 @@ class Answers:
             if isinstance(request, HeartbeatRequest):
                 self._heartbeat_answered(view, sent_at, request, event.message)
 
-    def stood_in(self, view: View, event: StoodIn) -> None:
+    def stood_in(self, view: View, event: BackgroundHeartbeatReply) -> None:
         """A frozen member runs again, and is about to learn what its thread was answered."""
-        request = view.standbys.get(event.standby_id)
+        request = view.standbys.get(event.heartbeat_id)
         sent_at = event.sent_at - (view.member.now - self._books.clock.now)
         if isinstance(request, HeartbeatRequest) and not isinstance(event.reply, Failed):
             self._heartbeat_answered(view, sent_at, request, event.reply)

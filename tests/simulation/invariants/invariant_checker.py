@@ -21,7 +21,9 @@ from simulation.members.application_events import Witness
 from simulation.members.member import Member, Observer
 
 from asyncrevoke.core.io.effects import (
-    Complete,
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    CompleteRequest,
     Effect,
     Emit,
     Event,
@@ -30,8 +32,6 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
     SetTimer,
-    Standby,
-    StoodIn,
     TimerFired,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Judge(Observer, Witness, CoordinatorEvents):
-    """Raises :class:`Violation` as soon as an invariant does not hold.
+    """Raises :class:`OwnershipViolation` as soon as an invariant does not hold.
 
     Each oracle knows only those that are made before it, from what was decided and what was worked
     on to what is said.
@@ -87,7 +87,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
                 self.books.note(member.client, event)
             self._answers.answered(self._view(member), event)
-        elif isinstance(event, StoodIn):
+        elif isinstance(event, BackgroundHeartbeatReply):
             self.books.note(member.client, event)
             self.books.counts["heartbeats of threads"] += 1
             self._answers.stood_in(self._view(member), event)
@@ -103,13 +103,13 @@ class Judge(Observer, Witness, CoordinatorEvents):
                 self._requests.sent(view, effect)
                 if type(effect.message).__name__ != "FetchRequest":
                     self.books.note(member.client, effect)
-            case Standby(standby_id=standby_id, message=message):
+            case BackgroundHeartbeat(heartbeat_id=standby_id, message=message):
                 if message is not None:
                     view.standbys[standby_id] = message
             case Notify():
                 self.books.note(member.client, effect)
                 self._notices.notified(view, effect)
-            case Complete():
+            case CompleteRequest():
                 self._tickets.answered(member.client, effect.ticket)
                 self._acknowledgements.answered(view, effect)
             case Emit():
@@ -157,7 +157,7 @@ class Judge(Observer, Witness, CoordinatorEvents):
     def began(self, member: Member) -> None:
         """A record begins: nothing does while the membership is in doubt, if the member waits."""
         view = self._view(member)
-        if member.config.on_suspect != "pause" or view.heard_at is None:
+        if member.config.on_unconfirmed_membership != "pause" or view.heard_at is None:
             return
         unheard = self.books.clock.now - view.heard_at
         if unheard > min(member.config.session_timeout, view.session) + 1e-6:

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.io.effects import Compute, Decode, Effect, Notify, Standby
+from asyncrevoke.core.io.effects import BackgroundHeartbeat, Compute, DecodeBatch, Effect, Notify
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 
@@ -62,7 +62,7 @@ class Holding:
     since: float
     from_reset: bool
     next: int | None = None
-    ledger_id: int | None = None
+    tracker_id: int | None = None
     revoking_since: float | None = None
     # The group cannot have wanted it back before; it was told so then, or of its next rebalance.
     wanted_since: float | None = None
@@ -210,9 +210,9 @@ class Books:
             form: object = effect
             if isinstance(effect, Notify):
                 form = (effect.kind, sorted(effect.partitions))
-            elif isinstance(effect, Standby):
+            elif isinstance(effect, BackgroundHeartbeat):
                 form = effect[:-1]
-            elif isinstance(effect, Decode):
+            elif isinstance(effect, DecodeBatch):
                 form = (effect.partition, effect.batch.base_offset, effect.from_offset)
             elif isinstance(effect, Compute):
                 # Its result is in what is sent afterwards.

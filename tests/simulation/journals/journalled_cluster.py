@@ -190,7 +190,7 @@ class _Topic:
         }
 
     async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.Source`."""
+        """See :class:`asyncrevoke.audit.engine.DrainSource`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None
@@ -207,7 +207,7 @@ class _Topic:
                 take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
 
     async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        """See :class:`asyncrevoke.audit.engine.Source`."""
+        """See :class:`asyncrevoke.audit.engine.DrainSource`."""
         for each in ranges:
             log = self._logs[each.partition]
             assert log is not None

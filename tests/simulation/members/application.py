@@ -6,7 +6,7 @@
   revoke what was not started is dropped, gaps too if the next owner can know of them.
 * ``GROUP``: like it, but everything that was delivered is finished (a task group).
 * ``ACK``: tasks of the user, who delays revokes by hand (``commit_mode="ack"``,
-  ``auto_delay=False``).
+  ``auto_delay_revoke=False``).
 * ``MANUAL``: commits each batch before asking for the next (``commit_mode="manual"``).
 
 A consumer may change between the first two and ``GROUP`` at any time.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from simulation.members.application_events import Witness
     from simulation.members.member import Member
 
-    from asyncrevoke.core.io.effects import Complete
+    from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, Record
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
@@ -60,7 +60,7 @@ OPTIONS: Mapping[Shape, Mapping[str, object]] = {
     Shape.RECORDS: {},
     Shape.TASKS: {},
     Shape.GROUP: {},
-    Shape.ACK: {"commit_mode": "ack", "auto_delay": False},
+    Shape.ACK: {"commit_mode": "ack", "auto_delay_revoke": False},
     Shape.MANUAL: {"commit_mode": "manual"},
 }
 
@@ -109,7 +109,7 @@ class Application:
         self._body: Alarm | None = None
         self._running: dict[tuple[TopicPartition, int], tuple[Record, Alarm]] = {}
         self._waiting: dict[TopicPartition, deque[Record]] = {}
-        # The highest offset that was started, by ledger.
+        # The highest offset that was started, by tracker.
         self._started: dict[int, int] = {}
         self._busy: dict[TopicPartition, int] = {}
         self._next_step: Alarm | None = None
@@ -127,7 +127,7 @@ class Application:
         self._reader: SingleRecords | None = None
         member.wake = self._woken
         if shape.tracked:
-            member.core.track(True, settle=shape is Shape.GROUP)
+            member.core.track(True, next_poll_completes=shape is Shape.GROUP)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class Application:
         else:
             self._next(0.0)
 
-    def _manual_committed(self, complete: Complete) -> None:
+    def _manual_committed(self, complete: CompleteRequest) -> None:
         if complete.error is not None and not isinstance(complete.error, PartitionLostError):
             self._witness.failed(self.member, complete.error)
             if not self.closing:
@@ -323,8 +323,8 @@ class Application:
             waiting.remove(record)
             if self.shape is not Shape.ACK:
                 self._witness.began(self.member)
-            highest = self._started.get(record.ledger_id, -1)
-            self._started[record.ledger_id] = max(highest, record.offset)
+            highest = self._started.get(record.tracker_id, -1)
+            self._started[record.tracker_id] = max(highest, record.offset)
             self._busy[partition] = self._busy.get(partition, 0) + 1
             key = (partition, record.offset)
             alarm = self.member.later(self.pace.draw(self._rng), partial(self._task_ended, record))
@@ -343,7 +343,7 @@ class Application:
             self._waits_for_confirmation = True
             self.tickets.await_confirmation(self._confirmed)
 
-    def _confirmed(self, _complete: Complete) -> None:
+    def _confirmed(self, _complete: CompleteRequest) -> None:
         self._waits_for_confirmation = False
         for partition in list(self._waiting):
             self._fill(partition)
@@ -373,7 +373,7 @@ class Application:
         if not waiting:
             return
         core, now = self.member.core, self.member.now
-        started = self._started.get(waiting[-1].ledger_id, -1)
+        started = self._started.get(waiting[-1].tracker_id, -1)
         first = core.droppable_from(partition, list(waiting))
         gaps = [each for each in waiting if first <= each.offset < started]
         rest = [each.offset for each in waiting if each.offset > started]
@@ -447,7 +447,7 @@ class Application:
         self.shape = self._wanted
         self._has_changed = True
         self._witness.changed_style(self.member, self.shape.tracked)
-        self.member.core.track(self.shape.tracked, settle=self.shape is Shape.GROUP)
+        self.member.core.track(self.shape.tracked, next_poll_completes=self.shape is Shape.GROUP)
 
     def unsubscribe_for(self, seconds: float) -> None:
         """Unsubscribe before the next step, and subscribe again later."""
@@ -462,7 +462,7 @@ class Application:
         core.boundary(self.member.now, inside=True)
         self.tickets.unsubscribe(partial(self._unsubscribed, seconds))
 
-    def _unsubscribed(self, seconds: float, complete: Complete) -> None:
+    def _unsubscribed(self, seconds: float, complete: CompleteRequest) -> None:
         self._witness.unsubscribed(self.member)
         self._flushed(complete.error)
         if not self.closing:
@@ -561,7 +561,7 @@ class Application:
         self._witness.closing(self.member)
         self.tickets.close(self._closed)
 
-    def _closed(self, _complete: Complete) -> None:
+    def _closed(self, _complete: CompleteRequest) -> None:
         self._witness.closed(self.member)
         for _, alarm in self._running.values():
             alarm.cancel()

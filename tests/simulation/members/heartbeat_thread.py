@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
     Channel,
     Event,
     Failed,
     FailureKind,
     Replied,
     Send,
-    Standby,
-    StoodIn,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +62,11 @@ class HeartbeatThread:
     beside = True
 
     def __init__(
-        self, clock: Clock, network: Network, member: Watched, deliver: Callable[[StoodIn], None]
+        self,
+        clock: Clock,
+        network: Network,
+        member: Watched,
+        deliver: Callable[[BackgroundHeartbeatReply], None],
     ) -> None:
         self.client = member.client
         self.heartbeats = 0
@@ -70,12 +74,12 @@ class HeartbeatThread:
         self._network = network
         self._member = member
         self._deliver = deliver
-        self._standby: Standby | None = None
-        self._in_flight: tuple[Standby, Request, float] | None = None
+        self._standby: BackgroundHeartbeat | None = None
+        self._in_flight: tuple[BackgroundHeartbeat, Request, float] | None = None
         self._requests = 0
         self._pauses = False
 
-    def stand_by(self, standby: Standby) -> None:
+    def stand_by(self, standby: BackgroundHeartbeat) -> None:
         """This may be sent from now on."""
         self._standby = standby if standby.message is not None else None
 
@@ -88,7 +92,7 @@ class HeartbeatThread:
         if standby is not None and standby.message is not None and not self._pauses:
             self._send(standby, standby.message)
 
-    def _send(self, standby: Standby, message: Request) -> None:
+    def _send(self, standby: BackgroundHeartbeat, message: Request) -> None:
         self._pauses = False
         busy = self._in_flight is not None
         if busy or not self._member.frozen or standby is not self._standby:
@@ -112,10 +116,10 @@ class HeartbeatThread:
         (standby, message, sent_at), self._in_flight = self._in_flight, None
         after: Request | None = message
         if isinstance(event, Replied):
-            self._deliver(StoodIn(standby.standby_id, sent_at, event.message))
-            after = standby.after(event.message)
+            self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event.message))
+            after = standby.next_message(event.message)
         else:
-            self._deliver(StoodIn(standby.standby_id, sent_at, event))
+            self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event))
             if event.kind in _NEVER_AGAIN:
                 after = None
         if after is not None:

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 from simulation.members.heartbeat_thread import HeartbeatThread
 
 from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
     CancelTimer,
-    Complete,
+    CompleteRequest,
     Compute,
     Computed,
-    Decode,
-    DropSilent,
+    DecodeBatch,
+    DropSilentConnections,
     Effect,
     Emit,
     Event,
     Notify,
-    Probe,
-    Reset,
+    ProbeBroker,
+    ResetConnection,
     Send,
     SetTimer,
-    Standby,
     TimerFired,
     WakePoller,
 )
@@ -97,7 +97,7 @@ class Member:
         self.alive = True
         self.health = Health()
         self.wake: Callable[[], None] = lambda: None
-        self.completed: Callable[[Complete], None] = lambda _complete: None
+        self.completed: Callable[[CompleteRequest], None] = lambda _complete: None
         self._clock = clock
         self._network = network
         self._observer = observer
@@ -153,11 +153,11 @@ class Member:
             if kind is Send:
                 assert isinstance(effect, Send)
                 self._network.send(self, effect)
-            elif isinstance(effect, (Decode, Compute)):
+            elif isinstance(effect, (DecodeBatch, Compute)):
                 self._run_beside(effect)
             elif kind is WakePoller:
                 self._wake_soon()
-            elif isinstance(effect, (Reset, DropSilent, Probe)):
+            elif isinstance(effect, (ResetConnection, DropSilentConnections, ProbeBroker)):
                 self._reconnect(effect)
             elif kind is SetTimer:
                 assert isinstance(effect, SetTimer)
@@ -165,39 +165,39 @@ class Member:
             elif kind is CancelTimer:
                 assert isinstance(effect, CancelTimer)
                 self._cancel_timer(effect.key)
-            elif kind is Complete:
-                assert isinstance(effect, Complete)
+            elif kind is CompleteRequest:
+                assert isinstance(effect, CompleteRequest)
                 self._complete(effect)
-            elif kind is Standby and self.thread is not None:
-                assert isinstance(effect, Standby)
+            elif kind is BackgroundHeartbeat and self.thread is not None:
+                assert isinstance(effect, BackgroundHeartbeat)
                 self.thread.stand_by(effect)
             else:
-                assert isinstance(effect, (Notify, Emit, Standby))
+                assert isinstance(effect, (Notify, Emit, BackgroundHeartbeat))
         observer.settled(self)
 
-    def _reconnect(self, effect: Reset | DropSilent | Probe) -> None:
-        if isinstance(effect, Reset):
+    def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
+        if isinstance(effect, ResetConnection):
             self._network.reset(self.client, effect.node, effect.channel)
-        elif isinstance(effect, Probe):
+        elif isinstance(effect, ProbeBroker):
             self._network.probe(self, effect)
         else:
             self._network.drop_silent(self.client, effect)
 
-    def _run_beside(self, effect: Decode | Compute) -> None:
-        if isinstance(effect, Decode):
+    def _run_beside(self, effect: DecodeBatch | Compute) -> None:
+        if isinstance(effect, DecodeBatch):
             self.later(DECODING, partial(self._end_run, effect))
         else:
             # Between nothing and the longest, and without chance, which others have a share in.
             share = effect.computation_id * 7919 % 101 / 100
             self.later(share * COMPUTING, partial(self._end_run, effect))
 
-    def _end_run(self, effect: Decode | Compute) -> None:
+    def _end_run(self, effect: DecodeBatch | Compute) -> None:
         ended = effect.run()
         if isinstance(ended, Computed) and isinstance(ended.result, Exception):
             raise ended.result
         self.receive(ended)
 
-    def _complete(self, complete: Complete) -> None:
+    def _complete(self, complete: CompleteRequest) -> None:
         self.later(0.0, lambda: self.completed(complete))
 
     def _wake_soon(self) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from simulation.members.application_events import Witness
     from simulation.members.member import Member
 
-    from asyncrevoke.core.io.effects import Complete
+    from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 _EARLIEST = -2
@@ -22,11 +22,13 @@ class Tickets:
     def __init__(self, member: Member, witness: Witness) -> None:
         self._member = member
         self._witness = witness
-        self._then: dict[int, Callable[[Complete], None]] = {}
+        self._then: dict[int, Callable[[CompleteRequest], None]] = {}
         member.completed = self._completed
 
     def commit(
-        self, then: Callable[[Complete], None], unfinished: Mapping[TopicPartition, int] | None
+        self,
+        then: Callable[[CompleteRequest], None],
+        unfinished: Mapping[TopicPartition, int] | None,
     ) -> None:
         """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
         :meth:`Witness.committing`."""
@@ -37,23 +39,23 @@ class Tickets:
     def commit_offsets(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        then: Callable[[Complete], None],
+        then: Callable[[CompleteRequest], None],
     ) -> None:
         """Commit these (manual mode)."""
         ticket = self._member.core.commit(self._member.now, offsets)
         self._expect(ticket, "commit", None, then)
 
-    def unsubscribe(self, then: Callable[[Complete], None]) -> None:
+    def unsubscribe(self, then: Callable[[CompleteRequest], None]) -> None:
         """Give everything back, and leave the group."""
         ticket = self._member.core.unsubscribe(self._member.now)
         self._expect(ticket, "unsubscribe", self._member.config.close_timeout, then)
 
-    def close(self, then: Callable[[Complete], None]) -> None:
+    def close(self, then: Callable[[CompleteRequest], None]) -> None:
         """Close the consumer."""
         ticket = self._member.core.close(self._member.now)
         self._expect(ticket, "close", self._member.config.close_timeout, then)
 
-    def await_confirmation(self, then: Callable[[Complete], None]) -> None:
+    def await_confirmation(self, then: Callable[[CompleteRequest], None]) -> None:
         """Wait until the membership is confirmed, which may be never."""
         self._then[self._member.core.await_confirmation(self._member.now)] = then
         self._member.take_effects()
@@ -70,17 +72,17 @@ class Tickets:
         self._expect(ticket, "offsets_for_times", bound, _ignore)
 
     def _expect(
-        self, ticket: int, call: str, bound: float | None, then: Callable[[Complete], None]
+        self, ticket: int, call: str, bound: float | None, then: Callable[[CompleteRequest], None]
     ) -> None:
         self._then[ticket] = then
         self._witness.requested(self._member, ticket, call, bound)
         self._member.take_effects()
 
-    def _completed(self, complete: Complete) -> None:
+    def _completed(self, complete: CompleteRequest) -> None:
         then = self._then.pop(complete.ticket, None)
         if then is not None:
             then(complete)
 
 
-def _ignore(_complete: Complete) -> None:
+def _ignore(_complete: CompleteRequest) -> None:
     """A look-up may fail while brokers do not answer, which harms nobody."""

@@ -16,9 +16,9 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.commit.committer import Commits
-from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
-from asyncrevoke.core.commit.refused_commits import RefusedCommits
+from asyncrevoke.core.commit.committer import Committer
+from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.core.commit.refused_commits import RejectedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters
 from asyncrevoke.protocol.messages import ErrorCode
 
@@ -50,27 +50,27 @@ def refusals_amid_joins(schedule: Schedule) -> Schedule:
 
 
 def refused_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(VERDICTS, ErrorCode.topic_authorization_failed, Verdict.OK)
+    patch.setitem(COMMIT_ERRORS, ErrorCode.topic_authorization_failed, CommitErrorAction.OK)
 
 
 def refused_is_never_tried_again(patch: pytest.MonkeyPatch) -> None:
-    def has_to_wait(self: RefusedCommits, _now: float, instance: PartitionInstance) -> bool:
+    def has_to_wait(self: RejectedCommits, _now: float, instance: PartitionInstance) -> bool:
         return instance in self
 
-    patch.setattr(RefusedCommits, "has_to_wait", has_to_wait)
-    patch.setattr(RefusedCommits, "end_wait", has_to_wait)
+    patch.setattr(RejectedCommits, "has_to_wait", has_to_wait)
+    patch.setattr(RejectedCommits, "end_wait", has_to_wait)
 
 
 def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
-    def is_satisfied(_self: Commits, _instance: PartitionInstance, _number: int) -> bool:
+    def is_satisfied(_self: Committer, _instance: PartitionInstance, _number: int) -> bool:
         return True
 
     def refuse(
         _self: CommitWaiters, _instance: PartitionInstance, _number: int, _error: Exception
     ) -> None: ...
 
-    patch.setattr(Commits, "_satisfied", is_satisfied)
-    patch.setattr(CommitWaiters, "refuse", refuse)
+    patch.setattr(Committer, "_satisfied", is_satisfied)
+    patch.setattr(CommitWaiters, "reject", refuse)
 
 
 def nobody_hears_of_a_refusal(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def nobody_hears_of_a_refusal(patch: pytest.MonkeyPatch) -> None:
     ) -> None:
         self.ended(instance, acknowledged=True)
 
-    patch.setattr(CommitWaiters, "refuse", refuse)
+    patch.setattr(CommitWaiters, "reject", refuse)
 
 
 MUTANTS = [

@@ -24,25 +24,31 @@ from simulation.schedules.schedule import (
 
 from asyncrevoke.core.assignors import cooperative_sticky
 from asyncrevoke.core.commit import completion_maps
-from asyncrevoke.core.commit.committer import Commits
+from asyncrevoke.core.commit.committer import Committer
 from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.commit.error_table import VERDICTS, Verdict
-from asyncrevoke.core.fetch.cursor import FetchSource
+from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.io.effects import NotifyKind
 from asyncrevoke.core.membership.classic import leader, led_generation
 from asyncrevoke.core.membership.classic.member import ClassicMembership
-from asyncrevoke.core.membership.classic.staged_rejoin import StagedRelease
-from asyncrevoke.core.membership.classic.state_table import Phase
-from asyncrevoke.core.membership.kip848.heartbeat import EpochHeartbeat
+from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
+from asyncrevoke.core.membership.classic.state_table import ClassicState
+from asyncrevoke.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.membership.kip848.state_table import EpochPhase
+from asyncrevoke.core.membership.kip848.state_table import MemberState
 from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
 from asyncrevoke.core.partition import assignment as assignment_module
 from asyncrevoke.core.partition import completion_map
-from asyncrevoke.core.partition import offset_tracker as ledger_module
+from asyncrevoke.core.partition import offset_tracker as tracker_module
 from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import CAN, Can, PartitionInstance, State, Step
-from asyncrevoke.core.partition.offset_tracker import Ledger
+from asyncrevoke.core.partition.instance import (
+    PERMISSIONS,
+    InstanceState,
+    InstanceTransition,
+    PartitionInstance,
+    Permissions,
+)
+from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.position.seek import Seeking
 from asyncrevoke.protocol.messages import ErrorCode
@@ -154,10 +160,10 @@ def moves_amid_rebalances(schedule: Schedule) -> Schedule:
 
 
 def release_before_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    def is_acknowledged(_self: Commits, _instance: PartitionInstance) -> bool:
+    def is_acknowledged(_self: Committer, _instance: PartitionInstance) -> bool:
         return True
 
-    patch.setattr(Commits, "is_acknowledged", is_acknowledged)
+    patch.setattr(Committer, "is_acknowledged", is_acknowledged)
 
 
 def leader_does_not_withhold(patch: pytest.MonkeyPatch) -> None:
@@ -172,13 +178,19 @@ def leader_does_not_withhold(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_instance_commits(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(CAN, State.LOST, Can(fetch=False, deliver=False, commit=True, owned=False))
+    patch.setitem(
+        PERMISSIONS,
+        InstanceState.LOST,
+        Permissions(fetch=False, deliver=False, commit=True, owned=False),
+    )
     end, live = Assignment.end, Assignment.live
     zombies: dict[int, list[PartitionInstance]] = {}
 
-    def end_and_remember(self: Assignment, instance: PartitionInstance, step: Step) -> None:
+    def end_and_remember(
+        self: Assignment, instance: PartitionInstance, step: InstanceTransition
+    ) -> None:
         end(self, instance, step)
-        if step is Step.LOSE:
+        if step is InstanceTransition.LOSE:
             zombies.setdefault(id(self), []).append(instance)
 
     patch.setattr(Assignment, "end", end_and_remember)
@@ -193,21 +205,24 @@ def no_stale_verdict_rule(patch: pytest.MonkeyPatch) -> None:
     def is_verdict(_self: ClassicMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
-    patch.setattr(ClassicMembership, "is_verdict", is_verdict)
+    patch.setattr(ClassicMembership, "is_current_membership", is_verdict)
 
 
 def refusals_of_before_the_sync_are_verdicts(patch: pytest.MonkeyPatch) -> None:
     def is_verdict(self: ClassicMembership, sent: GroupMetadata, _sent_at: float) -> bool:
-        return sent == self.stamp and self.phase in (Phase.STABLE, Phase.DRAIN)
+        return sent == self.member_identity and self.state in (
+            ClassicState.STABLE,
+            ClassicState.REVOKING,
+        )
 
-    patch.setattr(ClassicMembership, "is_verdict", is_verdict)
+    patch.setattr(ClassicMembership, "is_current_membership", is_verdict)
 
 
 def no_follow_up_after_a_release_while_parked(patch: pytest.MonkeyPatch) -> None:
     synced = ClassicMembership._synced
 
     def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
-        self._holdings._owned &= self._assignment.partitions()
+        self._partitions._owned &= self._assignment.partitions()
         synced(self, now, data)
 
     patch.setattr(ClassicMembership, "_synced", forgetful)
@@ -222,22 +237,22 @@ def no_commit_of_a_reset_position(patch: pytest.MonkeyPatch) -> None:
         leader_epoch: int,
         finished: CompletionMap | None = None,
     ) -> None:
-        self._assignment.place(instance, offset, leader_epoch, finished)
-        instance.acked = offset
+        self._assignment.set_position(instance, offset, leader_epoch, finished)
+        instance.committed_offset = offset
         self._outbox.wake()
 
     patch.setattr(Seeking, "_place", place)
 
 
 def commits_past_unfinished_work(patch: pytest.MonkeyPatch) -> None:
-    def position(self: Ledger) -> int:
+    def position(self: OffsetTracker) -> int:
         return self.position
 
-    def nothing_beyond(_self: Ledger) -> bool:
+    def nothing_beyond(_self: OffsetTracker) -> bool:
         return True
 
-    patch.setattr(Ledger, "commit_point", property(position))
-    patch.setattr(Ledger, "is_contiguous", property(nothing_beyond))
+    patch.setattr(OffsetTracker, "commit_point", property(position))
+    patch.setattr(OffsetTracker, "is_contiguous", property(nothing_beyond))
 
 
 def joins_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
@@ -248,10 +263,10 @@ def joins_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def delivers_while_revoking(patch: pytest.MonkeyPatch) -> None:
-    def may_flow(self: FetchSource) -> bool:
+    def may_flow(self: PartitionCursor) -> bool:
         return not self.instance.terminal
 
-    patch.setattr(FetchSource, "may_flow", property(may_flow))
+    patch.setattr(PartitionCursor, "is_active", property(may_flow))
 
 
 def delay_is_always_granted(patch: pytest.MonkeyPatch) -> None:
@@ -267,7 +282,9 @@ def delay_is_always_granted(patch: pytest.MonkeyPatch) -> None:
 def losses_are_not_reported(patch: pytest.MonkeyPatch) -> None:
     end = Assignment.end
 
-    def end_silently(self: Assignment, instance: PartitionInstance, step: Step) -> None:
+    def end_silently(
+        self: Assignment, instance: PartitionInstance, step: InstanceTransition
+    ) -> None:
         end(self, instance, step)
         self.lost.pop(instance.partition, None)
 
@@ -291,13 +308,13 @@ def listeners_are_told_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_do_not_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
-    send = Commits._send
+    send = Committer._send
 
-    def impatient(self: Commits, now: float) -> None:
-        self._flight = None
+    def impatient(self: Committer, now: float) -> None:
+        self._in_flight = None
         send(self, now)
 
-    patch.setattr(Commits, "_send", impatient)
+    patch.setattr(Committer, "_send", impatient)
 
 
 def kept_partitions_start_again_at_their_commit(patch: pytest.MonkeyPatch) -> None:
@@ -305,24 +322,24 @@ def kept_partitions_start_again_at_their_commit(patch: pytest.MonkeyPatch) -> No
 
     def forgetful(self: ClassicMembership, now: float, data: bytes) -> None:
         for instance in self._assignment.live():
-            if instance.state is State.ACTIVE and instance.acked is not None:
-                self._assignment.place(instance, instance.acked)
+            if instance.state is InstanceState.ACTIVE and instance.committed_offset is not None:
+                self._assignment.set_position(instance, instance.committed_offset)
         synced(self, now, data)
 
     patch.setattr(ClassicMembership, "_synced", forgetful)
 
 
 def commits_rewind(patch: pytest.MonkeyPatch) -> None:
-    point = Ledger.commit_point
+    point = OffsetTracker.commit_point
     assert isinstance(point, property)
     turns = [0]
 
-    def sometimes_less(self: Ledger) -> int:
+    def sometimes_less(self: OffsetTracker) -> int:
         turns[0] += 1
         found: int = point.__get__(self)
         return max(found - 2, 0) if turns[0] % 5 == 0 else found
 
-    patch.setattr(Ledger, "commit_point", property(sometimes_less))
+    patch.setattr(OffsetTracker, "commit_point", property(sometimes_less))
 
 
 def maps_are_read_one_too_far(patch: pytest.MonkeyPatch) -> None:
@@ -343,9 +360,9 @@ def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def maps_count_what_was_never_started(patch: pytest.MonkeyPatch) -> None:
-    table = bytearray(ledger_module._IS_FINISHED)
-    table[ledger_module._PENDING] = 1
-    patch.setattr(ledger_module, "_IS_FINISHED", bytes(table))
+    table = bytearray(tracker_module._IS_COMPLETED)
+    table[tracker_module._PENDING] = 1
+    patch.setattr(tracker_module, "_IS_COMPLETED", bytes(table))
 
 
 def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -364,17 +381,17 @@ def many_partitions_and_unequal_drains(schedule: Schedule) -> Schedule:
 
 
 def waits_for_the_slowest_of_a_round(patch: pytest.MonkeyPatch) -> None:
-    def released(_self: StagedRelease, _now: float) -> None:
+    def released(_self: StagedRejoin, _now: float) -> None:
         return
 
-    patch.setattr(StagedRelease, "released", released)
+    patch.setattr(StagedRejoin, "released", released)
 
 
 def joins_for_each_release(patch: pytest.MonkeyPatch) -> None:
-    def released(self: StagedRelease, now: float) -> None:
+    def released(self: StagedRejoin, now: float) -> None:
         self._outbox.set_timer("staged-release", now, self._on_due)
 
-    patch.setattr(StagedRelease, "released", released)
+    patch.setattr(StagedRejoin, "released", released)
 
 
 def keeps_the_highest_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -416,7 +433,7 @@ def says_what_it_owns_while_it_drains(patch: pytest.MonkeyPatch) -> None:
 
     def talkative(self: ConsumerGroupMembership, full: bool) -> ConsumerGroupHeartbeatRequest:
         request = compose(self, full)
-        if self.phase is EpochPhase.RECONCILING:
+        if self.state is MemberState.RECONCILING:
             owned = self._target.owned(self._assignment.partitions())
             return structs.replace(request, owned=owned)
         return request
@@ -432,36 +449,36 @@ def never_acknowledges(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
-    def elsewhere(self: EpochHeartbeat, now: float, why: str) -> None:
-        self._coordinator.unknown(now, why, self._asked)
+    def unanswered(self: ConsumerGroupHeartbeat, now: float, why: str) -> None:
+        self._coordinator.unanswered(now, why, self._asked)
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
-    patch.setattr(EpochHeartbeat, "elsewhere", elsewhere)
+    patch.setattr(ConsumerGroupHeartbeat, "unanswered", unanswered)
 
 
 def stale_epochs_are_verdicts(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(VERDICTS, ErrorCode.stale_member_epoch, Verdict.MEMBERSHIP)
+    patch.setitem(COMMIT_ERRORS, ErrorCode.stale_member_epoch, CommitErrorAction.MEMBERSHIP)
 
     def is_verdict(_self: ConsumerGroupMembership, _sent: GroupMetadata, _sent_at: float) -> bool:
         return True
 
-    patch.setattr(ConsumerGroupMembership, "is_verdict", is_verdict)
+    patch.setattr(ConsumerGroupMembership, "is_current_membership", is_verdict)
 
 
 def stages_too_early(patch: pytest.MonkeyPatch) -> None:
-    def released(self: StagedRelease, now: float) -> None:
+    def released(self: StagedRejoin, now: float) -> None:
         if not self._outbox.has_timer("staged-release"):
             at = self._joined_at + 0.8 * max(1.0, 2 * self._took)
             self._outbox.set_timer("staged-release", max(now, at), self._on_due)
 
-    patch.setattr(StagedRelease, "released", released)
+    patch.setattr(StagedRejoin, "released", released)
 
 
 def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
-    def has_changed(_self: leader.Leader) -> bool:
+    def has_changed(_self: leader.GroupLeader) -> bool:
         return False
 
-    patch.setattr(leader.Leader, "has_changed", has_changed)
+    patch.setattr(leader.GroupLeader, "has_changed", has_changed)
 
 
 def partitions_are_added_late(schedule: Schedule) -> Schedule:

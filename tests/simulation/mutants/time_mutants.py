@@ -16,9 +16,9 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.fetch.drain import Delivery
+from asyncrevoke.core.fetch.drain import RecordDrain
 from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.membership.session_guard import Suspicion
+from asyncrevoke.core.membership.session_guard import SessionGuard
 from asyncrevoke.core.poll.poll import Poller
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from asyncrevoke.core.fetch.cursor import FetchSource
+    from asyncrevoke.core.fetch.cursor import PartitionCursor
 
 
 def waiting_poll_wakes_itself(patch: pytest.MonkeyPatch) -> None:
     """What a poll finds that waits for a delay to be renewed wakes the next one at once."""
 
     def tick_due(self: Poller, now: float) -> bool:
-        if self._revocation.delayed_by_hand:
+        if self._revocation.delayed_by_user:
             self._outbox.wake()
-        return self._revocation.delayed_by_hand and now >= self._started_at + 0.25
+        return self._revocation.delayed_by_user and now >= self._started_at + 0.25
 
     patch.setattr(Poller, "_tick_due", tick_due)
 
@@ -49,13 +49,13 @@ def tick_is_set_again_at_its_own_time(patch: pytest.MonkeyPatch) -> None:
 
 def woken_poll_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A poll that waits does not hear of what was fetched for one partition of three."""
-    offer = Delivery.offer
+    offer = RecordDrain.add
 
-    def forgetful(self: Delivery, source: FetchSource) -> None:
+    def forgetful(self: RecordDrain, source: PartitionCursor) -> None:
         if source.instance.partition.partition % 3:
             offer(self, source)
 
-    patch.setattr(Delivery, "offer", forgetful)
+    patch.setattr(RecordDrain, "add", forgetful)
 
 
 def look_ups_have_no_end(patch: pytest.MonkeyPatch) -> None:
@@ -101,10 +101,10 @@ def calls_while_a_broker_is_silent(kind: Kind) -> Callable[[Schedule], Schedule]
 def queued_records_begin_in_doubt(patch: pytest.MonkeyPatch) -> None:
     """Only polls wait for the coordinator, not the records that they have returned."""
 
-    def always(_self: Suspicion, _now: float) -> float:
+    def always(_self: SessionGuard, _now: float) -> float:
         return float("inf")
 
-    patch.setattr(Suspicion, "may_begin_until", always)
+    patch.setattr(SessionGuard, "may_begin_until", always)
 
 
 def frozen_with_queued_records(schedule: Schedule) -> Schedule:

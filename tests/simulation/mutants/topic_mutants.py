@@ -19,10 +19,10 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.membership.classic.heartbeat import Heartbeat
+from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.metadata.cluster import Cluster
+from asyncrevoke.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.core.metadata.topic import KnownTopic
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.position.seek import Seeking
@@ -121,10 +121,10 @@ def does_not_look_when_a_step_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_by_names(patch: pytest.MonkeyPatch) -> None:
-    def topic_ids(_self: Cluster, _partitions: Iterable[TopicPartition]) -> None:
+    def topic_ids(_self: ClusterMetadata, _partitions: Iterable[TopicPartition]) -> None:
         return None
 
-    patch.setattr(Cluster, "topic_ids", topic_ids)
+    patch.setattr(ClusterMetadata, "topic_ids", topic_ids)
 
 
 def takes_a_new_topic_for_the_former_one(patch: pytest.MonkeyPatch) -> None:
@@ -136,10 +136,10 @@ def takes_a_new_topic_for_the_former_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_may_be_sent_for_a_frozen_member(patch: pytest.MonkeyPatch) -> None:
-    def stand_by(self: Heartbeat) -> None:
-        self._outbox.stand_down()
+    def stand_by(self: ClassicHeartbeat) -> None:
+        self._outbox.stop_background_heartbeat()
 
-    patch.setattr(Heartbeat, "_stand_by", stand_by)
+    patch.setattr(ClassicHeartbeat, "_update_background_heartbeat", stand_by)
 
 
 def the_thread_says_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:

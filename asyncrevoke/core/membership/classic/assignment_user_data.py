@@ -15,7 +15,7 @@ _WITHHELD = 1
 _MAPS_ARE_READ = 2
 
 
-class AssignmentNote(NamedTuple):
+class AssignmentUserData(NamedTuple):
     """``withheld``: partitions wait for their present owners to release them, so that another
     rebalance will follow soon. ``partitions``: a checksum of the topics and their partitions that
     the leader assigned by. ``maps_are_read``: every member reads completion maps."""
@@ -31,15 +31,15 @@ def checksum(partitions: Mapping[str, tuple[int, ...] | None]) -> int:
     return zlib.crc32(text.encode())
 
 
-def encode_note(note: AssignmentNote) -> bytes:
+def encode_assignment_user_data(user_data: AssignmentUserData) -> bytes:
     """The bytes that follow an assignment."""
-    flags = _WITHHELD * note.withheld | _MAPS_ARE_READ * note.maps_are_read
-    return _LAYOUT.pack(_MAGIC, flags, note.partitions)
+    flags = _WITHHELD * user_data.withheld | _MAPS_ARE_READ * user_data.maps_are_read
+    return _LAYOUT.pack(_MAGIC, flags, user_data.partitions)
 
 
-def decode_note(data: bytes) -> AssignmentNote | None:
+def decode_assignment_user_data(data: bytes) -> AssignmentUserData | None:
     """The note, None if the leader was another client's."""
     if len(data) != _LAYOUT.size or not data.startswith(_MAGIC):
         return None
     _, flags, partitions = _LAYOUT.unpack(data)
-    return AssignmentNote(bool(flags & _WITHHELD), partitions, bool(flags & _MAPS_ARE_READ))
+    return AssignmentUserData(bool(flags & _WITHHELD), partitions, bool(flags & _MAPS_ARE_READ))

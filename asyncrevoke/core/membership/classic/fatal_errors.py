@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 # A coordinator tells all members of a group that it does not know what is wrong, if one of them has
 # sent what it cannot read: the others are served again when that one is gone.
-ASKED_AGAIN = frozenset((ErrorCode.rebalance_in_progress, ErrorCode.unknown_server_error))
+RETRIED_ERRORS = frozenset((ErrorCode.rebalance_in_progress, ErrorCode.unknown_server_error))
 
 
-def refusal(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:
+def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:
     """What the user is told when the coordinator answers ``error``, which no retry can mend.
 
     ``offered`` are the names of the assignors that this member offers.
@@ -62,7 +62,7 @@ def refusal(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) ->
             return InconsistentGroupError(f"{group} refuses this member: {error.name}")
 
 
-def consumer_group_refusal(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:
+def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:
     """What the user is told when a coordinator that assigns (KIP-848) answers ``error`` with
     ``detail``, and no retry can mend it."""
     group = f"group {config.group_id!r}"
@@ -88,7 +88,7 @@ def consumer_group_refusal(error: ErrorCode, detail: str, config: ConsumerConfig
                 f"the brokers refuse the pattern ({detail}): BrokerPattern takes RE2 syntax"
             )
         case ErrorCode.fenced_instance_id | ErrorCode.group_authorization_failed:
-            return refusal(error, config, ())
+            return group_error(error, config, ())
         case _:
             return InconsistentGroupError(f"{group} refuses this member: {error.name} ({detail})")
 
@@ -102,7 +102,7 @@ def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
     )
 
 
-def unanswerable(failed: Failed) -> FatalError:
+def connection_error(failed: Failed) -> FatalError:
     """What the user is told when a broker cannot be talked to at all."""
     if failed.kind is FailureKind.AUTHENTICATION:
         return AuthenticationError(failed.detail)

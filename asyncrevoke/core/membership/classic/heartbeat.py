@@ -35,7 +35,7 @@ _FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 _MEMBERSHIP = "membership"
 
 
-class Heartbeat:
+class ClassicHeartbeat:
     """One heartbeat in flight at a time, on a channel of its own.
 
     ``confirmed_at`` is the send time of the last request that the coordinator confirmed: the
@@ -55,13 +55,13 @@ class Heartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        stamp: Callable[[], GroupMetadata],
+        identity: Callable[[], GroupMetadata],
     ) -> None:
         self._outbox = outbox
         self._log = WaitLog(outbox)
         self._config = config
         self._coordinator = coordinator
-        self._stamp = stamp
+        self._member_identity = identity
         self.on_confirmed: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
         self.on_rebalance: Callable[[float, GroupMetadata], None] = lambda _now, _sent: None
         self.on_verdict: Callable[[float, GroupMetadata, float, ErrorCode], None] = (
@@ -71,7 +71,7 @@ class Heartbeat:
         self._running = False
         self._in_flight = False
         # What may be sent for us while the event loop is blocked.
-        self._standing_by: tuple[Node, HeartbeatRequest] | None = None
+        self._background_heartbeat: tuple[Node, HeartbeatRequest] | None = None
         self._often_until = float("-inf")
         self.often = False
         self.confirmed_at: float | None = None
@@ -81,15 +81,15 @@ class Heartbeat:
     def start(self, now: float) -> None:
         """Beat from now on."""
         self._running = True
-        self._stand_by()
+        self._update_background_heartbeat()
         self._schedule(now)
 
     def stop(self) -> None:
         """No more heartbeats."""
         self._running = False
         self._outbox.cancel_timer(_TIMER)
-        self._standing_by = None
-        self._outbox.stand_down()
+        self._background_heartbeat = None
+        self._outbox.stop_background_heartbeat()
 
     def confirm(self, sent_at: float) -> None:
         """A request sent at this time was answered without an error."""
@@ -106,7 +106,7 @@ class Heartbeat:
         """Send time of the last request that was answered as a member's."""
         return self._member_at
 
-    def may_be_put_out(self, now: float) -> bool:
+    def may_be_evicted(self, now: float) -> bool:
         """Whether nothing was answered as a member is for longer than the session lasts, or than a
         rebalance waits for a member that was told of it."""
         heard, config = self._member_at, self._config
@@ -139,15 +139,15 @@ class Heartbeat:
         if node is None:
             self._coordinator.call_when_known("heartbeat", self._beat, now)
             return
-        self._stand_by()
-        stamp = self._stamp()
+        self._update_background_heartbeat()
+        identity = self._member_identity()
         self._in_flight = True
         self._outbox.send(
-            _request(stamp),
+            _request(identity),
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            lambda later, reply: self._answered(later, node, stamp, now, reply),
+            lambda later, reply: self._answered(later, node, identity, now, reply),
         )
 
     @property
@@ -155,26 +155,30 @@ class Heartbeat:
         # A connection that is silent for so long is dead, whatever was asked on it.
         return min(self._config.request_timeout, self._config.session_timeout * 2 / 3)
 
-    def _stand_by(self) -> None:
+    def _update_background_heartbeat(self) -> None:
         node = self._coordinator.node
         if node is None:
             return
-        stamp = self._stamp()
-        standing_by = node, _request(stamp)
-        if standing_by != self._standing_by:
-            self._standing_by = standing_by
-            self._outbox.stand_by(
+        identity = self._member_identity()
+        standing_by = node, _request(identity)
+        if standing_by != self._background_heartbeat:
+            self._background_heartbeat = standing_by
+            self._outbox.start_background_heartbeat(
                 standing_by[1],
                 node,
                 self._config.heartbeat_interval,
                 self._timeout,
                 lambda reply: standing_by[1] if _still_ours(reply) else None,
-                lambda now, sent_at, reply: self._stood_in(now, stamp, sent_at, reply),
+                lambda now, sent_at, reply: self._background_answered(
+                    now, identity, sent_at, reply
+                ),
             )
 
-    def _stood_in(self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply) -> None:
+    def _background_answered(
+        self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply
+    ) -> None:
         if isinstance(reply, HeartbeatResponse) and reply.error not in _MOVED:
-            self._told(now, sent, sent_at, reply.error)
+            self._handle_error_code(now, sent, sent_at, reply.error)
         else:
             answer = reply.detail if isinstance(reply, Failed) else "not the coordinator"
             self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
@@ -190,14 +194,16 @@ class Heartbeat:
             if reply.error in _MOVED:
                 self._unanswered(now, asked, reply.error.name)
             else:
-                self._told(now, sent, sent_at, reply.error)
+                self._handle_error_code(now, sent, sent_at, reply.error)
         elif isinstance(reply, Failed) and reply.kind in _FINAL:
             self.on_refused(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
             self._unanswered(now, asked, detail)
 
-    def _told(self, now: float, sent: GroupMetadata, sent_at: float, answer: ErrorCode) -> None:
+    def _handle_error_code(
+        self, now: float, sent: GroupMetadata, sent_at: float, answer: ErrorCode
+    ) -> None:
         match answer:
             case ErrorCode.none:
                 self.confirm(sent_at)
@@ -212,15 +218,15 @@ class Heartbeat:
                 self.on_verdict(now, sent, sent_at, error)
             case error:
                 if error is ErrorCode.coordinator_load_in_progress:
-                    self._coordinator.loads()
+                    self._coordinator.note_loading()
                 self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
     def _unanswered(self, now: float, asked: Node, why: str) -> None:
-        self._suspect(now)
+        self._warn_unconfirmed(now)
         self._coordinator.unanswered(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
 
-    def _suspect(self, now: float) -> None:
+    def _warn_unconfirmed(self, now: float) -> None:
         """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
         has moved grants a new session, but worth a line."""
         confirmed = self.confirmed_at
@@ -234,12 +240,12 @@ class Heartbeat:
             )
 
 
-def _request(stamp: GroupMetadata) -> HeartbeatRequest:
+def _request(identity: GroupMetadata) -> HeartbeatRequest:
     return HeartbeatRequest(
-        group_id=stamp.group_id,
-        generation=stamp.generation,
-        member_id=stamp.member_id,
-        group_instance_id=stamp.group_instance_id,
+        group_id=identity.group_id,
+        generation=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.group_instance_id,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Reset
+from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -35,7 +35,7 @@ _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
 
 
-class JoinExchange:
+class JoinAndSync:
     """At most one JoinGroup or SyncGroup outstanding.
 
     A JoinGroup whose answer is lost is sent again with the same member id and the same metadata:
@@ -115,7 +115,7 @@ class JoinExchange:
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """The coordinator has moved: the same JoinGroup as soon as it is found."""
-        self._coordinator.unknown(now, f"JoinGroup: {why}", self._sent_to)
+        self._coordinator.mark_unknown(now, f"JoinGroup: {why}", self._sent_to)
         self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_later(self, now: float, why: str) -> None:
@@ -141,17 +141,17 @@ class JoinExchange:
         else:
             self._send_sync(now, request, self._coordinator.node)
 
-    def doubt(self, now: float, patience: float = _DOUBT_FOR) -> None:
+    def expect_answer(self, now: float, patience: float = _DOUBT_FOR) -> None:
         """The coordinator has moved on although our request was not answered: the answer is on
         its way, or an older copy of the request, processed late, has taken its place and the
         answer went to a dead connection. If it does not come in time, ask on a fresh one."""
         if self._outstanding is not None and not self._outbox.has_timer(_DOUBT_TIMER):
-            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._despair)
+            self._outbox.set_timer(_DOUBT_TIMER, now + patience, self._reconnect)
 
-    def _despair(self, _now: float) -> None:
+    def _reconnect(self, _now: float) -> None:
         if self._outstanding is not None and self._sent_to is not None:
             self._outbox.emit("info", "the coordinator does not answer; asking it again")
-            self._outbox.put(Reset(self._sent_to, Channel.JOIN))
+            self._outbox.put(ResetConnection(self._sent_to, Channel.JOIN))
 
     def hand_over(self, then: OnReply) -> bool:
         """Forget all but the answer to a JoinGroup, which goes to ``then``. Whether one is
@@ -194,7 +194,7 @@ class JoinExchange:
             return
         if self._forgotten is not None:
             # Brokers answer in order: it would wait there behind one that is parked.
-            self._outbox.put(Reset(self._forgotten, Channel.JOIN))
+            self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
         self._sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(

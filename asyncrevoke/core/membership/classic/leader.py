@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentNote, checksum
+from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData, checksum
 from asyncrevoke.core.membership.classic.led_generation import (
+    AssignmentPlan,
     Assignments,
     LedGeneration,
     Owners,
-    Plan,
     ReadGeneration,
     plan_assignment,
     read_generation,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.assignors.racks import PartitionRacks
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.membership.classic.reported_subscription import ReportedSubscription
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.protocol.messages import JoinGroupMember, JoinGroupResponse
 
 _T = TypeVar("_T")
@@ -50,7 +50,7 @@ def leading_again(reply: JoinGroupResponse, us: JoinGroupMember) -> JoinGroupRes
     return structs.replace(reply, members=(us,), skip_assignment=True)
 
 
-class Leader:
+class GroupLeader:
     """The leader's role of one member, in the generations in which it has it.
 
     ``on_topics(now, topics)`` asks for the metadata of the whole group's topics, and
@@ -58,13 +58,13 @@ class Leader:
     keeps the assignment that it has (KIP-814).
     """
 
-    def __init__(self, outbox: Outbox, cluster: Cluster) -> None:
+    def __init__(self, outbox: Outbox, cluster: ClusterMetadata) -> None:
         self._outbox = outbox
         self._cluster = cluster
         self.on_topics: Callable[[float, frozenset[str]], None] = lambda _now, _topics: None
         self.on_assigned: Callable[[float, Assignments], None] = lambda _now, _assignments: None
         self.on_failed: Callable[[float, FatalError], None] = lambda _now, _error: None
-        self._turn: LedGeneration | None = None
+        self._generation: LedGeneration | None = None
         # The generation that we lead, and what we have assigned in the last ones, without another
         # leader in between.
         self._led_number = -1
@@ -94,10 +94,10 @@ class Leader:
             return
         for member_id, reported in read.faulty:
             self._complain(member_id, reported)
-        turn = self._turn = read.generation
-        self.on_topics(now, turn.topics)
-        if self._knows(turn.topics):
-            self._assign(now, turn)
+        generation = self._generation = read.generation
+        self.on_topics(now, generation.topics)
+        if self._knows(generation.topics):
+            self._assign(now, generation)
         else:
             self._waiting = True
             self._cluster.refresh(now, "topics of the group are unknown")
@@ -136,7 +136,7 @@ class Leader:
     @property
     def leads(self) -> bool:
         """Whether the assignment of this generation was ours to make, and is made."""
-        return self._turn is not None and not self._waiting and not self.is_computing
+        return self._generation is not None and not self._waiting and not self.is_computing
 
     @property
     def is_computing(self) -> bool:
@@ -149,7 +149,7 @@ class Leader:
             self._outbox.forget_computation(self._computing)
             self._computing = None
         self._assigned = {}
-        self._turn = None
+        self._generation = None
         self._waiting = False
         self._led = {}
         self._own = frozenset()
@@ -165,21 +165,23 @@ class Leader:
 
     def metadata_refreshed(self, now: float) -> None:
         """The answer is there that an assignment may have waited for."""
-        turn = self._turn
-        if turn is None or not self._waiting:
+        generation = self._generation
+        if generation is None or not self._waiting:
             return
-        if self._knows(turn.topics) or not self._cluster.asking:
-            self._assign(now, turn)
+        if self._knows(generation.topics) or not self._cluster.asking:
+            self._assign(now, generation)
 
     def has_changed(self) -> bool:
         """Whether the group has to be assigned anew, because topics, partitions or the racks of
         their replicas are others now. Says so once."""
-        turn = self._turn
-        if turn is None:
+        generation = self._generation
+        if generation is None:
             return self._own_have_changed()
         if not self._led:
             return False
-        if self._led == self._known(turn.topics) and self._led_racks == self._racks_for(turn):
+        if self._led == self._known(generation.topics) and self._led_racks == self._racks_for(
+            generation
+        ):
             return False
         self._led = {}
         return True
@@ -193,13 +195,13 @@ class Leader:
             numbers is not None and numbers != before[topic] for topic, numbers in self._led.items()
         )
 
-    def has_missed(self, note: AssignmentNote | None) -> bool:
+    def has_missed(self, user_data: AssignmentUserData | None) -> bool:
         """Whether the assignment that the group keeps was made by other partitions than there are:
         while a static leader was away nobody watched them."""
-        turn = self._turn
-        if turn is None or not turn.skips_assignment:
+        generation = self._generation
+        if generation is None or not generation.skips_assignment:
             return False
-        return note is None or note.partitions != checksum(self._known(turn.topics))
+        return user_data is None or user_data.partitions != checksum(self._known(generation.topics))
 
     def _knows(self, topics: frozenset[str]) -> bool:
         return all(self._cluster.partitions(topic) is not None for topic in topics)
@@ -207,22 +209,24 @@ class Leader:
     def _known(self, topics: frozenset[str]) -> dict[str, tuple[int, ...] | None]:
         return {topic: self._cluster.partitions(topic) for topic in sorted(topics)}
 
-    def _racks_for(self, turn: LedGeneration) -> PartitionRacks:
+    def _racks_for(self, generation: LedGeneration) -> PartitionRacks:
         """Empty if nobody in the group tells where it runs."""
-        return self._cluster.racks(turn.topics) if turn.has_racks else {}
+        return self._cluster.racks(generation.topics) if generation.has_racks else {}
 
-    def _assign(self, now: float, turn: LedGeneration) -> None:
+    def _assign(self, now: float, generation: LedGeneration) -> None:
         self._waiting = False
-        self._led = self._known(turn.topics)
-        self._led_racks = self._racks_for(turn)
-        if turn.skips_assignment:
+        self._led = self._known(generation.topics)
+        self._led_racks = self._racks_for(generation)
+        if generation.skips_assignment:
             self.on_assigned(now, ())
             return
         led, racks = self._led, self._led_racks
-        work = partial(plan_assignment, turn, led, racks)
-        self._compute(now, turn.size(led), work, partial(self._planned, turn.assignor.name))
+        work = partial(plan_assignment, generation, led, racks)
+        self._compute(
+            now, generation.size(led), work, partial(self._planned, generation.assignor.name)
+        )
 
-    def _planned(self, assignor: str, now: float, plan: Plan | Exception) -> None:
+    def _planned(self, assignor: str, now: float, plan: AssignmentPlan | Exception) -> None:
         """Everybody's assignment is made; the assignor may be the user's own code."""
         if isinstance(plan, Exception):
             self.on_failed(now, FatalError(f"assignor {assignor!r} failed: {plan!r}"))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.membership.classic.join_and_sync import JoinExchange
+    from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
 _TIMEOUT = 5.0
 
 
-class LeaveExchange:
+class LeaveGroup:
     """Tells the coordinator that a member leaves; ``on_ended(now)`` follows in any case.
 
     LeaveGroup and JoinGroup travel on different connections, so that the coordinator may process a
@@ -41,7 +41,7 @@ class LeaveExchange:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        joining: JoinExchange,
+        joining: JoinAndSync,
     ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""

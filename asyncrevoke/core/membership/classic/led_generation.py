@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol, assign
 from asyncrevoke.core.assignors.member import Member
-from asyncrevoke.core.assignors.ownership import Violation, generation_of, repair, withheld
+from asyncrevoke.core.assignors.ownership import OwnershipViolation, generation_of, repair, withheld
 from asyncrevoke.core.membership.classic.assignment_user_data import (
-    AssignmentNote,
+    AssignmentUserData,
     checksum,
-    encode_note,
+    encode_assignment_user_data,
 )
 from asyncrevoke.core.membership.classic.reported_subscription import (
     ReportedSubscription,
@@ -75,12 +75,12 @@ class ReadGeneration(NamedTuple):
     faulty: tuple[tuple[str, ReportedSubscription], ...]
 
 
-class Plan(NamedTuple):
+class AssignmentPlan(NamedTuple):
     """``violations`` is what a foreign assignor gave to somebody who must not have it, and
     ``owners`` the members by the partitions that they are assigned."""
 
     assignments: Assignments
-    violations: list[Violation]
+    violations: list[OwnershipViolation]
     owners: Owners
 
 
@@ -148,7 +148,7 @@ def plan_assignment(
     generation: LedGeneration,
     known: Mapping[str, tuple[int, ...] | None],
     racks: PartitionRacks,
-) -> Plan:
+) -> AssignmentPlan:
     """Assign the partitions that are ``known``; a topic that does not exist has none.
 
     Raises what the assignor raises, which may be the user's own.
@@ -157,7 +157,7 @@ def plan_assignment(
         topic: numbers for topic, numbers in known.items() if numbers
     }
     plan = assign(generation.assignor, partitions, generation.members, racks)
-    violations: list[Violation] = []
+    violations: list[OwnershipViolation] = []
     waits = False
     cooperative = RebalanceProtocol.COOPERATIVE in generation.assignor.protocols
     if cooperative:
@@ -167,8 +167,10 @@ def plan_assignment(
     if generation.all_read_maps or cooperative:
         # In eager groups only to members of ours: some of the other clients with an eager
         # assignor refuse an assignment with more in it.
-        note = encode_note(AssignmentNote(waits, checksum(known), generation.maps_are_read))
-    return Plan(
+        note = encode_assignment_user_data(
+            AssignmentUserData(waits, checksum(known), generation.maps_are_read)
+        )
+    return AssignmentPlan(
         tuple(
             (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
             for member in generation.members

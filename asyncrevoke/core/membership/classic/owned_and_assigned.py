@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.partition.assignment import Assignment
 
 
-class Change(NamedTuple):
+class AssignmentChange(NamedTuple):
     """What a new assignment means for what we hold."""
 
     # We said that we own these, and are not to: until we join again without them nobody gets them,
@@ -24,7 +24,7 @@ class Change(NamedTuple):
     stray: list[str]  # topics that were not in the subscription that we sent
 
 
-class OwnedAndGranted:
+class OwnedAndAssigned:
     """The two sides of one generation of a classic member."""
 
     def __init__(self, assignment: Assignment) -> None:
@@ -32,53 +32,55 @@ class OwnedAndGranted:
         self._owned: frozenset[TopicPartition] = frozenset()
         self._topics: frozenset[str] = frozenset()
         # What the group takes for ours: nobody else gets it before we join without it.
-        self._believed: frozenset[TopicPartition] = frozenset()
+        self.owned_per_coordinator: frozenset[TopicPartition] = frozenset()
         # What the newest assignment gives us: a partition of it that is released comes back.
-        self.granted: frozenset[TopicPartition] = frozenset()
+        self.assigned: frozenset[TopicPartition] = frozenset()
 
-    def told(self, owned: Iterable[TopicPartition], topics: frozenset[str]) -> None:
+    def report(self, owned: Iterable[TopicPartition], topics: frozenset[str]) -> None:
         """This is what our JoinGroup says."""
-        self._owned = self._believed = frozenset(owned)
+        self._owned = self.owned_per_coordinator = frozenset(owned)
         self._topics = topics
 
-    def assigned(self, assigned: Iterable[TopicPartition], topics: frozenset[str]) -> Change:
+    def apply(self, assigned: Iterable[TopicPartition], topics: frozenset[str]) -> AssignmentChange:
         """The answer to it; ``topics`` are those that we want by now."""
-        given = self._given(assigned)
-        self.granted = frozenset(tp for tp in given if tp.topic in topics)
+        given = self._note_assigned(assigned)
+        self.assigned = frozenset(tp for tp in given if tp.topic in topics)
         must_go = self._owned - given
-        return Change(
+        return AssignmentChange(
             must_go=must_go,
             going=[
                 instance
                 for instance in self._assignment.live()
                 if instance.partition in must_go or instance.partition.topic not in topics
             ],
-            withdrawn=[i for i in self._assignment.revoking() if i.partition in self.granted],
+            withdrawn=[i for i in self._assignment.revoking() if i.partition in self.assigned],
             stray=sorted({tp.topic for tp in given} - self._topics),
         )
 
-    def refuse(self, assigned: Iterable[TopicPartition]) -> None:
+    def ignore(self, assigned: Iterable[TopicPartition]) -> None:
         """We are leaving: nothing of the answer is taken."""
-        self._given(assigned)
+        self._note_assigned(assigned)
 
-    def _given(self, assigned: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+    def _note_assigned(self, assigned: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         given = frozenset(assigned)
-        self._believed |= given
+        self.owned_per_coordinator |= given
         return given
 
     @property
     def released(self) -> frozenset[TopicPartition]:
         """What the group takes for ours and we do not hold; what was lost alone is among it."""
-        return self._believed - self._assignment.partitions()
+        return self.owned_per_coordinator - self._assignment.partitions()
 
-    def add_granted(self) -> list[PartitionInstance]:
+    def add_assigned(self) -> list[PartitionInstance]:
         """Start an instance of everything that is granted and not live."""
-        return self._assignment.add(tp for tp in sorted(self.granted) if tp not in self._assignment)
+        return self._assignment.add(
+            tp for tp in sorted(self.assigned) if tp not in self._assignment
+        )
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """We do not want these any more."""
-        self.granted -= frozenset(partitions)
+        self.assigned -= frozenset(partitions)
 
-    def grant_nothing(self) -> None:
+    def clear_assigned(self) -> None:
         """Nothing is granted any more."""
-        self.granted = frozenset()
+        self.assigned = frozenset()

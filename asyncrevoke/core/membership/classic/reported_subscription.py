@@ -44,11 +44,11 @@ def read_subscription(metadata: bytes, generation: int) -> ReportedSubscription:
     an earlier one.
     """
     if len(metadata) > MAX_BYTES:
-        return _refused(f"{len(metadata)} bytes are more than {MAX_BYTES}")
+        return _unreadable(f"{len(metadata)} bytes are more than {MAX_BYTES}")
     try:
         subscription = decode_subscription(metadata, max_topics=MAX_TOPICS, max_owned=MAX_OWNED)
     except MalformedMemberData as error:
-        return _refused(str(error))
+        return _unreadable(str(error))
     ignored: list[str] = []
     topics = tuple(dict.fromkeys(filter(is_legal_topic, subscription.topics)))
     if illegal := [name for name in subscription.topics if not is_legal_topic(name)]:
@@ -77,7 +77,7 @@ def read_subscription(metadata: bytes, generation: int) -> ReportedSubscription:
     )
 
 
-def _refused(problem: str) -> ReportedSubscription:
+def _unreadable(problem: str) -> ReportedSubscription:
     return ReportedSubscription(_NOTHING, unreadable=problem)
 
 

@@ -19,7 +19,7 @@ _TIMER = "staged-release"
 _LEAST_INTERVAL = 1.0
 
 
-class StagedRelease:
+class StagedRejoin:
     """When the next staged join may be sent; ``on_due(now)`` is to send it.
 
     From one join of ours to a staged one pass at least 1 second and twice the time that the last

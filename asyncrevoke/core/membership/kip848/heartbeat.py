@@ -41,7 +41,7 @@ _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
 
-class _Told(NamedTuple):
+class _BackgroundNews(NamedTuple):
     """Others were told, or may have been, at ``at``, what the coordinator had decided after
     ``since``; only a heartbeat of ours that is sent later brings it to us."""
 
@@ -49,7 +49,7 @@ class _Told(NamedTuple):
     since: float
 
 
-class EpochHeartbeat:
+class ConsumerGroupHeartbeat:
     """Sends what ``compose(full)`` makes, and hands the answer to ``on_answer(now, sent, sent_at,
     reply)``. ``repeatable()`` is what others may send for us, if anything; of what they are
     answered, ``on_epoch(now, epoch)`` gets the epoch.
@@ -74,21 +74,21 @@ class EpochHeartbeat:
         self._on_answer = on_answer
         self._repeatable = repeatable
         self._on_epoch = on_epoch
-        self._standing_by: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
+        self._background_heartbeat: tuple[Node, ConsumerGroupHeartbeatRequest, float] | None = None
         self._running = False
         self._in_flight = False
         # Who was asked last.
         self._asked: Node | None = None
         self._again = False
         # Whether the answer to the one in flight is about a membership that has ended.
-        self._void = False
+        self._ignore_answer = False
         self._full = True
         self._full_until = float("-inf")
         self._interval = config.heartbeat_interval
         self._often_until = float("-inf")
         self._backoff = _FIRST_BACKOFF
         self._unconfirmed_since: float | None = None
-        self._told: _Told | None = None
+        self._background_news: _BackgroundNews | None = None
         self.confirmed_at: float | None = None
         # As far as it can be known from outside the broker, in seconds.
         self.session = config.session_timeout
@@ -104,7 +104,7 @@ class EpochHeartbeat:
         self._running = True
         self._full = True
         self._unconfirmed_since = None
-        self._told = None
+        self._background_news = None
         self._outbox.set_timer(_TIMER, now + after, self._beat)
 
     def stop(self) -> None:
@@ -112,9 +112,9 @@ class EpochHeartbeat:
         same, before another is sent."""
         self._running = False
         self._again = False
-        self._void = self._in_flight
+        self._ignore_answer = self._in_flight
         self._outbox.cancel_timer(_TIMER)
-        self._stand_by()
+        self._update_background_heartbeat()
 
     def soon(self, now: float) -> None:
         """There is something to say: at once, or as soon as the one in flight is answered."""
@@ -122,7 +122,7 @@ class EpochHeartbeat:
             return
         self._beat(now)
 
-    def say_all(self, now: float) -> None:
+    def send_full(self, now: float) -> None:
         """A full one, now."""
         self._full = True
         self.soon(now)
@@ -134,9 +134,11 @@ class EpochHeartbeat:
     def confirm(self, now: float, sent_at: float, interval: float) -> None:
         """Answered without an error, with the ``interval`` (s) that the group asks for."""
         self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
-        if self._told is not None and sent_at >= self._told.at:
-            self._told = None
-        self._unconfirmed_since = None if self._told is None else self._told.since
+        if self._background_news is not None and sent_at >= self._background_news.at:
+            self._background_news = None
+        self._unconfirmed_since = (
+            None if self._background_news is None else self._background_news.since
+        )
         self._full = now < self._full_until
         self._backoff = _FIRST_BACKOFF
         if interval > 0:
@@ -144,7 +146,7 @@ class EpochHeartbeat:
             self.session = min(interval * _INTERVALS_OF_A_SESSION, self._config.session_timeout)
             longest = patience_of(self._config)
             self._outbox.set_patience(min(max(interval, _LEAST_PATIENCE), longest))
-        self._stand_by()
+        self._update_background_heartbeat()
         self._schedule(now)
 
     def retry(self, now: float) -> None:
@@ -156,7 +158,7 @@ class EpochHeartbeat:
 
     def elsewhere(self, now: float, why: str) -> None:
         """It was answered by a broker that is not the coordinator: send all fields to that."""
-        self._coordinator.unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
+        self._coordinator.mark_unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
     def unanswered(self, now: float, why: str) -> None:
@@ -180,7 +182,7 @@ class EpochHeartbeat:
     def _beat(self, now: float) -> None:
         if not self._running:
             return
-        self._stand_by()
+        self._update_background_heartbeat()
         if self._in_flight:
             self._again = True
             return
@@ -210,26 +212,26 @@ class EpochHeartbeat:
 
     # --- while the event loop is blocked ---------------------------------------------------------
 
-    def _stand_by(self) -> None:
+    def _update_background_heartbeat(self) -> None:
         message = self._repeatable() if self._running else None
         node = self._coordinator.node
         if message is None:
-            self._standing_by = None
-            self._outbox.stand_down()
-        elif node is not None and (node, message, self._interval) != self._standing_by:
-            goes_on = self._standing_by is not None
-            self._standing_by = node, message, self._interval
-            self._outbox.stand_by(
+            self._background_heartbeat = None
+            self._outbox.stop_background_heartbeat()
+        elif node is not None and (node, message, self._interval) != self._background_heartbeat:
+            goes_on = self._background_heartbeat is not None
+            self._background_heartbeat = node, message, self._interval
+            self._outbox.start_background_heartbeat(
                 message,
                 node,
                 self._interval,
                 self._timeout,
                 lambda reply: _with_epoch_of(reply, message),
-                self._stood_in,
-                goes_on=goes_on,
+                self._background_answered,
+                same_membership=goes_on,
             )
 
-    def _stood_in(self, now: float, sent_at: float, reply: Reply) -> None:
+    def _background_answered(self, now: float, sent_at: float, reply: Reply) -> None:
         news = True
         match reply:
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
@@ -237,19 +239,19 @@ class EpochHeartbeat:
                 self.confirmed_at = max(sent_at, self.confirmed_at or sent_at)
                 news = moved or reply.assignment is not None
             case ConsumerGroupHeartbeatResponse(error=error):
-                self._unheard(error.name)
+                self._log_background_failure(error.name)
             case Failed(detail=detail):
-                self._unheard(detail)
+                self._log_background_failure(detail)
             case _:
-                self._unheard(type(reply).__name__)
+                self._log_background_failure(type(reply).__name__)
         if news:
             since = self._unconfirmed_since
             since = sent_at if since is None else min(since, sent_at)
-            self._told, self._unconfirmed_since = _Told(now, since), since
+            self._background_news, self._unconfirmed_since = _BackgroundNews(now, since), since
             self._full_until = now + _FULL_AFTER_SILENCE
-            self.say_all(now)
+            self.send_full(now)
 
-    def _unheard(self, answer: str) -> None:
+    def _log_background_failure(self, answer: str) -> None:
         self._outbox.emit("info", "a heartbeat of the thread was not answered", answer=answer)
 
     # --- answers ---------------------------------------------------------------------------------
@@ -258,10 +260,10 @@ class EpochHeartbeat:
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
         self._in_flight = False
-        if not self._void:
+        if not self._ignore_answer:
             self._on_answer(now, sent, sent_at, reply)
             return
-        self._void = False
+        self._ignore_answer = False
         if isinstance(reply, Failed):
             self._full_until = now + _FULL_AFTER_SILENCE
             why = f"ConsumerGroupHeartbeat: {reply.detail}"

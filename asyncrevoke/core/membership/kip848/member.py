@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.effects import Failed, FailureKind
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.membership.classic.fatal_errors import (
-    consumer_group_refusal,
+    connection_error,
+    consumer_group_error,
     no_consumer_protocol,
-    unanswerable,
 )
-from asyncrevoke.core.membership.kip848.heartbeat import EpochHeartbeat
-from asyncrevoke.core.membership.kip848.state_table import EPOCH_MOVES, EpochMove, EpochPhase
+from asyncrevoke.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
+from asyncrevoke.core.membership.kip848.state_table import (
+    MEMBER_TRANSITIONS,
+    MemberState,
+    MemberTransition,
+)
 from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
     from asyncrevoke.core.partition.instance import PartitionInstance
@@ -60,8 +64,8 @@ _FENCED_OFTEN = 1.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _FENCING = frozenset((ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch))
-_MEMBER = frozenset((EpochPhase.RECONCILING, EpochPhase.ACKNOWLEDGING, EpochPhase.STABLE))
-_NOT_THERE = frozenset((EpochPhase.UNSUBSCRIBED, EpochPhase.FATAL))
+_MEMBER = frozenset((MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE))
+_NOT_THERE = frozenset((MemberState.UNSUBSCRIBED, MemberState.FATAL))
 
 
 class ConsumerGroupMembership:
@@ -75,7 +79,7 @@ class ConsumerGroupMembership:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
-        cluster: Cluster,
+        cluster: ClusterMetadata,
         coordinator: Coordinator,
         assignment: Assignment,
         revocation: Revocation,
@@ -90,8 +94,8 @@ class ConsumerGroupMembership:
         self._group_id = config.group_id or ""
         self._member_id = member_id
         # Whether closing gives our place away. A static member says all the same that it goes.
-        self.tells_leaving = config.group_instance_id is None
-        self._heartbeat = EpochHeartbeat(
+        self.sends_leave = config.group_instance_id is None
+        self._heartbeat = ConsumerGroupHeartbeat(
             outbox,
             config,
             coordinator,
@@ -105,7 +109,7 @@ class ConsumerGroupMembership:
         self.on_left: Callable[[float], None] = lambda _now: None
         self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
         self.on_unsupported: Callable[[float, str], None] | None = None
-        self._phase = EpochPhase.UNSUBSCRIBED
+        self._state = MemberState.UNSUBSCRIBED
         self._epoch = JOIN_EPOCH
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
@@ -113,7 +117,7 @@ class ConsumerGroupMembership:
         self._sent_subscription: tuple[tuple[str, ...], str | None] | None = None
         self._target = TargetAssignment(cluster)
         # What the newest assignment gives us: a partition of it that is released comes back.
-        self._granted: frozenset[TopicPartition] = frozenset()
+        self._assigned: frozenset[TopicPartition] = frozenset()
         self._missing = False
         self._missing_pause = _FIRST_MISSING_PAUSE
         self._fenced_at = float("-inf")
@@ -127,12 +131,12 @@ class ConsumerGroupMembership:
     # --- facts -----------------------------------------------------------------------------------
 
     @property
-    def phase(self) -> EpochPhase:
+    def state(self) -> MemberState:
         """Where this member is."""
-        return self._phase
+        return self._state
 
     @property
-    def stamp(self) -> GroupMetadata:
+    def member_identity(self) -> GroupMetadata:
         """Our identity; the generation is the member epoch, -1 while there is none."""
         epoch = self._epoch if self._epoch > JOIN_EPOCH else -1
         return GroupMetadata(self._group_id, epoch, self._member_id, self._config.group_instance_id)
@@ -156,11 +160,11 @@ class ConsumerGroupMembership:
     @property
     def may_commit(self) -> bool:
         """Always as a member: an epoch does not move on while partitions drain."""
-        return self._phase in _MEMBER
+        return self._state in _MEMBER
 
-    def is_verdict(self, sent: GroupMetadata, _sent_at: float) -> bool:
+    def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
         """Whether a refusal of ``sent`` is about our membership as it is now."""
-        return self._phase in _MEMBER and sent == self.stamp
+        return self._state in _MEMBER and sent == self.member_identity
 
     @property
     def _wanted(self) -> bool:
@@ -176,22 +180,22 @@ class ConsumerGroupMembership:
         self._topics, self._regex = topics, regex
         if not self._wanted:
             self._drop_all(now)
-        elif self._phase is EpochPhase.UNSUBSCRIBED:
+        elif self._state is MemberState.UNSUBSCRIBED:
             if not self._leaving and not self._idle:
                 self._join(now)
         else:
-            if self._phase in _MEMBER:
+            if self._state in _MEMBER:
                 # All of it may have been on its way out.
                 self._reconcile(now)
             self._heartbeat.soon(now)
 
     def _drop_all(self, now: float) -> None:
         """Nothing is subscribed to any more: give everything up, then leave."""
-        if self._phase is EpochPhase.JOINING:
+        if self._state is MemberState.JOINING:
             self._revocation.barrier_due = True
-        elif self._phase in _MEMBER:
-            self._granted = frozenset()
-            self._move(EpochMove.RECONCILE)
+        elif self._state in _MEMBER:
+            self._assigned = frozenset()
+            self._transition(MemberTransition.RECONCILE)
             self._revocation.request(now, self._assignment.live(), self._deadline(now, now))
 
     def rejoin(self, now: float, _reason: str) -> None:
@@ -202,7 +206,7 @@ class ConsumerGroupMembership:
 
     def metadata_changed(self, now: float) -> None:
         """Topics or partitions have changed: some may be those that were assigned to us."""
-        if self._phase in _MEMBER and self._missing:
+        if self._state in _MEMBER and self._missing:
             self._reconcile(now)
 
     def metadata_refreshed(self, now: float) -> None:
@@ -210,7 +214,7 @@ class ConsumerGroupMembership:
         often, and with each heartbeat."""
         self.metadata_changed(now)
         asked = self._outbox.has_timer(_MISSING_TIMER)
-        if self._phase in _MEMBER and self._missing and not asked:
+        if self._state in _MEMBER and self._missing and not asked:
             at = now + self._missing_pause
             self._missing_pause = min(self._missing_pause * 2, _LONGEST_MISSING_PAUSE)
             self._outbox.set_timer(_MISSING_TIMER, at, self._ask_for_missing)
@@ -222,58 +226,58 @@ class ConsumerGroupMembership:
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
         self._leaving = True
-        self._granted = frozenset()
+        self._assigned = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
     def leave_now(self, now: float) -> None:
         """Leave, whatever the group still owes us; ``on_left`` follows."""
-        if self._phase is not EpochPhase.LEAVING:
+        if self._state is not MemberState.LEAVING:
             self._send_leave(now)
 
     def stop_leaving(self, now: float) -> None:
         """No coordinator confirms that we leave; ``on_left`` follows at once."""
-        if self._phase is EpochPhase.LEAVING:
+        if self._state is MemberState.LEAVING:
             self._leave_overdue(now)
 
     def leave_idle(self, now: float) -> None:
         """The loop has not asked for a batch for too long: hand everything over until it does."""
-        if self._leaving or self._phase in (EpochPhase.LEAVING, EpochPhase.FATAL):
+        if self._leaving or self._state in (MemberState.LEAVING, MemberState.FATAL):
             return
         self._idle = True
-        self._granted = frozenset()
+        self._assigned = frozenset()
         self._revocation.lose(now, self._assignment.live(), "max_poll_interval exceeded")
         self._send_leave(now)
 
-    def wake(self, now: float) -> None:
+    def poll_resumed(self, now: float) -> None:
         """The loop asks for a batch again."""
         if self._idle:
             self._idle = False
-            if self._phase is EpochPhase.UNSUBSCRIBED and self._wanted:
+            if self._state is MemberState.UNSUBSCRIBED and self._wanted:
                 self._join(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
         """An instance has ended. If its partition is ours by the newest assignment, it begins
         again."""
-        if instance.partition in self._granted and not self._leaving:
+        if instance.partition in self._assigned and not self._leaving:
             self.on_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
         """Nothing is between being requested and being released or lost."""
         if self._leaving or not self._wanted:
-            if self._phase is not EpochPhase.LEAVING:
+            if self._state is not MemberState.LEAVING:
                 self._send_leave(now)
-        elif self._phase is EpochPhase.RECONCILING:
-            self._move(EpochMove.MET)
+        elif self._state is MemberState.RECONCILING:
+            self._transition(MemberTransition.REVOCATION_COMPLETE)
             self._heartbeat.soon(now)
 
     # --- heartbeats ------------------------------------------------------------------------------
 
-    def _move(self, move: EpochMove) -> None:
+    def _transition(self, transition: MemberTransition) -> None:
         """Take a move of the table; KeyError for one that the phase does not have."""
-        self._phase = EPOCH_MOVES[self._phase, move]
+        self._state = MEMBER_TRANSITIONS[self._state, transition]
 
     def _join(self, now: float, *, after: float = 0.0) -> None:
-        self._move(EpochMove.JOIN)
+        self._transition(MemberTransition.JOIN)
         self._epoch = JOIN_EPOCH
         self._outbox.emit("info", "joining", group=self._group_id, reason="by a heartbeat")
         self._heartbeat.often(now + _OFTEN_AFTER_JOIN)
@@ -281,8 +285,8 @@ class ConsumerGroupMembership:
 
     def _compose(self, full: bool) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat that is due: ``full`` if the last one may not have arrived."""
-        if self._phase is EpochPhase.LEAVING or self._release_instance:
-            for_good = self.tells_leaving and not self._release_instance
+        if self._state is MemberState.LEAVING or self._release_instance:
+            for_good = self.sends_leave and not self._release_instance
             return self._request(LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH)
         subscription = (tuple(sorted(self._topics)), self._regex)
         if not self._wanted and self._sent_subscription is not None:
@@ -293,10 +297,10 @@ class ConsumerGroupMembership:
             regex = ""
         self._sent_subscription = subscription
         owned: tuple[TopicIdPartitions, ...] | None = None
-        if self._phase is EpochPhase.JOINING:
+        if self._state is MemberState.JOINING:
             self._known = True
             owned = ()
-        elif full or self._phase is EpochPhase.ACKNOWLEDGING:
+        elif full or self._state is MemberState.ACKNOWLEDGING:
             owned = self._owned()
         return self._request(
             self._epoch,
@@ -337,7 +341,7 @@ class ConsumerGroupMembership:
 
     def _repeatable(self) -> ConsumerGroupHeartbeatRequest | None:
         """What keeps the membership and says nothing, while there is one to keep."""
-        return self._request(self._epoch) if self._phase in _MEMBER else None
+        return self._request(self._epoch) if self._state in _MEMBER else None
 
     def _epoch_heard(self, now: float, epoch: int) -> bool:
         """Others were told our epoch. Whether it has moved on."""
@@ -356,13 +360,13 @@ class ConsumerGroupMembership:
                 self._heartbeat.elsewhere(now, error.name)
             case ConsumerGroupHeartbeatResponse() if sent.member_epoch < JOIN_EPOCH:
                 self._leave_answered(now, reply)
-            case ConsumerGroupHeartbeatResponse() if self._phase is EpochPhase.LEAVING:
+            case ConsumerGroupHeartbeatResponse() if self._state is MemberState.LEAVING:
                 self._heartbeat.soon(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none, member_epoch=epoch) if (
                 epoch < self._epoch
             ):
                 # Older than what others were told for us meanwhile.
-                self._heartbeat.say_all(now)
+                self._heartbeat.send_full(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
                 self._confirmed(now, sent, sent_at, reply)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.fenced_member_epoch) if (
@@ -370,18 +374,18 @@ class ConsumerGroupMembership:
             ):
                 # Our epoch may have moved on by a request that had no answer: the coordinator
                 # accepts the one before with all that we own, and nobody else has that meanwhile.
-                self._heartbeat.say_all(now)
+                self._heartbeat.send_full(now)
             case ConsumerGroupHeartbeatResponse():
-                self._judge(now, reply)
+                self._handle_error(now, reply)
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
                 self._unsupported(now, detail)
             case Failed(kind=FailureKind.AUTHENTICATION):
-                self.fail(now, unanswerable(reply))
+                self.fail(now, connection_error(reply))
             case _:
                 why = type(reply).__name__
                 if isinstance(reply, Failed):
                     why = reply.detail or reply.kind.value
-                self._suspect(now)
+                self._warn_unconfirmed(now)
                 self._heartbeat.unanswered(now, why)
 
     def _confirmed(
@@ -403,10 +407,10 @@ class ConsumerGroupMembership:
             self._heartbeat.often(now + _OFTEN_AFTER_EPOCH)
         self._heartbeat.confirm(now, sent_at, reply.heartbeat_interval)
         # Not by one that was on its way when the last of it was released.
-        if self._phase is EpochPhase.ACKNOWLEDGING and sent.owned == self._owned():
-            self._move(EpochMove.ACKNOWLEDGED)
-        if reply.assignment is not None or self._phase is EpochPhase.JOINING:
-            if self._target.replace(reply.assignment or ()) or self._phase is EpochPhase.JOINING:
+        if self._state is MemberState.ACKNOWLEDGING and sent.owned == self._owned():
+            self._transition(MemberTransition.ACKNOWLEDGED)
+        if reply.assignment is not None or self._state is MemberState.JOINING:
+            if self._target.replace(reply.assignment or ()) or self._state is MemberState.JOINING:
                 self._reconcile(now, since, news=True)
         else:
             self._ask_for_missing(now)
@@ -424,7 +428,7 @@ class ConsumerGroupMembership:
             return
         live = self._assignment.live()
         going = [i for i in live if i.partition not in kept and not i.revoking]
-        self._granted = usable
+        self._assigned = usable
         added = self._assignment.add(tp for tp in sorted(usable) if tp not in self._assignment)
         if news:
             self._outbox.emit(
@@ -432,12 +436,12 @@ class ConsumerGroupMembership:
                 "assigned",
                 group=self._group_id,
                 generation=self._epoch,
-                partitions=[f"{tp.topic}-{tp.partition}" for tp in sorted(kept)],
+                partitions=[str(tp) for tp in sorted(kept)],
                 added=len(added),
                 to_go=len(going),
             )
         if news or going or added:
-            self._move(EpochMove.RECONCILE)
+            self._transition(MemberTransition.RECONCILE)
             self._revocation.barrier_due = True
         self._revocation.request(now, going, self._deadline(now, now if since is None else since))
         if added:
@@ -456,16 +460,16 @@ class ConsumerGroupMembership:
         """Our epoch has moved on: ask for it."""
         self._heartbeat.soon(now)
 
-    def refused(self, now: float, error: ErrorCode) -> None:
+    def rejected(self, now: float, error: ErrorCode) -> None:
         """A commit had a true verdict: the coordinator does not accept our membership any more."""
         if error is ErrorCode.fenced_instance_id:
-            self.fail(now, consumer_group_refusal(error, "", self._config))
+            self.fail(now, consumer_group_error(error, "", self._config))
         else:
             self._fenced(now, f"the coordinator answers {error.name}")
 
-    def _judge(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
+    def _handle_error(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
         error = reply.error
-        joining = self._phase is EpochPhase.JOINING
+        joining = self._state is MemberState.JOINING
         if error in _FENCING or (error is ErrorCode.group_id_not_found and not joining):
             self._fenced(now, f"the coordinator answers {error.name}")
         elif error is ErrorCode.unsupported_version or (
@@ -481,7 +485,7 @@ class ConsumerGroupMembership:
         elif error.retriable or error is ErrorCode.unknown_server_error:
             self._wait(now, "the coordinator", error, reply.detail)
         else:
-            self.fail(now, consumer_group_refusal(error, reply.detail, self._config))
+            self.fail(now, consumer_group_error(error, reply.detail, self._config))
 
     def _wait(self, now: float, what: str, error: ErrorCode, detail: str) -> None:
         self._log.waiting(
@@ -494,7 +498,7 @@ class ConsumerGroupMembership:
         )
         self._heartbeat.retry(now)
 
-    def _suspect(self, now: float) -> None:
+    def _warn_unconfirmed(self, now: float) -> None:
         """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
         has moved grants a new session, but worth a line."""
         confirmed = self._heartbeat.confirmed_at
@@ -509,7 +513,7 @@ class ConsumerGroupMembership:
 
     def _fenced(self, now: float, reason: str) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
-        self._forget(EpochMove.FENCED)
+        self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), reason)
         if self._leaving or not self._wanted:
@@ -523,7 +527,7 @@ class ConsumerGroupMembership:
         if self.on_unsupported is None:
             self.fail(now, no_consumer_protocol(self._group_id, detail))
             return
-        self._forget(EpochMove.FENCED)
+        self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), "the group protocol has changed")
         if self._leaving:
@@ -531,32 +535,32 @@ class ConsumerGroupMembership:
         else:
             self.on_unsupported(now, detail)
 
-    def _forget(self, move: EpochMove) -> None:
+    def _forget(self, move: MemberTransition) -> None:
         """No heartbeats, no assignment and no epoch any more."""
         self._heartbeat.stop()
         self._outbox.cancel_timer(_LEAVE_TIMER)
         self._target.clear()
-        self._granted = frozenset()
+        self._assigned = frozenset()
         self._missing = False
         self._release_instance = False
         self._sent_subscription = None
         self._epoch = JOIN_EPOCH
-        self._move(move)
+        self._transition(move)
 
     # --- leaving and failing ---------------------------------------------------------------------
 
     def _send_leave(self, now: float) -> None:
         dynamic = self._config.group_instance_id is None
-        silent = dynamic and not self.tells_leaving
-        if silent or not self._known or self._phase in _NOT_THERE:
+        silent = dynamic and not self.sends_leave
+        if silent or not self._known or self._state in _NOT_THERE:
             self._left(now)
             return
-        self._move(EpochMove.LEAVE)
+        self._transition(MemberTransition.LEAVE)
         self._outbox.set_timer(_LEAVE_TIMER, now + _LEAVE_TIMEOUT, self._leave_overdue)
         self._heartbeat.soon(now)
 
     def _leave_answered(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
-        if self._phase is EpochPhase.LEAVING:
+        if self._state is MemberState.LEAVING:
             answer = reply.error.name
             self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
             self._left(now)
@@ -570,25 +574,25 @@ class ConsumerGroupMembership:
         self._left(now)
 
     def _left(self, now: float) -> None:
-        if self._phase not in (EpochPhase.UNSUBSCRIBED, EpochPhase.FATAL, EpochPhase.LEAVING):
-            self._move(EpochMove.LEAVE)
-        self._forget(EpochMove.LEFT)
+        if self._state not in (MemberState.UNSUBSCRIBED, MemberState.FATAL, MemberState.LEAVING):
+            self._transition(MemberTransition.LEAVE)
+        self._forget(MemberTransition.LEFT)
         self._known = False
         was_leaving, self._leaving = self._leaving, False
-        self._revocation.rejoined()
+        self._revocation.membership_begins()
         if was_leaving:
             self.on_left(now)
-        elif not self._idle and self._wanted and self._phase is EpochPhase.UNSUBSCRIBED:
+        elif not self._idle and self._wanted and self._state is MemberState.UNSUBSCRIBED:
             self._join(now)
 
-    def abandon(self) -> None:
+    def stop_sending(self) -> None:
         """Closing has taken too long: send nothing any more."""
         self._heartbeat.stop()
         self._outbox.cancel_timer(_LEAVE_TIMER)
 
     def fail(self, now: float, error: FatalError) -> None:
         """The consumer cannot go on: everything is lost, and nothing is sent any more."""
-        self._forget(EpochMove.FAIL)
+        self._forget(MemberTransition.FAIL)
         self._revocation.lose(now, self._assignment.live(), str(error))
         self._revocation.barrier_due = self._revocation.barrier_due or self._leaving
         self.on_fatal(now, error)

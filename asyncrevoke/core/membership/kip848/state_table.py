@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 
 
-class EpochPhase(enum.Enum):
+class MemberState(enum.Enum):
     """Where a member is. RECONCILING holds what the group wants back, and says so by saying
     nothing of what it owns; ACKNOWLEDGING has released it, and the group does not know yet."""
 
@@ -22,12 +22,12 @@ class EpochPhase(enum.Enum):
     FATAL = "failed"
 
 
-class EpochMove(enum.Enum):
+class MemberTransition(enum.Enum):
     """Why a member changes its phase."""
 
     JOIN = "there is something to read: a full heartbeat with epoch 0"
     RECONCILE = "an assignment came, or everything is to be given up"
-    MET = "nothing of ours is between being requested and being released or lost"
+    REVOCATION_COMPLETE = "nothing of ours is between being requested and being released or lost"
     ACKNOWLEDGED = "the coordinator has answered a heartbeat that says what we own"
     FENCED = "the coordinator does not know this member, or not with this epoch"
     LEAVE = "a heartbeat with epoch -1 or -2 is due"
@@ -35,22 +35,22 @@ class EpochMove(enum.Enum):
     FAIL = "the group refuses us for good"
 
 
-_JOINED = (EpochPhase.RECONCILING, EpochPhase.ACKNOWLEDGING, EpochPhase.STABLE)
-_MEMBER = (EpochPhase.JOINING, *_JOINED)
+_JOINED = (MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE)
+_MEMBER = (MemberState.JOINING, *_JOINED)
 
-EPOCH_MOVES: dict[tuple[EpochPhase, EpochMove], EpochPhase] = {
-    (EpochPhase.UNSUBSCRIBED, EpochMove.JOIN): EpochPhase.JOINING,
-    (EpochPhase.JOINING, EpochMove.RECONCILE): EpochPhase.RECONCILING,
-    (EpochPhase.STABLE, EpochMove.RECONCILE): EpochPhase.RECONCILING,
-    (EpochPhase.ACKNOWLEDGING, EpochMove.RECONCILE): EpochPhase.RECONCILING,
-    (EpochPhase.RECONCILING, EpochMove.RECONCILE): EpochPhase.RECONCILING,
-    (EpochPhase.RECONCILING, EpochMove.MET): EpochPhase.ACKNOWLEDGING,
-    (EpochPhase.ACKNOWLEDGING, EpochMove.ACKNOWLEDGED): EpochPhase.STABLE,
-    **{(phase, EpochMove.FENCED): EpochPhase.UNSUBSCRIBED for phase in _MEMBER},
-    (EpochPhase.LEAVING, EpochMove.FENCED): EpochPhase.UNSUBSCRIBED,
-    **{(phase, EpochMove.LEAVE): EpochPhase.LEAVING for phase in _MEMBER},
-    (EpochPhase.UNSUBSCRIBED, EpochMove.LEFT): EpochPhase.UNSUBSCRIBED,
-    (EpochPhase.LEAVING, EpochMove.LEFT): EpochPhase.UNSUBSCRIBED,
-    (EpochPhase.FATAL, EpochMove.LEFT): EpochPhase.FATAL,
-    **{(phase, EpochMove.FAIL): EpochPhase.FATAL for phase in EpochPhase},
+MEMBER_TRANSITIONS: dict[tuple[MemberState, MemberTransition], MemberState] = {
+    (MemberState.UNSUBSCRIBED, MemberTransition.JOIN): MemberState.JOINING,
+    (MemberState.JOINING, MemberTransition.RECONCILE): MemberState.RECONCILING,
+    (MemberState.STABLE, MemberTransition.RECONCILE): MemberState.RECONCILING,
+    (MemberState.ACKNOWLEDGING, MemberTransition.RECONCILE): MemberState.RECONCILING,
+    (MemberState.RECONCILING, MemberTransition.RECONCILE): MemberState.RECONCILING,
+    (MemberState.RECONCILING, MemberTransition.REVOCATION_COMPLETE): MemberState.ACKNOWLEDGING,
+    (MemberState.ACKNOWLEDGING, MemberTransition.ACKNOWLEDGED): MemberState.STABLE,
+    **{(phase, MemberTransition.FENCED): MemberState.UNSUBSCRIBED for phase in _MEMBER},
+    (MemberState.LEAVING, MemberTransition.FENCED): MemberState.UNSUBSCRIBED,
+    **{(phase, MemberTransition.LEAVE): MemberState.LEAVING for phase in _MEMBER},
+    (MemberState.UNSUBSCRIBED, MemberTransition.LEFT): MemberState.UNSUBSCRIBED,
+    (MemberState.LEAVING, MemberTransition.LEFT): MemberState.UNSUBSCRIBED,
+    (MemberState.FATAL, MemberTransition.LEFT): MemberState.FATAL,
+    **{(phase, MemberTransition.FAIL): MemberState.FATAL for phase in MemberState},
 }

@@ -9,7 +9,7 @@ from asyncrevoke.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.metadata.cluster import Cluster
+    from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.protocol.messages import TopicIdPartitions
 
 
@@ -26,7 +26,7 @@ class TargetAssignment:
     """The newest assignment. A topic that was deleted and created again has another id, so that
     neither an assignment nor an acknowledgement of the one is taken for the other."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterMetadata) -> None:
         self._cluster = cluster
         self._partitions: tuple[TopicIdPartitions, ...] = ()
         # As they were known last: metadata that lags behind must not cost us a partition.

@@ -33,9 +33,9 @@ def _arm(self: Member, key: str, at: float) -> None:
 
 
 def _compared_with_the_clock(self: Poller, now: float) -> bool:
-    if not self._revocation.delayed_by_hand:
+    if not self._revocation.delayed_by_user:
         return False
-    at = self._started_at + self._config.revoke_tick
+    at = self._started_at + self._config.delayed_revoke_poll_interval
     if now >= at:
         return True
     if not self._outbox.has_timer("revoke-tick"):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from simulation.invariants.oracle_state import Holding
 
-    from asyncrevoke.core.io.effects import Complete
+    from asyncrevoke.core.io.effects import CompleteRequest
     from asyncrevoke.model import PollResult, TopicPartition
 
 
@@ -52,7 +52,7 @@ class CommitOracle:
         self._requests[view.member.client, ticket] = needs
         self._books.counts["commits asked for"] += 1
 
-    def answered(self, view: View, complete: Complete) -> None:
+    def answered(self, view: View, complete: CompleteRequest) -> None:
         """A ticket is answered."""
         client = view.member.client
         needs = self._requests.pop((client, complete.ticket), None)

@@ -74,8 +74,8 @@ class DeliveryOracles:
         self._stored: dict[TopicPartition, int] = {}
         # What each client was last told to be done beyond what is committed.
         self._told: dict[tuple[int, TopicPartition], frozenset[int]] = {}
-        # Of which topic's partition the records of a client's ledger are.
-        self._ledgers: dict[tuple[int, int], _Progress] = {}
+        # Of which topic's partition the records of a client's tracker are.
+        self._trackers: dict[tuple[int, int], _Progress] = {}
         # Where gaps were dropped: the members of which the group knew whether they read maps, and
         # the last record of those gaps.
         self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int]] = {}
@@ -134,12 +134,12 @@ class DeliveryOracles:
             )
         if holding.former:
             for record in records:
-                self._ledgers.setdefault((client, record.ledger_id), _Progress())
+                self._trackers.setdefault((client, record.tracker_id), _Progress())
             return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
         progress = self._of(partition)
-        self._ledgers[client, records[0].ledger_id] = progress
+        self._trackers[client, records[0].tracker_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
             progress.deliveries[record.offset] = (*before, (client, books.clock.now))
@@ -167,19 +167,19 @@ class DeliveryOracles:
         got = [record.offset for record in records]
         if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:
             holding.may_jump_to = None
-            if records[0].ledger_id != holding.ledger_id:
+            if records[0].tracker_id != holding.tracker_id:
                 # Reset by the policy: from here on as if it had begun here, but for what its map
                 # says of the rest.
-                holding.ledger_id = None
+                holding.tracker_id = None
                 wanted = got
         if got != wanted:
             raise Violation(
                 "I6", f"client {client}, {name(partition)}: got {got}, and {wanted} comes next"
             )
-        if holding.ledger_id is None:
-            holding.ledger_id = records[0].ledger_id
-        if any(record.ledger_id != holding.ledger_id for record in records):
-            raise Violation("I6", f"client {client}, {name(partition)}: its ledger has changed")
+        if holding.tracker_id is None:
+            holding.tracker_id = records[0].tracker_id
+        if any(record.tracker_id != holding.tracker_id for record in records):
+            raise Violation("I6", f"client {client}, {name(partition)}: its tracker has changed")
         holding.next = got[-1] + 1
 
     def _check_sole(self, view: View, partition: TopicPartition) -> None:
@@ -258,7 +258,7 @@ class DeliveryOracles:
         if offset < log.start:
             holding.may_jump_to = log.start
         holding.next = offset
-        holding.ledger_id = None
+        holding.tracker_id = None
 
     def deleted_before(self, partition: TopicPartition, offset: int) -> None:
         """Retention has deleted what nobody needs to have worked on now. Who was to read it next
@@ -295,7 +295,7 @@ class DeliveryOracles:
         """An application has worked on a record."""
         books, client = self._books, view.member.client
         partition = record.topic_partition
-        progress = self._ledgers[client, record.ledger_id]
+        progress = self._trackers[client, record.tracker_id]
         first = progress.done.get(record.offset)
         if first is None:
             progress.done[record.offset] = client

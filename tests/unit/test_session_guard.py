@@ -9,7 +9,7 @@ from unit.scripted_group import ScriptedGroup, orders
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.state_table import Phase
+from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.protocol.messages import ErrorCode
 
@@ -17,7 +17,7 @@ PAUSED = "no records until the coordinator confirms the membership"
 
 
 def suspect_member() -> ScriptedGroup:
-    group = ScriptedGroup(session_timeout=6.0, on_suspect="pause")
+    group = ScriptedGroup(session_timeout=6.0, on_unconfirmed_membership="pause")
     group.become_member(0)
     for _ in range(5):
         group.fail(group.beat(), FailureKind.TIMEOUT)
@@ -33,7 +33,7 @@ def test_what_was_fetched_waits_for_the_coordinator() -> None:
         group.advance(0.1)
     assert len(group.named(PAUSED)) == 1
     assert group.assigned == orders(0)
-    assert group.phase() is Phase.STABLE
+    assert group.phase() is ClassicState.STABLE
 
 
 def test_a_waiting_step_returns_it_as_soon_as_the_membership_is_confirmed() -> None:
@@ -52,7 +52,7 @@ def test_a_waiting_step_returns_it_as_soon_as_the_membership_is_confirmed() -> N
 
 
 def test_a_session_that_is_not_over_holds_nothing() -> None:
-    group = ScriptedGroup(session_timeout=6.0, on_suspect="pause")
+    group = ScriptedGroup(session_timeout=6.0, on_unconfirmed_membership="pause")
     group.become_member(0)
     group.fail(group.beat(), FailureKind.TIMEOUT)
     group.advance(2.5)
@@ -61,7 +61,7 @@ def test_a_session_that_is_not_over_holds_nothing() -> None:
 
 
 def test_a_member_by_kip_848_waits_too() -> None:
-    group = ScriptedConsumerGroup(group_protocol="consumer", on_suspect="pause")
+    group = ScriptedConsumerGroup(group_protocol="consumer", on_unconfirmed_membership="pause")
     group.join(0)
     for _ in range(20):
         group.fail(group.next_beat(), FailureKind.TIMEOUT)
@@ -75,7 +75,7 @@ def test_a_member_by_kip_848_waits_too() -> None:
 
 def test_a_rebalance_that_takes_longer_than_the_session_holds_nothing() -> None:
     group = ScriptedGroup(
-        session_timeout=6.0, on_suspect="pause", assignors=("cooperative-sticky",)
+        session_timeout=6.0, on_unconfirmed_membership="pause", assignors=("cooperative-sticky",)
     )
     group.become_member(0)
     group.rebalance()
@@ -88,9 +88,9 @@ def test_a_rebalance_that_takes_longer_than_the_session_holds_nothing() -> None:
 
 
 def test_by_default_what_was_fetched_waits_for_the_coordinator() -> None:
-    assert ConsumerConfig().on_suspect == "pause"
+    assert ConsumerConfig().on_unconfirmed_membership == "pause"
 
 
 def test_there_is_no_third_choice() -> None:
-    with pytest.raises(ConfigError, match="on_suspect"):
-        ConsumerConfig.from_options(on_suspect="stop")
+    with pytest.raises(ConfigError, match="on_unconfirmed_membership"):
+        ConsumerConfig.from_options(on_unconfirmed_membership="stop")

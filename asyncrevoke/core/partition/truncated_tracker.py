@@ -1,4 +1,4 @@
-"""Records that were delivered under one ledger id before their log was truncated."""
+"""Records that were delivered under one tracker id before their log was truncated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.core.partition.offset_tracker import Ledger
+    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 
 
-class TruncatedLedger:
+class TruncatedTracker:
     """Tells by its offset whether a record is still in the log.
 
     Records before ``offset`` are counted by ``kept``, which goes on under another id. The others
@@ -21,14 +21,16 @@ class TruncatedLedger:
 
     __slots__ = ("_kept", "_lost", "_offset")
 
-    def __init__(self, offset: int, kept: Ledger | TruncatedLedger, lost: Ledger) -> None:
+    def __init__(
+        self, offset: int, kept: OffsetTracker | TruncatedTracker, lost: OffsetTracker
+    ) -> None:
         self._offset = offset
         self._kept = kept
         self._lost = lost
 
-    def replace(self, ledger: Ledger, truncated: TruncatedLedger) -> None:
-        """The log was truncated again: what ``ledger`` counted is counted by ``truncated``."""
-        if self._kept is ledger:
+    def replace(self, tracker: OffsetTracker, truncated: TruncatedTracker) -> None:
+        """The log was truncated again: what ``tracker`` counted is counted by ``truncated``."""
+        if self._kept is tracker:
             self._kept = truncated
 
     @property
@@ -48,7 +50,7 @@ class TruncatedLedger:
 
     @property
     def untracked(self) -> int:
-        """Always 0: the records of a ledger are tracked before it is split."""
+        """Always 0: the records of a tracker are tracked before it is split."""
         return 0
 
     @property
@@ -60,28 +62,28 @@ class TruncatedLedger:
         """Whether a record before ``offset`` may be in flight."""
         return self._kept.awaits(min(offset, self._offset)) or self._lost.awaits(offset)
 
-    def settle(self) -> None:
-        """What is lost and pending is done; what is kept has a ledger of its own."""
-        self._lost.settle()
+    def complete_pending(self) -> None:
+        """What is lost and pending is done; what is kept has a tracker of its own."""
+        self._lost.complete_pending()
 
     def submit(self, offset: int) -> bool:
-        """See :meth:`Ledger.submit`."""
+        """See :meth:`OffsetTracker.submit`."""
         return self._of(offset).submit(offset)
 
     def complete(self, offset: int) -> bool:
-        """See :meth:`Ledger.complete`."""
+        """See :meth:`OffsetTracker.complete`."""
         return self._of(offset).complete(offset)
 
     def complete_all(self, offsets: Sequence[int]) -> int:
-        """See :meth:`Ledger.complete_all`."""
+        """See :meth:`OffsetTracker.complete_all`."""
         in_order = sorted(offsets)
         lost_from = bisect_left(in_order, self._offset)
         kept = self._kept.complete_all(in_order[:lost_from])
         return kept + self._lost.complete_all(in_order[lost_from:])
 
     def abandon(self, offset: int) -> bool:
-        """See :meth:`Ledger.abandon`."""
+        """See :meth:`OffsetTracker.abandon`."""
         return self._of(offset).abandon(offset)
 
-    def _of(self, offset: int) -> Ledger | TruncatedLedger:
+    def _of(self, offset: int) -> OffsetTracker | TruncatedTracker:
         return self._kept if offset < self._offset else self._lost
