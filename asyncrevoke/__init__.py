@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fast_depends import Depends as Depends
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.config.inherit import INHERIT
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.errors import (
         AsyncRevokeError,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
+    from asyncrevoke.handlers.policy.limits import RateLimit
     from asyncrevoke.handlers.policy.middleware import CallNext
-    from asyncrevoke.handlers.policy.rate_limit import RateLimit
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import Router
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "INHERIT",
     "AsyncRevokeError",
     "AuthenticationError",
     "BatchError",
@@ -120,6 +122,7 @@ _MODULES = {
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.config",
     "GroupMetadata": _MODEL,
+    "INHERIT": "asyncrevoke.config.inherit",
     "HandlerContext": "asyncrevoke.handlers.policy.context",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,
@@ -127,7 +130,7 @@ _MODULES = {
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
     "Probe": "asyncrevoke.runtime.session.probe",
-    "RateLimit": "asyncrevoke.handlers.policy.rate_limit",
+    "RateLimit": "asyncrevoke.handlers.policy.limits",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
     "Retry": "asyncrevoke.handlers.policy.retry",

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import (
     ConfigError,
     ConsumerClosedError,
@@ -16,7 +17,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
     PartitionLostError,
 )
-from asyncrevoke.handlers.host import Hosting
+from asyncrevoke.handlers.host import HandlerHost
 from asyncrevoke.model import Record
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
-    from asyncrevoke.handlers.execution.worker_resources import OpenWorker
+    from asyncrevoke.config.inherit import Inherit
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource
     from asyncrevoke.handlers.policy.decoding import Decoder
     from asyncrevoke.handlers.policy.middleware import M
-    from asyncrevoke.handlers.policy.rate_limit import RateLimit
+    from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
     from asyncrevoke.handlers.policy.retry import Retry
-    from asyncrevoke.handlers.policy.retry_topic import RetryTopic
-    from asyncrevoke.handlers.registry import AsConfigured, F, OnError, Router
+    from asyncrevoke.handlers.registry import F, Router
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
     from asyncrevoke.model import (
         BrokerPattern,
@@ -93,7 +94,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         listener: RebalanceListener | None = None,
         resources: AbstractAsyncContextManager[object] | None = None,
         decoder: Decoder | None = None,
-        worker_resources: OpenWorker | None = None,
+        worker_resources: OpenWorkerResource | None = None,
         journal: Journal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -102,7 +103,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         self._check_assignors()
         self._listener = listener
         self._journal = journal
-        self._hosting = Hosting(self._config, resources, decoder, worker_resources)
+        self._hosting = HandlerHost(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
 
@@ -112,7 +113,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         return self._config
 
     @property
-    def hosting(self) -> Hosting:
+    def hosting(self) -> HandlerHost:
         """Its handlers and what they need, for those that run them on records of another source."""
         return self._hosting
 
@@ -160,7 +161,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         session = self._session = self._open()
         router = self._hosting.router
         if router is not None:
-            if delays := self._hosting.delays():
+            if delays := self._hosting.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
             session.core.subscribe(session.now(), topics, router.pattern)
@@ -366,47 +367,12 @@ class Consumer(SubscriptionCalls, PartitionCalls):
 
     # --- handlers and tasks ----------------------------------------------------------------------
 
-    def handler(
-        self,
-        *topics: str,
-        pattern: str | re.Pattern[str] | None = None,
-        retry: Retry | None = None,
-        retry_topic: RetryTopic | None = None,
-        dead_letter: str | None = None,
-        on_error: OnError | None = None,
-        batch: bool = False,
-        max_records: int | None = None,
-        max_wait: float | None = None,
-        max_handler_time: float | None = None,
-        decoder: Decoder | None = None,
-        order_by: OrderBy | AsConfigured | None = "as configured",
-        concurrency: int | None = None,
-        rate_limit: RateLimit | None = None,
-        max_in_flight: int | None = None,
-        **options: object,
-    ) -> Callable[[F], F]:
+    def handler(self, *topics: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Register an async function for topics; see ``Router.handler``.
 
         Entering a consumer that has handlers starts them. Such a consumer cannot be iterated.
         """
-        return self._registering().handler(
-            *topics,
-            pattern=pattern,
-            retry=retry,
-            retry_topic=retry_topic,
-            dead_letter=dead_letter,
-            on_error=on_error,
-            batch=batch,
-            max_records=max_records,
-            max_wait=max_wait,
-            max_handler_time=max_handler_time,
-            decoder=decoder,
-            order_by=order_by,
-            concurrency=concurrency,
-            rate_limit=rate_limit,
-            max_in_flight=max_in_flight,
-            **options,
-        )
+        return self._registering().handler(*topics, **options)
 
     def include_router(self, router: Router) -> None:
         """Take over the handlers of a router."""
@@ -467,7 +433,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         *,
         concurrency: int | None = None,
         max_in_flight: int | None = None,
-        order_by: OrderBy | Literal["as configured"] | None = "as configured",
+        order_by: OrderBy | Inherit | None = INHERIT,
         retry: Retry | None = None,
         dead_letter: str | None = None,
         on_error: OnError | None = None,
@@ -487,10 +453,11 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
-        from asyncrevoke.handlers.registry import check_policy  # noqa: PLC0415
+        from asyncrevoke.handlers.execution.runner_context import RunnerContext  # noqa: PLC0415
+        from asyncrevoke.handlers.policy.options import check_failure_options  # noqa: PLC0415
         from asyncrevoke.handlers.task_group import TrackedTaskGroup  # noqa: PLC0415
 
-        check_policy(retry, dead_letter, on_error)
+        check_failure_options(retry, dead_letter, on_error)
         most = config.max_in_flight if max_in_flight is None else max_in_flight
         running = config.concurrency if concurrency is None else concurrency
         if not 1 <= most <= config.max_in_flight:
@@ -501,20 +468,19 @@ class Consumer(SubscriptionCalls, PartitionCalls):
         if running < 1:
             raise ConfigError(f"concurrency={running}: at least 1")
         letters = session.letters or DeadLetterProducer(session.config, session.log)
-        group = TrackedTaskGroup(
-            session,
+        context = RunnerContext(
             concurrency=running,
             max_in_flight=most,
             log=session.log,
-            order_by=config.order_by if order_by == "as configured" else order_by,
+            order_by=config.order_by if order_by is INHERIT else order_by,
             null_keys=config.null_keys,
-            retry=retry,
-            dead_letter=dead_letter,
-            on_error=on_error or "stop",
             dead_letters=None if dead_letter is None else letters,
             observers=session.observers,
             witness=session.witness,
             deadline=ShutdownDeadline(session.now, config.close_timeout),
+        )
+        group = TrackedTaskGroup(
+            session, context, retry=retry, dead_letter=dead_letter, on_error=on_error or "stop"
         )
         session.watch(group)
         return group
@@ -527,7 +493,7 @@ class Consumer(SubscriptionCalls, PartitionCalls):
                 "handlers say which topics are read: give @consumer.handler the topics or the "
                 "pattern, and the consumer none"
             )
-        return self._hosting.registering()
+        return self._hosting.router_for_registration()
 
     async def _terminate_if_failed(self, session: Session) -> None:
         await session.handlers_ended()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, cast
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from asyncrevoke import PollResult, Record, Router, TopicPartition
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.journal import Journal
 from asyncrevoke.model import GroupMetadata
@@ -111,7 +112,7 @@ async def turn(
         witness.opened(Nobody(), print)
         await witness.flush()
     source = cast("RecordSource", InMemory(decoded(data, decode), None))
-    runner = HandlerRunner(source, router, concurrency=64, log=log, witness=witness)
+    runner = HandlerRunner(source, router, RunnerContext(concurrency=64, log=log, witness=witness))
     gc.collect()
     began = time.process_time()
     await runner.run()

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 from asyncrevoke import PollResult, Record, Router, TopicPartition
 from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
 from asyncrevoke.dashboard.history import History
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
@@ -133,7 +134,9 @@ async def turn(variant: str, data: list[PollResult]) -> float:
         observers = Observers(made, log, _nobody, group_id="benchmark", client_id="benchmark")
         observers.opened()
     source = cast("RecordSource", InMemory(data, observers))
-    runner = HandlerRunner(source, router, concurrency=64, log=log, observers=observers)
+    runner = HandlerRunner(
+        source, router, RunnerContext(concurrency=64, log=log, observers=observers)
+    )
     gc.collect()
     began = time.process_time()
     await runner.run()

@@ -70,7 +70,7 @@ class ConsumerWatch(Observer):
 
     def decided(self, record: Record, decision: Decision) -> None:
         """Count dead letters."""
-        if decision == "dead-lettered":
+        if decision == "dead_lettered":
             self._dead_letters += 1
             where = f"{record.topic}-{record.partition} at {record.offset}"
             self._history.note(self._name, f"dead letter: {where}")

@@ -14,11 +14,11 @@ from asyncrevoke.spark.errors import ReplayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLog
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import Decision
 
-Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_on"]
+Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
 
 # Rows that may wait for Spark to take them, before reading waits too.
 _MOST_ROWS = 50_000
@@ -87,7 +87,7 @@ class Outcomes:
     whose outcome is ``"error"``, and ``examples`` tells of the first ones.
     """
 
-    def __init__(self, log: Log, failed_as: Literal["error", "skipped"]) -> None:
+    def __init__(self, log: HandlerLog, failed_as: Literal["error", "skipped"]) -> None:
         self._log = log
         self._failed_as: Outcome = failed_as
         self._calls: dict[tuple[int, int], _Call] = {}
@@ -168,12 +168,13 @@ class Outcomes:
 
         return timed
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def decided(self, record: Record, decision: Decision, error: BaseException, /) -> None:
         """Remember what becomes of a failed record."""
+        self._refused[record.partition, record.offset] = error
         if decision == "skipped":
             self._decided[record.partition, record.offset] = self._failed_as
-        elif decision == "dead-lettered":
-            self._decided[record.partition, record.offset] = "sent_on"
+        elif decision == "dead_lettered":
+            self._decided[record.partition, record.offset] = "dead_lettered"
 
     def complete(self, records: Sequence[Record], /) -> None:
         """These records are done: their rows are made."""
@@ -283,18 +284,9 @@ class Outcomes:
         self._log.info(event, **fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Pass a line on, unless it is about one record's failure: that goes into its row."""
-        error, partition, offset = (
-            fields.get(name) for name in ("exc_info", "partition", "offset")
-        )
-        if (
-            isinstance(error, BaseException)
-            and isinstance(partition, int)
-            and isinstance(offset, int)
-        ):
-            self._refused[partition, offset] = error
-            return
-        self._log.warning(event, **fields)
+        """Pass a line on, unless it is about the failure of one record, which its row tells."""
+        if "exc_info" not in fields or "offset" not in fields:
+            self._log.warning(event, **fields)
 
     def error(self, event: str, /, **fields: object) -> None:
         """Pass a line on."""

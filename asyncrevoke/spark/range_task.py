@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import pa, pc
@@ -122,20 +122,18 @@ async def handle_all(
 ) -> None:
     """Run the handlers on all that ``read`` gives, as a live consumer does."""
     source = RangeSource(wanted.topic_partition, read, outcomes, opened.max_in_flight)
-    runner = HandlerRunner(
-        source,
-        opened.router,
+    context = RunnerContext(
         concurrency=opened.concurrency,
         log=outcomes,
         order_by=opened.order_by,
         null_keys=opened.null_keys,
         max_in_flight=opened.max_in_flight,
         state=opened.state,
+        worker_resources=opened.workers,
         dead_letters=opened.dead_letters,
-        wall_clock=time.time,
-        workers=opened.workers,
         call_log=outcomes,
     )
+    runner = HandlerRunner(source, opened.router, context)
     await runner.run()
     if not source.finished:
         raise ReplayError(f"{wanted.topic}-{wanted.partition} has ended before its range did")

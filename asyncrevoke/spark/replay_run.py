@@ -64,7 +64,7 @@ def replay(
     ``sink`` is a folder that Spark can write (``/data/replay``, ``s3a://...``). Below it,
     ``results/run_id=.../`` has a row for each record, as Parquet: topic, partition, offset, the
     range, attempts, when the last call began and ended, the outcome (``ok``, ``error``,
-    ``skipped``, ``sent_on``), the error, and what the handler returned.
+    ``skipped``, ``dead_lettered``), the error, and what the handler returned.
 
     ``errors``: ``"row"``, a record that has failed for good is a row and nothing is sent anywhere;
     ``"policy"``, its handler's dead letter topic, retry topic and ``on_error`` count as live;

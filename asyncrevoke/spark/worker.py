@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.registry import Handler, Router
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.registry import Router
 
     T = TypeVar("T")
 
@@ -117,7 +118,7 @@ class Worker:
             config = replace(config, bootstrap_servers=target.bootstrap_servers)
         hosting = consumer.hosting
         router = with_errors(checked_router(consumer, target.name), target.errors)
-        state, workers = await self._stack.enter_async_context(hosting.opened(log))
+        state, workers = await self._stack.enter_async_context(hosting.open_resources(log))
         concurrency = target.concurrency or config.concurrency
         return Opened(
             config=config,
@@ -203,4 +204,4 @@ def with_errors(router: Router, errors: Errors) -> Router:
         on_error: Literal["skip", "stop"] = "skip" if errors == "row" else "stop"
         return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
 
-    return router.adapted(change)
+    return router.with_handlers_changed(change)

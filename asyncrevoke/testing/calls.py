@@ -20,11 +20,11 @@ Outcome: TypeAlias = Literal[
     "cancelled",
     "mixed",
     "retried",
-    "dead-lettered",
+    "dead_lettered",
     "skipped",
     "paused",
     "stopped",
-    "given up",
+    "abandoned",
 ]
 
 
@@ -58,8 +58,8 @@ class Call:
 
         ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
         what was decided when it had failed: ``"retried"`` (another attempt was due),
-        ``"dead-lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
-        consumer), ``"given up"`` (its partition was to go, so that the next owner gets it);
+        ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
+        consumer), ``"abandoned"`` (its partition was to go, so that the next owner gets it);
         ``"failed"`` if nothing was decided, as when middleware has taken the error.
         """
         first, *others = set(self._outcomes.values())
@@ -122,7 +122,7 @@ class Calls:
     def first(self, _call: object, /) -> None:
         """All calls are made in the same way."""
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def decided(self, record: Record, decision: Decision, _error: BaseException, /) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":

@@ -25,6 +25,7 @@ async def run(
     consumer: Consumer, values: list[bytes | None], errors: Errors = "row", at_once: int = 3
 ) -> dict[int, Row]:
     """The rows by offset of a range with these values."""
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.runner import HandlerRunner
 
     log = EventLog()
@@ -40,18 +41,17 @@ async def run(
 
     source = RangeSource(ORDERS, read, outcomes, max_in_flight=4)
     config = consumer.config
-    async with consumer.hosting.opened(log) as (state, workers):
-        runner = HandlerRunner(
-            source,
-            with_errors(router, errors),
+    async with consumer.hosting.open_resources(log) as (state, workers):
+        context = RunnerContext(
             concurrency=config.concurrency,
             log=outcomes,
             order_by=config.order_by,
             max_in_flight=4,
             state=state,
-            workers=workers,
+            worker_resources=workers,
             call_log=outcomes,
         )
+        runner = HandlerRunner(source, with_errors(router, errors), context)
         async with asyncio.timeout(20):
             await runner.run()
     assert source.finished

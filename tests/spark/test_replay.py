@@ -174,7 +174,7 @@ def test_too_many_errors_end_a_replay_with_examples(
 
 
 @pytest.mark.parametrize("topic", ["letters"], indirect=True)
-@pytest.mark.parametrize(("errors", "outcome"), [("row", "error"), ("policy", "sent_on")])
+@pytest.mark.parametrize(("errors", "outcome"), [("row", "error"), ("policy", "dead_lettered")])
 def test_dead_letters_are_sent_by_the_handlers_policy_alone(
     errors: Errors,
     outcome: str,

@@ -98,7 +98,7 @@ async def test_prometheus_has_records_calls_failures_commits_and_revocations() -
     assert seen.get(f"{process}_count", **orders, error_type="LookupError") == 2
     failures = "asyncrevoke_failures_total"
     assert seen.get(failures, **orders, asyncrevoke_decision="retried") == 1
-    assert seen.get(failures, **orders, asyncrevoke_decision="dead-lettered") == 1
+    assert seen.get(failures, **orders, asyncrevoke_decision="dead_lettered") == 1
     commits = "messaging_client_operation_duration_seconds_count"
     assert seen.get(commits, **group, messaging_operation_name="commit") >= 2
     revocations = "asyncrevoke_revocations_total"

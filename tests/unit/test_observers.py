@@ -129,7 +129,7 @@ async def test_an_observer_hears_what_becomes_of_failed_records_and_of_no_sendin
         await t.publish("orders", b"1")
         await t.advance(2)
         assert len(t.dead_letters("orders.dlq")) == 1
-    assert [decision for _, decision in seen.decisions] == ["retried", "dead-lettered"]
+    assert [decision for _, decision in seen.decisions] == ["retried", "dead_lettered"]
     assert [type(error) for *_, error in seen.raises] == [LookupError, LookupError]
     assert seen.times == [], "sending is no call"
 

@@ -24,6 +24,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer, HandlerContext, Record, TopicPartition
 from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.virtual_time import virtual_time
@@ -228,7 +229,7 @@ async def test_a_handler_whose_row_is_written_in_doubt_never_begins_if_it_is_los
 
 @asynccontextmanager
 async def task_group(source: ScriptedSource) -> AsyncGenerator[TrackedTaskGroup]:
-    group = TrackedTaskGroup(source, concurrency=2, max_in_flight=10, log=LogLines())
+    group = TrackedTaskGroup(source, RunnerContext(concurrency=2, max_in_flight=10, log=LogLines()))
     async with asyncio.timeout(5), group as tasks:
         yield tasks
 

@@ -1,4 +1,4 @@
-"""A record's value by the annotation of its handler's first parameter."""
+"""Decodes a record's value by the annotation of its handler's first parameter."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
 
 
 def custom_decoder(decode: Decoder) -> Decoder:
-    """Wrap a user's decoder, which :func:`check_decoder` has passed: what it raises, it raises as
-    DecodeError. A tombstone reaches it like any other record."""
+    """Wrap a user's decoder, so that every error is a DecodeError. It receives tombstones, too."""
     name = function_name(decode)
 
     def decode_record(record: Record) -> object:
@@ -75,13 +74,13 @@ def custom_decoder(decode: Decoder) -> Decoder:
 
 
 def check_decoder(decoder: object) -> None:
-    """ConfigError, with the fix, for what cannot decode a record."""
+    """ConfigError, which names the fix, for a value that cannot decode a record."""
     instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
     check_record_function("decoder", decoder, "value", instead)
 
 
 def name_of(annotation: object) -> str:
-    """How an annotation is written."""
+    """An annotation as a user writes it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
@@ -126,7 +125,7 @@ def _guarded(decode: _Decode, annotation: object, plain: object, *, optional: bo
             raise _tombstone(record, annotation)
         try:
             return decode(value)
-        # ValueError covers msgspec, pydantic and UTF-8; a hook of a user's type may raise others.
+        # msgspec, pydantic and UTF-8 raise ValueError; a hook of a user's type may raise any other.
         except Exception as error:  # noqa: BLE001
             what = f"the value does not decode as {name_of(annotation)}"
             failure = decode_error(record, what, error, plain)
@@ -165,7 +164,7 @@ def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
 
 
 def _foreign_type(info: object, seen: set[type]) -> object | None:
-    """The first type inside that msgspec itself cannot make."""
+    """The first type inside that msgspec cannot decode."""
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls
     if isinstance(info, tuple):

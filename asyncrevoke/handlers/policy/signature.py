@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.decoding import Decoder, custom_decoder, decoder_for, name_of
-from asyncrevoke.handlers.policy.dependencies import Injected, is_dependency
+from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies, is_dependency
 from asyncrevoke.model import Record
 
 if typing.TYPE_CHECKING:
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
-Given: TypeAlias = Literal["record", "records", "context"]
+ParameterSource: TypeAlias = Literal["record", "records", "context"]
 
 
 def handler_name(function: object) -> str:
@@ -45,37 +45,34 @@ def _refuse_sync(function: object, name: str) -> None:
     )
 
 
-class Call(Protocol):
+class HandlerCall(Protocol):
     """Decodes a record's value and calls the handler with it.
 
-    ``context`` is needed if the handler takes one, and not looked at otherwise.
+    ``context`` is required if the handler has a parameter for it, and ignored otherwise.
     """
 
     def __call__(
         self, record: Record, context: HandlerContext | None = None, /
     ) -> Awaitable[object]:
-        """What this raises itself counts like what its awaitable raises."""
+        """An error may be raised here, or by the awaitable."""
         ...
 
 
-class BatchCall(Protocol):
+class BatchHandlerCall(Protocol):
     """Calls a batch handler with values and their records, in offset order."""
 
     def __call__(
         self, values: list[object], records: list[Record], context: HandlerContext, /
     ) -> Awaitable[object]:
-        """What this raises itself counts like what its awaitable raises."""
+        """An error may be raised here, or by the awaitable."""
         ...
 
 
-class Gets(NamedTuple):
-    """Which of a handler's parameters, beside the first, receive something.
+class ExtraParameters(NamedTuple):
+    """What a handler's parameters after the first receive, by position and by name."""
 
-    ``positional`` are given by place and ``named`` by name.
-    """
-
-    positional: tuple[Given, ...]
-    named: tuple[tuple[str, Given], ...]
+    positional: tuple[ParameterSource, ...]
+    named: tuple[tuple[str, ParameterSource], ...]
 
     @property
     def context(self) -> bool:
@@ -85,13 +82,13 @@ class Gets(NamedTuple):
 
 def compile_call(
     function: HandlerFunction, name: str, decoder: Decoder | None = None
-) -> tuple[Call, bool]:
+) -> tuple[HandlerCall, bool]:
     """Check a function, and return its call and whether that needs a context.
 
-    With a ``decoder``, the first parameter may have any annotation, or none; one annotated
-    ``Record`` receives the record all the same.
+    With a ``decoder``, the first parameter may have any annotation, or none; ``Record`` receives
+    the record in any case.
 
-    ConfigError, in a sentence that names ``name`` and the fix, for what cannot be a handler.
+    ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
     first, annotation, others = _checked(function, name, decoder)
     if decoder is None or annotation is Record:
@@ -104,7 +101,7 @@ def compile_call(
 
 def compile_batch_call(
     function: HandlerFunction, name: str, decoder: Decoder | None = None
-) -> tuple[Decoder, BatchCall]:
+) -> tuple[Decoder, BatchHandlerCall]:
     """Check a batch handler, and return the decoder of one value, and the call.
 
     ``decoder`` and ConfigError as for :func:`compile_call`.
@@ -181,12 +178,12 @@ def _parameters(
     name: str,
     *,
     batch: bool,
-) -> tuple[HandlerFunction, Gets]:
-    """What is to be called, and what it gets."""
-    positional: list[Given] = []
-    named: list[tuple[str, Given]] = []
+) -> tuple[HandlerFunction, ExtraParameters]:
+    """The function to call, and its parameters after the first."""
+    positional: list[ParameterSource] = []
+    named: list[tuple[str, ParameterSource]] = []
     has_dependencies = any(_is_dependency(function, parameter, name) for parameter in parameters)
-    gap = has_dependencies  # a parameter left at its default, too: what follows goes by name
+    gap = has_dependencies  # parameters after one that keeps its default are passed by name
     for parameter in parameters:
         given = _receives(function, parameter, name, batch=batch)
         if given is None:
@@ -198,9 +195,9 @@ def _parameters(
         else:
             positional.append(given)
     if has_dependencies:
-        function = injected = Injected(function, first.name, name)
+        function = injected = HandlerWithDependencies(function, first.name, name)
         named += _for_dependencies(injected, name, batch=batch)
-    return function, Gets(tuple(positional), tuple(named))
+    return function, ExtraParameters(tuple(positional), tuple(named))
 
 
 def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name: str) -> bool:
@@ -209,9 +206,11 @@ def _is_dependency(function: HandlerFunction, parameter: inspect.Parameter, name
     return is_dependency(parameter, annotation, name)
 
 
-def _for_dependencies(injected: Injected, name: str, *, batch: bool) -> list[tuple[str, Given]]:
-    named: list[tuple[str, Given]] = []
-    for parameter, wanted in injected.wanted.items():
+def _for_dependencies(
+    injected: HandlerWithDependencies, name: str, *, batch: bool
+) -> list[tuple[str, ParameterSource]]:
+    named: list[tuple[str, ParameterSource]] = []
+    for parameter, wanted in injected.dependency_parameters.items():
         given = _given(wanted.annotation)
         if given is not None and given != ("record" if batch else "records"):
             named.append((parameter, given))
@@ -225,7 +224,7 @@ def _for_dependencies(injected: Injected, name: str, *, batch: bool) -> list[tup
     return named
 
 
-def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
+def _bind(function: HandlerFunction, decode: Decoder, gets: ExtraParameters) -> HandlerCall:
     if not gets.named and not gets.context:
         if not gets.positional:
             return lambda record, _=None: function(decode(record))
@@ -242,8 +241,8 @@ def _bind(function: HandlerFunction, decode: Decoder, gets: Gets) -> Call:
 
 def _receives(
     function: HandlerFunction, parameter: inspect.Parameter, name: str, *, batch: bool
-) -> Given | None:
-    """What a further parameter is given; None if it is left at its default."""
+) -> ParameterSource | None:
+    """What a parameter after the first receives; None if it keeps its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
     has_default = parameter.default is not parameter.empty
@@ -266,7 +265,7 @@ def _receives(
     return given
 
 
-def _given(annotation: object) -> Given | None:
+def _given(annotation: object) -> ParameterSource | None:
     if annotation is Record:
         return "record"
     if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 # What becomes of a record whose call has failed.
 Decision: TypeAlias = Literal[
-    "retried", "dead-lettered", "skipped", "paused", "stopped", "given up"
+    "retried", "dead_lettered", "skipped", "paused", "stopped", "abandoned"
 ]
 
 
@@ -37,6 +37,6 @@ class CallLog(Protocol):
         shorter way than :meth:`call`; None if there is no shorter one. ``call`` makes it."""
         ...
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def decided(self, record: Record, decision: Decision, error: BaseException, /) -> None:
         """This becomes of a record whose call has failed, or whose value does not decode."""
         ...
