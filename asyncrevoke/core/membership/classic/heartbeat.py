@@ -23,7 +23,7 @@ _TIMER = "heartbeat"
 _EAGER_INTERVAL = 0.3
 _EAGER_SECONDS = 5.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_VERDICTS = frozenset(
+_MEMBERSHIP_ERRORS = frozenset(
     (
         ErrorCode.unknown_member_id,
         ErrorCode.illegal_generation,
@@ -207,7 +207,7 @@ class ClassicHeartbeat:
                 self._member.heartbeat_during_rebalance(now, sent)
             case ErrorCode.group_authorization_failed as error:
                 self._member.heartbeat_failed(now, error)
-            case error if error in _VERDICTS:
+            case error if error in _MEMBERSHIP_ERRORS:
                 self._member.heartbeat_rejected(now, sent, sent_at, error)
             case error:
                 if error is ErrorCode.coordinator_load_in_progress:

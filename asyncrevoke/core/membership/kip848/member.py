@@ -406,14 +406,14 @@ class ConsumerGroupMembership:
             return fenced
         return min(fenced, now + self._config.revoke_timeout)
 
-    # --- verdicts --------------------------------------------------------------------------------
+    # --- errors --------------------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
         """Our epoch has moved on: ask for it."""
         self._heartbeat.soon(now)
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """A commit had a true verdict: the coordinator does not accept our membership any more."""
+        """A commit has shown that the coordinator does not accept this membership any more."""
         if error is ErrorCode.fenced_instance_id:
             self.fail(now, consumer_group_error(error, "", self._config))
         else:
