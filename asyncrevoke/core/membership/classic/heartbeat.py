@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
-from asyncrevoke.core.membership.unconfirmed import UnconfirmedLog
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ClassicHeartbeat:
         member: HeartbeatReactions,
     ) -> None:
         self._outbox = outbox
-        self._log = UnconfirmedLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox, config.group_id)
         self._config = config
         self._coordinator = coordinator
         self._member = member
