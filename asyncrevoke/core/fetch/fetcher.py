@@ -22,9 +22,9 @@ from asyncrevoke.core.fetch.responses import FetchResponses
 from asyncrevoke.core.fetch.session import NO_SUCH_SESSION, SessionFetch, end_sessions
 from asyncrevoke.core.fetch.truncation_detection import TruncationDetection
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
 from asyncrevoke.protocol.messages import ErrorCode, FetchResponse
 
 if TYPE_CHECKING:
@@ -402,14 +402,9 @@ class Fetcher:
                 broker.session.forget()
             case FetchResponse(error=error):
                 self._broker_failed(now, broker, fetch, error.name)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._broker_failed(now, broker, fetch, detail)
-                self._reactions.failed(now, AuthenticationError(detail or "authentication failed"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._broker_failed(now, broker, fetch, detail)
-                self._reactions.failed(
-                    now, UnsupportedVersionError(detail or "no common version of Fetch")
-                )
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._broker_failed(now, broker, fetch, failed.detail)
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 self._cluster.note_failure(fetch.node)
                 if kind is FailureKind.TIMEOUT:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Failed, FailureKind
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.membership.classic.fatal_errors import (
-    connection_error,
     consumer_group_error,
     no_consumer_protocol,
 )
@@ -325,7 +325,7 @@ class ConsumerGroupMembership:
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
                 self._unsupported(now, detail)
             case Failed(kind=FailureKind.AUTHENTICATION):
-                self.fail(now, connection_error(reply))
+                self.fail(now, fatal_error(reply))
             case _:
                 self._log.unanswered(now, self._heartbeat.confirmed_at, self._heartbeat.session)
                 self._heartbeat.unanswered(now, reply)
