@@ -353,7 +353,9 @@ def maps_are_read_one_too_far(patch: pytest.MonkeyPatch) -> None:
 
 
 def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
-    def read(_self: CompletionMaps, _offset: int, _metadata: str) -> CompletionMap | None:
+    def read(
+        _self: CompletionMaps, _instance: PartitionInstance, _offset: int, _metadata: str
+    ) -> CompletionMap | None:
         return None
 
     patch.setattr(CompletionMaps, "read", read)
