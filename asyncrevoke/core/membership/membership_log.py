@@ -1,4 +1,4 @@
-"""Log lines about a membership that the coordinator does not confirm."""
+"""Log lines about a membership: what is assigned to it, and that it is not confirmed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,35 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.io.wait_log import WaitLog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from asyncrevoke.core.io.outbox import Outbox
+    from asyncrevoke.model import TopicPartition
 
 _MEMBERSHIP = "membership"
 
 
-class UnconfirmedLog:
-    """Says what a membership waits for, and when it is confirmed again."""
+class MembershipLog:
+    """Says what is assigned, what a membership waits for, and when it is confirmed again."""
 
     def __init__(self, outbox: Outbox, group_id: str | None) -> None:
+        self._outbox = outbox
         self._log = WaitLog(outbox)
         self._group_id = group_id
+
+    def assigned(
+        self, generation: int, partitions: Iterable[TopicPartition], *, added: int, to_go: int
+    ) -> None:
+        """The group has assigned these; ``added`` are new, and ``to_go`` are being revoked."""
+        self._outbox.emit(
+            "info",
+            "assigned",
+            group=self._group_id,
+            generation=generation,
+            partitions=[str(tp) for tp in sorted(partitions)],
+            added=added,
+            to_go=to_go,
+        )
 
     def confirmed(self, now: float) -> None:
         """The coordinator has confirmed the membership."""
