@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
+    from asyncrevoke.handlers.policy.limits import RateLimit
     from asyncrevoke.handlers.policy.middleware import CallNext
-    from asyncrevoke.handlers.policy.rate_limit import RateLimit
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.policy.retry_topic import RetryTopic
     from asyncrevoke.handlers.registry import Router
@@ -127,7 +127,7 @@ _MODULES = {
     "OffsetAndTimestamp": _MODEL,
     "PollResult": _MODEL,
     "Probe": "asyncrevoke.runtime.session.probe",
-    "RateLimit": "asyncrevoke.handlers.policy.rate_limit",
+    "RateLimit": "asyncrevoke.handlers.policy.limits",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
     "Retry": "asyncrevoke.handlers.policy.retry",

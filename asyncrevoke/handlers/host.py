@@ -1,4 +1,4 @@
-"""The handlers of one consumer: which there are, what they share, and who runs them."""
+"""The handlers of one consumer: registers them, opens their resources, and runs them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
-    from asyncrevoke.handlers.execution.worker_resources import OpenWorker, WorkerResources
+    from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
     from asyncrevoke.handlers.policy.decoding import Decoder
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
-class Hosting:
-    """Costs nothing until the first handler is registered: all else is imported then.
+class HandlerHost:
+    """Imports what handlers need when the first one is registered.
 
-    ``router`` holds the handlers, None while there are none.
+    ``router`` has the handlers; None while there are none.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Hosting:
         config: ConsumerConfig,
         resources: AbstractAsyncContextManager[object] | None,
         decoder: Decoder | None,
-        worker_resources: OpenWorker | None,
+        worker_resources: OpenWorkerResource | None,
     ) -> None:
         self._config = config
         self._resources = _check_resources(resources)
@@ -44,10 +44,10 @@ class Hosting:
 
     @property
     def failure(self) -> BaseException | None:
-        """What has stopped the handlers first, also while others of them still run."""
+        """The first failure that has stopped the handlers, also while others still run."""
         return None if self._runner is None else self._runner.failure
 
-    def registering(self) -> Router:
+    def router_for_registration(self) -> Router:
         """The router, made now if there is none; ConfigError if handlers cannot work here."""
         if self.router is None:
             from asyncrevoke.handlers.registry import Router  # noqa: PLC0415 - if used
@@ -56,16 +56,18 @@ class Hosting:
                 raise ConfigError("handlers need a group: give the consumer a group_id")
             if self._config.commit_mode != "processed":
                 raise ConfigError(
-                    "a record counts when its handler has ended: handlers need "
+                    "a record is done when its handler has returned: handlers need "
                     f'commit_mode="processed", this consumer has "{self._config.commit_mode}"'
                 )
             self.router = Router(decoder=self._decoder)
         return self.router
 
     def check(self, topics: Iterable[str]) -> None:
-        """To be called before the consumer is entered, with the topics it was given."""
+        """Check handlers and limits before the consumer is entered with these topics."""
         if self.router is not None:
-            from asyncrevoke.handlers.scheduling.shares import check_limits_of  # noqa: PLC0415 - if used
+            from asyncrevoke.handlers.policy.options import (  # noqa: PLC0415 - if used
+                check_consumer_limits,
+            )
 
             if not self.router.handlers:
                 raise ConfigError(
@@ -75,7 +77,7 @@ class Hosting:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
-                check_limits_of(handler, self._config.concurrency, self._config.max_in_flight)
+                check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._resources is not None or self._worker_resources is not None:
             name = "resources" if self._resources is not None else "worker_resources"
             raise ConfigError(
@@ -88,69 +90,70 @@ class Hosting:
                 "call it with each record"
             )
 
-    def delays(self) -> dict[str, TopicDelay]:
-        """When records of the retry topics are due."""
+    def retry_topic_delays(self) -> dict[str, TopicDelay]:
+        """For each retry topic, when its records are due."""
         handlers = () if self.router is None else self.router.handlers
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
             return {}
         from asyncrevoke.core.fetch.delayed_topic import TopicDelay  # noqa: PLC0415 - if used
-        from asyncrevoke.handlers.dead_letters.retry_message import due_of  # noqa: PLC0415
+        from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms  # noqa: PLC0415
 
-        return {each.topic: TopicDelay(each.delay, due_of) for each in topics}
+        return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
 
     async def run(self, session: Session, router: Router) -> None:
-        """Run the handlers on what a session brings, until it stops or one of them stops it.
+        """Run the handlers on the records of a session, until it stops or one of them stops it.
 
-        Raises what has stopped them, also if it is cancelled then. If cancelled, handlers are
+        Raises what has stopped them, also if it is cancelled after that. If cancelled, handlers are
         cancelled too.
         """
         from asyncrevoke.handlers.dead_letters.producer import (  # noqa: PLC0415 - if used
             DeadLetterProducer,
         )
+        from asyncrevoke.handlers.execution.runner_context import RunnerContext  # noqa: PLC0415
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
-        dead_letters = session.letters or DeadLetterProducer(session.config, session.log)
+        config, log = self._config, session.log
+        dead_letters = session.dead_letters or DeadLetterProducer(session.config, log)
         try:
-            async with self.opened(session.log, session.deadline) as (state, workers):
-                runner = self._runner = HandlerRunner(
-                    session,
-                    router,
-                    concurrency=self._config.concurrency,
-                    log=session.log,
-                    order_by=self._config.order_by,
-                    null_keys=self._config.null_keys,
-                    max_in_flight=self._config.max_in_flight,
+            async with self.open_resources(log, session.deadline) as (state, worker_resources):
+                context = RunnerContext(
+                    concurrency=config.concurrency,
+                    log=log,
+                    order_by=config.order_by,
+                    null_keys=config.null_keys,
+                    max_in_flight=config.max_in_flight,
                     state=state,
+                    worker_resources=worker_resources,
                     dead_letters=dead_letters,
                     wall_clock=session.wall_clock,
-                    workers=workers,
-                    call_log=session.call_log,
+                    call_recorder=session.call_recorder,
                     observers=session.observers,
-                    witness=session.witness,
+                    recorder=session.recorder,
                     deadline=session.deadline,
                 )
-                session.watch(runner)
+                runner = self._runner = HandlerRunner(session, router, context)
+                session.add_owner(runner)
                 session.core.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
             if self.failure is None:
                 raise
-            # The deadline has cut off the drain that followed it.
-            session.log.exception("handlers have stopped the consumer", exc_info=self.failure)
+            # The shutdown deadline has ended the wait for other handlers.
+            log.exception("handler failed; consumer stopped", exc_info=self.failure)
             raise self.failure from None
         except Exception as error:
-            session.log.exception("handlers have stopped the consumer", exc_info=error)
+            log.exception("handler failed; consumer stopped", exc_info=error)
             raise
         finally:
-            session.close_soon()
+            session.begin_close()
             await dead_letters.aclose()
 
     @asynccontextmanager
-    async def opened(
-        self, log: Log, deadline: ShutdownDeadline | None = None
+    async def open_resources(
+        self, log: HandlerLogger, deadline: ShutdownDeadline | None = None
     ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
-        """What the handlers share, and what each call of them has for itself, until left."""
+        """Open ``resources``, and let calls open ``worker_resources``, until left."""
         async with (
             nullcontext() if self._resources is None else self._resources as state,
             self._workers(state, log, deadline) as workers,
@@ -158,7 +161,7 @@ class Hosting:
             yield state, workers
 
     def _workers(
-        self, state: object, log: Log, deadline: ShutdownDeadline | None
+        self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()
@@ -185,7 +188,7 @@ def _check_decoder(decoder: Decoder | None) -> Decoder | None:
     return decoder
 
 
-def _check_worker_resources(given: OpenWorker | None) -> OpenWorker | None:
+def _check_worker_resources(given: OpenWorkerResource | None) -> OpenWorkerResource | None:
     if given is not None:
         from asyncrevoke.handlers.execution.worker_resources import (  # noqa: PLC0415 - if used
             check_worker_resources,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal[
     "running",
@@ -20,11 +20,11 @@ Outcome: TypeAlias = Literal[
     "cancelled",
     "mixed",
     "retried",
-    "dead-lettered",
+    "dead_lettered",
     "skipped",
     "paused",
     "stopped",
-    "given up",
+    "abandoned",
 ]
 
 
@@ -58,8 +58,8 @@ class Call:
 
         ``"running"``, ``"ok"``, ``"cancelled"`` (its partition was lost, or the consumer ended), or
         what was decided when it had failed: ``"retried"`` (another attempt was due),
-        ``"dead-lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
-        consumer), ``"given up"`` (its partition was to go, so that the next owner gets it);
+        ``"dead_lettered"``, ``"skipped"``, ``"paused"`` (its partition), ``"stopped"`` (the
+        consumer), ``"abandoned"`` (its partition was to go, so that the next owner gets it);
         ``"failed"`` if nothing was decided, as when middleware has taken the error.
         """
         first, *others = set(self._outcomes.values())
@@ -119,10 +119,12 @@ class Calls:
             raise
         made.settle("ok")
 
-    def first(self, _call: object, /) -> None:
+    def first_call(self, _call: object, /) -> None:
         """All calls are made in the same way."""
 
-    def decided(self, record: Record, decision: Decision, /) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, _error: BaseException, /
+    ) -> None:
         """This becomes of a record whose call has failed."""
         made = self._last.get(record)
         if made is not None and made.outcome_of(record) != "ok":

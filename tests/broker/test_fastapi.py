@@ -334,7 +334,7 @@ async def test_a_failing_handler_shuts_the_server_down(
     await server.start_plain("app")
     await produce(kafka_broker, kafka_topic, b"bad")
     assert await server.ended() == -signal.SIGTERM, server.output
-    assert "handlers have stopped the consumer" in server.output
+    assert "handler failed; consumer stopped" in server.output
     assert "ValueError: no such account" in server.output
     assert "Application shutdown failed" in server.output
     assert await group(kafka_broker, kafka_topic) == (0, 0)
@@ -345,7 +345,7 @@ async def test_with_report_the_server_goes_on_after_a_handler_failed(
 ) -> None:
     address = await server.start_plain("reporting")
     await produce(kafka_broker, kafka_topic, b"bad")
-    await server.until(lambda: "handlers have stopped the consumer" in server.output)
+    await server.until(lambda: "handler failed; consumer stopped" in server.output)
     async with httpx.AsyncClient(base_url=address) as client:
         assert (await client.get("/")).json() == "here"
     server.process.send_signal(signal.SIGTERM)

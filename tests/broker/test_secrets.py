@@ -14,7 +14,7 @@ from aiokafka.abc import AbstractTokenProvider
 
 from asyncrevoke import AsyncRevokeError, ConfigError, Consumer
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.broker.tokens import unsigned_token
+from asyncrevoke.broker.listeners.tokens import unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,7 +176,7 @@ async def test_a_token_that_lets_a_consumer_in_is_in_no_line_at_debug(
         said = [repr(consumer), repr(consumer.config), repr(consumer.health())]
     lines = [logging.Formatter().format(record) for record in caplog.records]
     assert any("assigned" in line for line in lines)
-    assert any("its record went to the dead letter topic" in line for line in lines)
+    assert any("record sent to the dead letter topic" in line for line in lines)
     assert tokens.given
     looked_through([*said, *lines], caplog)
     secrets = [part for token in tokens.given for part in token.split(".")[1:2]]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "asyncrevoke"
-PLACES = ("core", "runtime", "handlers", "journal", "consumer.py", "cli/workers")
+PLACES = ("core", "runtime", "handlers", "journal", "consumer.py", "cli/run/workers")
 
 # Where a method has the event's name, and the level of what it writes; None: its first argument.
 METHODS = {
@@ -21,14 +21,14 @@ METHODS = {
     "warning": (0, "warning"),
     "error": (0, "error"),
     "exception": (0, "error"),
-    "_say": (0, "warning"),
+    "_warn": (0, "warning"),
 }
 # Bound by the method itself, not named where it is called.
 BOUND = {
     "waiting": ("seconds",),
     "watch": ("seconds",),
     "over": ("seconds",),
-    "_say": ("handler", "offset", "partition", "topic"),
+    "_warn": ("handler", "offset", "partition"),
 }
 
 
@@ -71,7 +71,7 @@ def _events_of(tree: ast.Module) -> Iterator[tuple[tuple[str, str], set[str]]]:
 
 
 def _is_a_log(method: str, owner: ast.expr) -> bool:
-    return method in ("emit", "_say") or "log" in ast.unparse(owner).lower()
+    return method in ("emit", "_warn") or "log" in ast.unparse(owner).lower()
 
 
 def _texts(node: ast.expr) -> list[str]:

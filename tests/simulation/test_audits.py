@@ -18,7 +18,7 @@ from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Kind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
 
 RUNS = int(os.environ.get("ASYNCREVOKE_AUDITED_RUNS", "8"))
 MODES = tuple(GroupMode)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from unit.scripted_source import LogLines, ScriptedSource
 
+from asyncrevoke.config.inherit import INHERIT
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record  # noqa: TC001 - read at run time
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
+    from asyncrevoke.config.inherit import Inherit
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
-    from asyncrevoke.handlers.registry import AsConfigured
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
+    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.runtime.hooks.observers import Observers
 
 
@@ -81,11 +83,11 @@ class Running:
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
         state: object = None,
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterSender | None = None,
         handler_concurrency: int | None = None,
-        handler_order_by: OrderBy | AsConfigured | None = "as configured",
+        handler_order_by: OrderBy | Inherit | None = INHERIT,
         observers: Observers | None = None,
-        witness: Witness | None = None,
+        recorder: SessionRecorder | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:
@@ -99,9 +101,7 @@ class Running:
         router.handler(
             "orders", concurrency=handler_concurrency, order_by=handler_order_by, **options
         )(registered)
-        self.runner = HandlerRunner(
-            self.source,
-            router,
+        context = RunnerContext(
             concurrency=concurrency,
             log=self.log,
             order_by=order_by,
@@ -111,8 +111,9 @@ class Running:
             random=lambda: 0.5,
             dead_letters=dead_letters,
             observers=observers,
-            witness=witness,
+            recorder=recorder,
         )
+        self.runner = HandlerRunner(self.source, router, context)
         self.task = asyncio.get_running_loop().create_task(self.runner.run())
 
     async def stop(self) -> None:
@@ -141,5 +142,6 @@ async def running(handler: Callable[..., Any], **options: Any) -> AsyncGenerator
     mine = asyncio.current_task()
     assert [task for task in asyncio.all_tasks() if task is not mine] == []
     assert run.clock.timers == [], "a timer is left behind"
-    assert run.runner._backlog.trials == {}, "a record that has ended is remembered"
-    assert len(run.runner._backlog.waiting) == 0
+    backlog = run.runner._pipeline.backlog
+    assert backlog.attempts == {}, "a record that has ended is remembered"
+    assert len(backlog._retries) == 0

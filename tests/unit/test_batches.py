@@ -158,7 +158,7 @@ async def test_without_order_several_batches_of_a_partition_run() -> None:
         await run.stop()
 
 
-async def test_a_batch_takes_one_slot() -> None:
+async def test_a_batch_occupies_one_worker() -> None:
     work = HeldBatches()
     async with batching(work, concurrency=2, order_by=None) as run:
         run.source.feed(*some(*range(9)))
@@ -202,7 +202,7 @@ async def test_values_and_context_reach_the_handler() -> None:
 # -- failures -------------------------------------------------------------------------------------
 
 
-async def test_of_a_batch_error_the_others_are_done_and_the_failed_ones_are_tried_again() -> None:
+async def test_after_a_batch_error_failed_values_are_retried_and_the_others_are_done() -> None:
     work = HeldBatches()
     async with batching(work, retry=RETRY, max_records=4) as run:
         run.source.feed(*some(0, 1, 2, 3, 4))
@@ -275,7 +275,7 @@ async def test_after_the_last_attempt_failed_values_go_to_the_dead_letter_topic(
         await run.stop()
 
 
-async def test_skipped_values_count_as_done_and_the_partition_goes_on() -> None:
+async def test_skipped_values_are_done_and_the_partition_goes_on() -> None:
     work = HeldBatches()
     async with batching(work, on_error="skip") as run:
         run.source.feed(*some(0, 1, 2, 3, 4, 5))
@@ -287,7 +287,7 @@ async def test_skipped_values_count_as_done_and_the_partition_goes_on() -> None:
         await run.stop()
 
 
-async def test_after_the_last_attempt_what_still_fails_is_skipped() -> None:
+async def test_after_the_last_attempt_failed_values_are_skipped() -> None:
     work = HeldBatches()
     retry = Retry(attempts=2, backoff=1, jitter=0)
     async with batching(work, retry=retry, on_error="skip") as run:
@@ -335,7 +335,7 @@ async def test_a_value_that_does_not_decode_leaves_the_batch_alone(way: str) -> 
 
 
 @pytest.mark.parametrize("on_error", ["stop", "pause"])
-async def test_what_comes_before_a_value_that_does_not_decode_is_handled(
+async def test_values_before_one_that_does_not_decode_are_handled(
     on_error: Literal["stop", "pause"],
 ) -> None:
     seen: list[list[int]] = []
@@ -357,7 +357,7 @@ async def test_what_comes_before_a_value_that_does_not_decode_is_handled(
         assert run.source.in_flight == 0
 
 
-async def test_a_batch_of_nothing_but_undecodable_values_calls_nobody() -> None:
+async def test_a_batch_of_undecodable_values_calls_no_handler() -> None:
     async def handle(numbers: list[int]) -> None:
         raise AssertionError
 
@@ -370,7 +370,7 @@ async def test_a_batch_of_nothing_but_undecodable_values_calls_nobody() -> None:
 # -- giving up ------------------------------------------------------------------------------------
 
 
-async def test_a_drain_drops_what_is_collected_and_waits_for_what_runs() -> None:
+async def test_a_revocation_drops_collected_records_and_waits_for_the_running_batch() -> None:
     work = HeldBatches()
     async with batching(work) as run:
         run.source.feed(*some(*range(8)))
@@ -383,7 +383,7 @@ async def test_a_drain_drops_what_is_collected_and_waits_for_what_runs() -> None
         assert run.source.in_flight == 0
 
 
-async def test_a_drain_drops_batches_that_have_not_started() -> None:
+async def test_a_revocation_drops_batches_that_have_not_started() -> None:
     work = HeldBatches()
     async with batching(work, concurrency=1, order_by=None) as run:
         run.source.feed(*some(*range(8)))
@@ -395,7 +395,7 @@ async def test_a_drain_drops_batches_that_have_not_started() -> None:
         assert work.calls == [[0, 1, 2]]
 
 
-async def test_a_batch_that_waits_for_its_retry_is_given_up_at_a_drain() -> None:
+async def test_a_batch_that_waits_for_its_retry_is_abandoned_at_a_revocation() -> None:
     work = HeldBatches()
     async with batching(work, retry=RETRY) as run:
         run.source.feed(*some(*range(5)))
@@ -409,7 +409,7 @@ async def test_a_batch_that_waits_for_its_retry_is_given_up_at_a_drain() -> None
         await run.stop()
 
 
-async def test_a_withdrawn_partition_collects_anew() -> None:
+async def test_after_a_withdrawn_revocation_batches_are_collected_again() -> None:
     work = HeldBatches()
     async with batching(work) as run:
         run.source.feed(*some(0, 1))
@@ -436,7 +436,7 @@ async def test_a_lost_partition_s_batch_is_cancelled_and_a_new_assignment_goes_o
         assert [each.tracker_id for each in run.source.completions] == [2, 2, 2]
 
 
-async def test_closing_drops_what_is_collected() -> None:
+async def test_closing_drops_collected_records() -> None:
     work = HeldBatches()
     async with batching(work) as run:
         run.source.feed(*some(0, 1))

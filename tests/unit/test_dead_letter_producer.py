@@ -99,7 +99,7 @@ def letter(key: bytes | None = b"k") -> DeadLetter:
     return DeadLetter(record(0, key), ValueError("boom"), 1)
 
 
-async def test_it_connects_once_when_it_is_first_needed(fakes: Fakes) -> None:
+async def test_the_producer_connects_once_for_the_first_dead_letter(fakes: Fakes) -> None:
     letters = producer()
     await letters.aclose()
     assert fakes == []
@@ -111,7 +111,7 @@ async def test_it_connects_once_when_it_is_first_needed(fakes: Fakes) -> None:
     assert only.stopped
 
 
-async def test_it_connects_as_the_consumer_does_and_waits_for_all_replicas(fakes: Fakes) -> None:
+async def test_the_producer_has_the_consumers_connection_options_and_acks_all(fakes: Fakes) -> None:
     context = ssl.create_default_context()
     letters = producer(
         bootstrap_servers=["a:1", "b:2"],
@@ -141,7 +141,7 @@ async def test_it_connects_as_the_consumer_does_and_waits_for_all_replicas(fakes
     assert {name: options[name] for name in expected} == expected
 
 
-async def test_after_a_refusal_the_next_letter_goes_by_another_producer(fakes: Fakes) -> None:
+async def test_after_a_rejected_message_the_next_one_goes_by_another_producer(fakes: Fakes) -> None:
     letters = producer()
     await letters.send("dlq", letter())
     fakes[0].answer = MessageSizeTooLargeError()
@@ -155,7 +155,7 @@ async def test_after_a_refusal_the_next_letter_goes_by_another_producer(fakes: F
 
 
 @pytest.mark.parametrize("error", [OutOfOrderSequenceNumber(), ProducerClosed()], ids=repr)
-async def test_a_letter_that_another_s_refusal_has_stopped_is_sent_once_more(
+async def test_a_message_stopped_by_the_rejection_of_another_is_sent_again(
     fakes: Fakes, error: Exception
 ) -> None:
     letters = producer()
@@ -166,7 +166,7 @@ async def test_a_letter_that_another_s_refusal_has_stopped_is_sent_once_more(
     assert [len(each.sent) for each in fakes] == [2, 1]
 
 
-async def test_a_letter_may_take_request_timeout(fakes: Fakes) -> None:
+async def test_sending_a_dead_letter_is_limited_by_request_timeout(fakes: Fakes) -> None:
     letters = producer(request_timeout=0.05, fetch_max_wait=0.01)
     await letters.send("dlq", letter())
     fakes[0].answer = asyncio.get_running_loop().create_future()
@@ -175,10 +175,10 @@ async def test_a_letter_may_take_request_timeout(fakes: Fakes) -> None:
     await letters.aclose()
 
 
-async def test_a_producer_that_does_not_stop_is_taken_apart(
+async def test_a_producer_that_does_not_stop_is_closed_part_by_part(
     fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.dead_letters.producer._STOP", 0.02)
+    monkeypatch.setattr("asyncrevoke.handlers.dead_letters.producer._STOP_TIMEOUT", 0.02)
     letters = producer()
     await letters.send("dlq", letter())
     fakes[0].hangs = True
@@ -190,7 +190,7 @@ async def test_a_producer_that_does_not_stop_is_taken_apart(
     assert [task for task in asyncio.all_tasks() if task is not mine] == []
 
 
-async def test_without_a_broker_it_says_so_at_once_and_closes() -> None:
+async def test_without_a_broker_sending_fails_at_once_and_closing_works() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]

@@ -59,7 +59,7 @@ def burying(
 # -- what is written ------------------------------------------------------------------------------
 
 
-def test_a_letter_has_the_records_own_bytes_and_says_where_it_comes_from_and_why() -> None:
+def test_a_dead_letter_has_the_records_bytes_its_origin_and_its_error() -> None:
     headers = (("trace", b"1"), ("none", None))
     origin = Record("orders", 3, 42, 1700000000123, 0, b"key", None, headers)
     letter = DeadLetter(origin, ValueError("boom"), 3)
@@ -82,13 +82,13 @@ def test_an_error_of_a_module_is_named_with_it() -> None:
     assert headers["asyncrevoke-error-type"] == b"asyncrevoke.errors.ConfigError"
 
 
-def test_an_error_without_a_text_does_no_harm() -> None:
+def test_an_error_whose_str_raises_is_written_all_the_same() -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
     message = dict(DeadLetter(record(0), MuteError(), 1).headers)["asyncrevoke-error-message"]
-    assert message == b"(its text cannot be had: RuntimeError)"
+    assert message == b"(str() of this error raised RuntimeError)"
 
 
 @given(st.text(st.characters(), min_size=0, max_size=3000))
@@ -104,7 +104,7 @@ def test_a_message_is_cut_at_1_kib_and_between_characters(text: str) -> None:
 # -- when it counts -------------------------------------------------------------------------------
 
 
-async def test_a_record_is_done_when_its_letter_is_acknowledged_and_not_before() -> None:
+async def test_a_record_is_done_when_its_dead_letter_is_acknowledged() -> None:
     work, letters = HeldWork(), HeldLetters()
     async with burying(work, letters) as run:
         fails, behind = record(0), record(1)
@@ -123,7 +123,7 @@ async def test_a_record_is_done_when_its_letter_is_acknowledged_and_not_before()
         await run.stop()
 
 
-async def test_letters_are_sent_after_the_last_attempt_only() -> None:
+async def test_dead_letters_are_sent_after_the_last_attempt_only() -> None:
     work, letters = HeldWork(), HeldLetters()
     async with burying(work, letters, Retry(attempts=3, backoff=1)) as run:
         run.source.feed(record(0))
@@ -158,7 +158,7 @@ async def test_a_value_that_does_not_decode_is_sent_without_any_attempt() -> Non
         await run.stop()
 
 
-async def test_a_letter_that_cannot_be_sent_halts_the_partition_and_drops_nothing() -> None:
+async def test_a_dead_letter_that_cannot_be_sent_pauses_the_partition_and_drops_nothing() -> None:
     work, letters = HeldWork(), HeldLetters()
     async with burying(work, letters) as run:
         fails, behind = record(0), record(1)
@@ -172,14 +172,14 @@ async def test_a_letter_that_cannot_be_sent_halts_the_partition_and_drops_nothin
         assert run.source.fate(fails) is Fate.ABANDONED
         assert run.source.commit_point([fails, behind]) == 0
         ((_, event, fields),) = (line for line in run.log.lines if line[0] == "error")
-        assert event.startswith("a record cannot be sent to dlq: its partition is paused")
+        assert event.startswith("record could not be sent to another topic; partition paused")
         assert str(fields["exc_info"]) == "no broker"
         work.end()
         await run.stop()
         assert run.source.fate(other) is Fate.DONE
 
 
-async def test_a_letter_is_sent_also_while_its_partition_drains() -> None:
+async def test_a_dead_letter_is_sent_during_a_revocation_too() -> None:
     work, letters = HeldWork(), HeldLetters()
     async with burying(work, letters, concurrency=1) as run:
         fails = record(0)
@@ -194,7 +194,7 @@ async def test_a_letter_is_sent_also_while_its_partition_drains() -> None:
         assert run.source.fate(fails) is Fate.DONE
 
 
-async def test_closing_waits_for_letters() -> None:
+async def test_closing_waits_for_dead_letters() -> None:
     work, letters = HeldWork(), HeldLetters()
     async with burying(work, letters) as run:
         fails = record(0)
@@ -210,7 +210,7 @@ async def test_closing_waits_for_letters() -> None:
         assert run.source.fate(fails) is Fate.DONE
 
 
-async def test_the_letters_of_a_lost_partition_do_not_count() -> None:
+async def test_dead_letters_of_a_lost_partition_complete_no_record() -> None:
     work, letters = HeldWork(), HeldLetters()
     async with burying(work, letters) as run:
         run.source.feed(record(0))
@@ -234,7 +234,7 @@ async def test_a_handler_that_exits_stops_the_consumer_and_is_no_dead_letter() -
         assert not letters.sent
 
 
-async def test_a_dead_letter_topic_without_anybody_who_sends_is_an_error() -> None:
+async def test_a_dead_letter_topic_without_a_sender_is_a_config_error() -> None:
     async with running(HeldWork(), dead_letter="dlq") as run:
         run.source.feed(record(0))
         error = await run.failure()

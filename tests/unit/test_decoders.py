@@ -220,9 +220,7 @@ async def test_the_decoder_of_a_handler_wins_over_the_routers_and_that_over_the_
 # -- failures -------------------------------------------------------------------------------------
 
 
-async def test_a_failure_of_a_decoder_is_not_tried_again_and_goes_to_the_dead_letter_topic() -> (
-    None
-):
+async def test_a_failed_decoder_is_not_called_again_and_the_record_is_a_dead_letter() -> None:
     decoded: list[int] = []
     letters = Letters()
 
@@ -309,7 +307,7 @@ async def test_a_decoder_that_returns_a_coroutine_has_failed() -> None:
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def test_what_cannot_decode_a_record_is_refused_with_the_fix() -> None:
+def test_a_value_that_cannot_be_a_decoder_is_a_config_error_with_the_fix() -> None:
     async def asynchronous(of: Record) -> int:
         return number(of)
 

@@ -12,7 +12,7 @@ import pytest
 from fast_depends import dependency_provider
 
 from asyncrevoke import ConfigError, Consumer, Depends, HandlerContext, Record, Router
-from asyncrevoke.handlers.policy.dependencies import Injected
+from asyncrevoke.handlers.policy.dependencies import HandlerWithDependencies
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_a_handler_without_dependencies_is_not_wrapped(monkeypatch: pytest.Monke
     def refused(*_: object) -> None:
         raise AssertionError("wrapped for nothing")
 
-    monkeypatch.setattr(Injected, "__init__", refused)
+    monkeypatch.setattr(HandlerWithDependencies, "__init__", refused)
     router = Router()
 
     @router.handler("orders")
@@ -181,7 +181,7 @@ async def wants_rest(*rest: str) -> None: ...
         (fastapi.Depends(shop), "the Depends of FastAPI"),
     ],
 )
-def test_what_cannot_be_given_is_refused_at_registration(dependency: Any, says: str) -> None:
+def test_dependencies_that_cannot_be_called_are_a_config_error(dependency: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
 
         @Router().handler("orders")

@@ -10,7 +10,7 @@ from asyncrevoke.handlers.policy.retry import Retry
 BOOM = ValueError("boom")
 
 
-async def test_a_failure_halts_its_partition_and_no_other() -> None:
+async def test_a_failure_pauses_its_partition_and_no_other() -> None:
     work = HeldWork()
     async with running(work, on_error="pause") as run:
         fails, behind, runs, later = (
@@ -32,13 +32,11 @@ async def test_a_failure_halts_its_partition_and_no_other() -> None:
         assert run.source.fate(other) is Fate.DONE
         assert run.source.commit_point([fails, behind, runs]) == 0
         ((_, event, fields),) = (line for line in run.log.lines if line[0] == "error")
-        assert event == (
-            "a handler failed: its partition is paused; resume() reads the record again"
-        )
-        assert (fields["topic"], fields["partition"], fields["offset"]) == ("orders", 0, 0)
+        assert event == ("handler failed; partition paused until resume()")
+        assert (fields["partition"], fields["offset"]) == ("orders-0", 0)
 
 
-async def test_records_below_h_that_have_not_started_are_not_started_any_more() -> None:
+async def test_unstarted_records_of_a_paused_partition_do_not_start() -> None:
     work = HeldWork()
     async with running(work, on_error="pause") as run:
         fails, runs, behind, high = (
@@ -58,7 +56,7 @@ async def test_records_below_h_that_have_not_started_are_not_started_any_more() 
         await run.stop()
 
 
-async def test_what_waits_for_a_retry_is_given_up_when_its_partition_halts() -> None:
+async def test_a_failure_that_pauses_a_partition_abandons_waiting_retries() -> None:
     work = HeldWork()
     retry = Retry(attempts=None, backoff=1, retry_on=OSError)
     async with running(work, on_error="pause", retry=retry) as run:
@@ -77,7 +75,7 @@ async def test_what_waits_for_a_retry_is_given_up_when_its_partition_halts() -> 
         await run.stop()
 
 
-async def test_several_failures_halt_a_partition_once() -> None:
+async def test_several_failures_pause_a_partition_once() -> None:
     work = HeldWork()
     async with running(work, on_error="pause") as run:
         run.source.feed(record(0, b"a"), record(1, b"b"))
@@ -105,7 +103,7 @@ async def test_a_resumed_partition_is_handled_again_from_the_failed_record() -> 
         assert len(run.source.completions) == 2
 
 
-async def test_a_halted_partition_that_is_lost_and_comes_back_is_handled() -> None:
+async def test_a_partition_paused_by_a_failure_is_handled_when_it_is_assigned_again() -> None:
     work = HeldWork()
     async with running(work, on_error="pause", retry=Retry(attempts=2, backoff=1)) as run:
         run.source.feed(record(0))
@@ -126,7 +124,7 @@ async def test_a_halted_partition_that_is_lost_and_comes_back_is_handled() -> No
         await run.stop()
 
 
-async def test_a_revoke_of_a_halted_partition_waits_for_nothing_more() -> None:
+async def test_a_revocation_of_a_paused_partition_waits_for_running_handlers_only() -> None:
     work = HeldWork()
     async with running(work, on_error="pause") as run:
         below, fails = record(0, b"a"), record(1, b"b")

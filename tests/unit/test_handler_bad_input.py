@@ -141,7 +141,7 @@ async def hanging() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_handler_that_hangs_holds_its_key_and_its_commits_and_nothing_else() -> None:
+async def test_a_handler_that_hangs_blocks_its_key_and_its_commits_only() -> None:
     service = Service(hanging)
     async with TestConsumer(service.consumer, partitions=1) as t:
         await written(t, "first", "bad", "last")

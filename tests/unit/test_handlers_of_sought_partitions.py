@@ -56,7 +56,7 @@ def open_gate(handlers: Handlers, times: int) -> None:
 
 
 @pytest.mark.parametrize("order_by", ["key", "partition", None])
-async def test_after_a_seek_no_handler_begins_with_a_record_from_before(order_by: OrderBy) -> None:
+async def test_after_a_seek_no_handler_starts_a_record_from_before(order_by: OrderBy) -> None:
     handlers = handling(concurrency=1, order_by=order_by)
     async with TestConsumer(handlers.consumer, partitions=1) as t:
         await publish(t, 0, 8)
@@ -77,7 +77,7 @@ async def test_after_a_seek_no_handler_begins_with_a_record_from_before(order_by
         assert t.committed("orders", 0) == 8
 
 
-async def test_seeking_to_the_end_drops_what_no_handler_has_begun_with() -> None:
+async def test_seeking_to_the_end_drops_records_that_have_not_started() -> None:
     handlers = handling(concurrency=1)
     async with TestConsumer(handlers.consumer, partitions=1) as t:
         await publish(t, 0, 5)
@@ -106,7 +106,7 @@ async def test_a_seek_drops_a_batch_that_is_being_collected() -> None:
         assert batches == [[2, 3]]
 
 
-async def test_no_handler_begins_with_a_record_of_a_paused_partition() -> None:
+async def test_no_handler_starts_a_record_of_a_paused_partition() -> None:
     handlers = handling(concurrency=2)
     async with TestConsumer(handlers.consumer, partitions=2) as t:
         await publish(t, 0, 6)
@@ -127,7 +127,7 @@ async def test_no_handler_begins_with_a_record_of_a_paused_partition() -> None:
         assert t.committed("orders", 0) == 6
 
 
-async def test_a_paused_partition_takes_no_room_from_the_others() -> None:
+async def test_records_of_a_paused_partition_do_not_count_for_max_in_flight() -> None:
     handlers = handling(concurrency=2, max_in_flight=5)
     async with TestConsumer(handlers.consumer, partitions=2) as t:
         await publish(t, 0, 10)
@@ -158,7 +158,7 @@ async def test_records_before_one_that_has_started_wait_in_their_lanes() -> None
         assert t.committed("orders", 0) == 4
 
 
-async def test_a_limited_handler_of_a_paused_partition_holds_no_others_up() -> None:
+async def test_a_paused_partition_does_not_count_for_its_handlers_limits() -> None:
     consumer = Consumer(group_id="billing", concurrency=8)
     began: list[tuple[int, int]] = []
     gate = asyncio.Semaphore(0)
@@ -186,7 +186,7 @@ async def test_a_limited_handler_of_a_paused_partition_holds_no_others_up() -> N
         assert sorted(began[6:]) == [(0, 1), (0, 3)]
 
 
-async def test_a_revoke_ends_a_pause() -> None:
+async def test_a_revocation_ends_a_pause() -> None:
     handlers = handling(concurrency=2, order_by="key")
     async with TestConsumer(handlers.consumer, partitions=2) as t:
         for key in ("slow", "slow", "fast", "slow"):
@@ -225,7 +225,7 @@ async def test_leaving_does_not_wait_for_records_of_a_paused_partition() -> None
             await handlers.consumer.aclose()
 
 
-async def test_after_a_seek_no_task_begins_with_a_record_from_before() -> None:
+async def test_after_a_seek_no_task_starts_a_record_from_before() -> None:
     gate = asyncio.Semaphore(0)
     began: list[int] = []
 
@@ -251,7 +251,7 @@ async def test_after_a_seek_no_task_begins_with_a_record_from_before() -> None:
     assert t.committed("orders", 0) == 5
 
 
-async def test_unsubscribing_waits_for_handlers_that_run_and_begins_no_others() -> None:
+async def test_unsubscribing_waits_for_running_handlers_and_starts_no_others() -> None:
     handlers = handling(concurrency=1)
     async with TestConsumer(handlers.consumer, partitions=1) as t:
         await publish(t, 0, 6)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.scripted_source import ORDERS, OTHERS, record
 
-from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
+from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.model import Record, TopicPartition
 
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+
 Lanes: TypeAlias = LaneQueue[Record]
+
+
+def drop(lanes: Lanes, partition: TopicPartition, first: int | None = None) -> list[Record]:
+    """What a revocation drops if nothing is requeued."""
+    return lanes.drop_for_revocation(partition, first, lambda _: False)
 
 
 def take(lanes: Lanes) -> Entry[Record]:
@@ -35,7 +43,7 @@ def test_records_of_one_key_are_taken_one_after_another() -> None:
     first, second = take_all(lanes)
     assert (first[1].offset, second[1].offset) == (0, 1)
     assert lanes.take() is None
-    lanes.done(first)
+    lanes.free_lane(first)
     assert take(lanes)[1].offset == 2
 
 
@@ -59,7 +67,7 @@ def test_null_keys_may_opt_out_of_order() -> None:
     taken = take_all(lanes)
     assert offsets(taken) == [0, 1, 2]
     for entry in taken:
-        lanes.done(entry)
+        lanes.free_lane(entry)
     assert take(lanes)[1].offset == 3
 
 
@@ -68,7 +76,7 @@ def test_a_partition_is_one_lane_whatever_the_keys() -> None:
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), record(2, None)])
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
     first, _ = take_all(lanes)
-    lanes.done(first)
+    lanes.free_lane(first)
     assert offsets(take_all(lanes)) == [1]
 
 
@@ -80,92 +88,92 @@ def test_without_order_nothing_waits() -> None:
 
 
 @pytest.mark.parametrize("order_by", ["key", "partition"])
-def test_an_idle_key_is_forgotten(order_by: Literal["key", "partition"]) -> None:
+def test_a_lane_without_entries_is_removed(order_by: Literal["key", "partition"]) -> None:
     lanes: Lanes = LaneQueue(order_by)
     lanes.put(ORDERS, [record(i, b"%d" % (i % 50)) for i in range(200)])
     while (entry := lanes.take()) is not None:
-        lanes.done(entry)
+        lanes.free_lane(entry)
     assert (lanes.busy_lanes, lanes.queued, lanes.ready) == (0, 0, 0)
 
 
-def test_the_follower_of_a_hot_key_goes_before_keys_that_came_later() -> None:
+def test_the_next_entry_of_a_busy_lane_runs_before_keys_that_were_put_later() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"hot"), record(1, b"hot")])
     hot = take(lanes)
     lanes.put(ORDERS, [record(2, b"x"), record(3, b"y")])
-    lanes.done(hot)
+    lanes.free_lane(hot)
     assert offsets(take_all(lanes)) == [1, 2, 3]
 
 
-def test_the_follower_of_a_hot_key_waits_for_keys_that_came_earlier() -> None:
+def test_the_next_entry_of_a_busy_lane_runs_after_keys_that_were_put_earlier() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"hot")])
     hot = take(lanes)
     lanes.put(ORDERS, [record(1, b"x")])
     lanes.put(ORDERS, [record(2, b"hot")])
-    lanes.done(hot)
+    lanes.free_lane(hot)
     assert offsets(take_all(lanes)) == [1, 2]
 
 
-def test_a_drain_drops_what_comes_after_the_highest_started_offset() -> None:
+def test_a_revocation_drops_entries_after_the_last_started_offset() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a")])
     first, _ = take_all(lanes)  # offsets 0 and 2
-    assert sorted(each.offset for each in lanes.drain(ORDERS)) == [3]
-    lanes.done(first)
+    assert sorted(each.offset for each in drop(lanes, ORDERS)) == [3]
+    lanes.free_lane(first)
     assert offsets(take_all(lanes)) == [1], "below H, so it runs to its end"
 
 
-def test_a_drain_with_nothing_started_drops_everything() -> None:
+def test_a_revocation_drops_every_entry_if_none_has_started() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(5, b"a"), record(6, b"a"), record(9, b"b")])
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
-    assert sorted(each.offset for each in lanes.drain(ORDERS)) == [5, 6, 9]
+    assert sorted(each.offset for each in drop(lanes, ORDERS)) == [5, 6, 9]
     assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
 
 
-def test_a_drain_remembers_what_has_started_and_ended() -> None:
+def test_a_revocation_counts_entries_that_have_started_and_ended() -> None:
     lanes: Lanes = LaneQueue(None)
     lanes.put(ORDERS, [record(0), record(1)])
     for entry in take_all(lanes):
-        lanes.done(entry)
+        lanes.free_lane(entry)
     lanes.put(ORDERS, [record(2), record(3)])
-    assert [each.offset for each in lanes.drain(ORDERS)] == [2, 3]
-    assert lanes.drain(ORDERS) == []
+    assert [each.offset for each in drop(lanes, ORDERS)] == [2, 3]
+    assert drop(lanes, ORDERS) == []
 
 
-def test_a_drain_leaves_records_from_before_a_seek() -> None:
+def test_a_revocation_keeps_entries_from_before_a_seek() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
     old = take(lanes)
     lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
-    assert [each.offset for each in lanes.drain(ORDERS)] == [0]
-    lanes.done(old)
+    assert [each.offset for each in drop(lanes, ORDERS)] == [0]
+    lanes.free_lane(old)
     assert offsets(take_all(lanes)) == [101]
 
 
-def test_a_drain_drops_gaps_from_an_offset_on() -> None:
+def test_a_revocation_drops_gaps_from_an_offset_on() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(i, b"b" if i == 6 else b"a") for i in range(9)])
     slow, _ = take_all(lanes)  # offsets 0 and 6
-    dropped = lanes.drain(ORDERS, droppable_from=3)
+    dropped = drop(lanes, ORDERS, 3)
     assert sorted(each.offset for each in dropped) == [3, 4, 5, 7, 8]
-    lanes.done(slow)
+    lanes.free_lane(slow)
     assert offsets(take_all(lanes)) == [1]
 
 
-def test_a_drain_keeps_what_has_started_and_is_queued_again() -> None:
+def test_a_revocation_keeps_started_entries_that_were_requeued() -> None:
     lanes: Lanes = LaneQueue("key")
     third = record(2, b"a")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), third])
     failed, _ = take_all(lanes)
-    lanes.again(failed)
+    lanes.requeue(failed)
     assert lanes.unstarted(ORDERS, lambda each: each.offset == 0) == [third]
-    assert lanes.drain(ORDERS, 0, lambda each: each.offset == 0) == [third]
+    assert lanes.drop_for_revocation(ORDERS, 0, lambda each: each.offset == 0) == [third]
     assert take(lanes) is failed
 
 
-def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() -> None:
+def test_during_a_revocation_the_longest_lane_runs_last() -> None:
     """One worker: the lagging key runs, and has most of what is left."""
     lanes: Lanes = LaneQueue("key")
     keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"slow", b"fast"]
@@ -174,50 +182,50 @@ def test_what_is_worked_off_for_a_revoke_leaves_the_lagging_key_for_the_end() ->
     entries = [take(lanes) for _ in range(4)]  # slow 0, x 3, y 4, fast 7
     assert offsets(entries) == [0, 3, 4, 7]
     slow, x, y, fast = entries
-    assert lanes.drain(ORDERS) == []
-    lanes.put_lagging_last(ORDERS)
-    lanes.done(x)
-    lanes.done(slow)
-    lanes.done(y)
-    lanes.done(fast)
+    assert drop(lanes, ORDERS) == []
+    lanes.run_longest_lane_last(ORDERS)
+    lanes.free_lane(x)
+    lanes.free_lane(slow)
+    lanes.free_lane(y)
+    lanes.free_lane(fast)
     order: list[int] = []
     while (following := lanes.take()) is not None:
         order.append(following[1].offset)
-        lanes.done(following)
+        lanes.free_lane(following)
     assert order[:5] == [5, 1, 2, 6, 0], "the other key, then the lagging one, then the others"
 
 
-def test_a_lagging_key_that_is_ready_goes_behind_the_others_of_its_partition() -> None:
+def test_during_a_revocation_a_ready_entry_of_the_longest_lane_moves_behind_the_others() -> None:
     lanes: Lanes = LaneQueue("key")
     keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"z"]
     lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
     slow = take(lanes)
-    lanes.again(slow)
+    lanes.requeue(slow)
     lanes.put(ORDERS, [record(9, b"high")])
     taken = take_all(lanes)
     assert offsets(taken) == [0, 3, 4, 6, 9]
-    lanes.done(taken[0])  # slow 1 is ready
-    lanes.drain(ORDERS)
-    lanes.put_lagging_last(ORDERS)
-    lanes.done(taken[1])  # x 5 is ready
+    lanes.free_lane(taken[0])  # slow 1 is ready
+    drop(lanes, ORDERS)
+    lanes.run_longest_lane_last(ORDERS)
+    lanes.free_lane(taken[1])  # x 5 is ready
     assert offsets(take_all(lanes)) == [5, 1]
 
 
-def test_a_withdrawn_drain_goes_on_in_the_usual_order() -> None:
+def test_after_a_withdrawn_revocation_lanes_run_in_the_order_of_puts() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(
         ORDERS, [record(i, key) for i, key in enumerate([b"a", b"a", b"a", b"b", b"b", b"c"])]
     )
     taken = take_all(lanes)
-    assert lanes.drain(ORDERS) == []
-    lanes.put_lagging_last(ORDERS)
+    assert drop(lanes, ORDERS) == []
+    lanes.run_longest_lane_last(ORDERS)
     lanes.put(ORDERS, [record(6, b"d"), record(7, b"a")])
     for entry in taken:
-        lanes.done(entry)
+        lanes.free_lane(entry)
     order: list[int] = []
     while (following := lanes.take()) is not None:
         order.append(following[1].offset)
-        lanes.done(following)
+        lanes.free_lane(following)
     assert sorted(order) == [1, 2, 4, 6, 7]
     assert order.index(1) < order.index(2) < order.index(7)
     assert (lanes.busy_lanes, lanes.queued) == (0, 0)
@@ -229,36 +237,36 @@ def test_a_seek_keeps_the_order_of_a_key() -> None:
     old = take(lanes)
     lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert lanes.take() is None
-    lanes.done(old)
+    lanes.free_lane(old)
     assert take(lanes)[1].tracker_id == 2
 
 
-def test_a_lane_whose_entry_is_never_done_stays_blocked_until_cleared() -> None:
+def test_a_lane_whose_entry_never_ends_stays_busy_until_all_are_dropped() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
     take_all(lanes)
     assert lanes.take() is None
-    assert [each.offset for each in lanes.clear()] == [1]
+    assert [each.offset for each in lanes.drop_all()] == [1]
 
 
-def test_losing_a_partition_drops_all_of_it_and_nothing_else() -> None:
+def test_a_lost_partition_s_entries_are_dropped_and_no_others() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS), record(1, b"a", partition=OTHERS)])
     running = take(lanes)
-    assert sorted(each.offset for each in lanes.lose(ORDERS)) == [1, 2]
-    lanes.done(running)
+    assert sorted(each.offset for each in lanes.drop_partition(ORDERS)) == [1, 2]
+    lanes.free_lane(running)
     assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
 
 
-def test_a_partition_that_comes_back_waits_for_what_still_runs_of_its_key() -> None:
+def test_a_partition_assigned_again_waits_for_running_entries_of_the_same_key() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a")])
     cancelled = take(lanes)
-    lanes.lose(ORDERS)
+    lanes.drop_partition(ORDERS)
     lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
     assert lanes.take() is None
-    lanes.done(cancelled)
+    lanes.free_lane(cancelled)
     assert take(lanes)[1].tracker_id == 2
 
 
@@ -316,7 +324,7 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
                 if entry is not None:
                     started(entry)
             case "done" if running:
-                lanes.done(running.pop(data.draw(st.integers(0, len(running) - 1))))
+                lanes.free_lane(running.pop(data.draw(st.integers(0, len(running) - 1))))
             case "pause":
                 lanes.pause(partition)
                 paused.add(partition)
@@ -334,11 +342,11 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
                         or (first is not None and each.offset >= first)
                     )
                 ]
-                dropped = sorted(lanes.drain(partition, first), key=lambda each: each.offset)
+                dropped = sorted(drop(lanes, partition, first), key=lambda each: each.offset)
                 assert dropped == expected
                 queued = [each for each in queued if each not in dropped]
             case "lose":
-                dropped = lanes.lose(partition)
+                dropped = lanes.drop_partition(partition)
                 expected = [each for each in queued if each.topic_partition == partition]
                 assert sorted(dropped, key=lambda each: each.offset) == expected
                 queued = [each for each in queued if each not in dropped]
@@ -352,6 +360,6 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
         if (entry := lanes.take()) is not None:
             started(entry)
         else:
-            lanes.done(running.pop())
+            lanes.free_lane(running.pop())
     assert not queued
     assert lanes.busy_lanes == 0

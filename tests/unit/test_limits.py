@@ -25,10 +25,11 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer, RateLimit
 from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing import TestConsumer
@@ -36,7 +37,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.handlers.scheduling.lanes import Entry
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 CLICKS = TopicPartition("clicks", 0)
 PER_SECOND = RateLimit(2)
@@ -64,9 +65,8 @@ class Two:
             await self.clicks(of)
 
         del bill, count
-        self.runner = HandlerRunner(
-            self.source, router, concurrency=concurrency, log=self.log, clock=self.clock
-        )
+        context = RunnerContext(concurrency=concurrency, log=self.log, clock=self.clock)
+        self.runner = HandlerRunner(self.source, router, context)
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def test_no_more_calls_of_a_handler_run_at_once_than_its_concurrency() -> 
         assert work.offsets == list(range(10))
 
 
-async def test_what_waits_for_a_handlers_limit_leaves_the_workers_to_others() -> None:
+async def test_records_that_wait_for_a_limit_occupy_no_worker() -> None:
     async with two(concurrency=4, limits={"concurrency": 1}) as both:
         both.source.feed(*records(20), *records(3, CLICKS))
         await turns()
@@ -106,7 +106,9 @@ async def test_what_waits_for_a_handlers_limit_leaves_the_workers_to_others() ->
         assert len(both.clicks.running) == 3
 
 
-async def test_a_record_that_waits_for_its_retry_leaves_its_place_to_another() -> None:
+async def test_a_record_that_waits_for_its_retry_does_not_count_for_its_handlers_concurrency() -> (
+    None
+):
     work = HeldWork()
     async with running(
         work, handler_concurrency=1, retry=Retry(backoff=1, jitter=0), on_error="skip"
@@ -126,7 +128,7 @@ async def test_a_record_that_waits_for_its_retry_leaves_its_place_to_another() -
         assert run.source.in_flight == 0
 
 
-async def test_a_failure_that_stops_the_consumer_does_not_keep_others_from_draining() -> None:
+async def test_limited_handlers_end_after_a_failure_that_stops_the_consumer() -> None:
     """What is below H runs to its end, although the failed record's lane is never done."""
     work = HeldWork()
     first, behind, third = record(0, b"a"), record(1, b"c"), record(2, b"c")
@@ -182,7 +184,7 @@ async def test_no_more_calls_begin_within_the_time_than_the_rate_allows() -> Non
         assert work.offsets == [0, 1, 2, 3, 4]
 
 
-async def test_others_flow_while_a_handler_waits_for_its_rate() -> None:
+async def test_other_handlers_run_while_one_waits_for_its_rate() -> None:
     async with two(concurrency=2, limits={"rate_limit": PER_SECOND}) as both:
         both.source.feed(*records(20), *records(20, CLICKS))
         for _ in range(30):
@@ -193,7 +195,7 @@ async def test_others_flow_while_a_handler_waits_for_its_rate() -> None:
         assert both.clicks.offsets == list(range(20))
 
 
-async def test_a_further_attempt_counts_as_a_call() -> None:
+async def test_a_retry_counts_for_the_rate() -> None:
     calls: list[float] = []
 
     async def fails(of: Record) -> None:
@@ -238,7 +240,7 @@ async def test_a_dead_letter_does_not_wait_for_the_rate() -> None:
         await run.stop()
 
 
-async def test_a_revoke_drops_what_waits_for_the_rate_and_starts_none_of_it_afterwards() -> None:
+async def test_a_revocation_drops_records_that_wait_for_the_rate() -> None:
     work = HeldWork()
     async with running(work, rate_limit=PER_SECOND) as run:
         taken = records(5)
@@ -256,7 +258,7 @@ async def test_a_revoke_drops_what_waits_for_the_rate_and_starts_none_of_it_afte
         await run.stop()
 
 
-async def test_what_is_below_h_runs_at_its_rate_before_its_partition_goes() -> None:
+async def test_records_below_the_last_started_run_at_their_rate_before_the_release() -> None:
     work = HeldWork()
     a0, a1, b2, b3 = record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"b")
     async with running(work, rate_limit=PER_SECOND) as run:
@@ -274,7 +276,7 @@ async def test_what_is_below_h_runs_at_its_rate_before_its_partition_goes() -> N
         assert run.source.commit_point([a0, a1, b2]) == 3
 
 
-async def test_a_lost_partition_is_forgotten_by_the_limits() -> None:
+async def test_a_lost_partition_does_not_count_for_limits() -> None:
     work = HeldWork()
     async with running(work, rate_limit=RateLimit(1), handler_concurrency=1) as run:
         run.source.feed(*records(5), *records(2, OTHERS))
@@ -327,7 +329,7 @@ async def test_a_rate_holds_in_virtual_time() -> None:
     assert max(began[20:]) - min(began[10:20]) >= 60
 
 
-async def test_a_revoke_in_virtual_time_leaves_what_waits_for_the_rate_to_the_next_owner() -> None:
+async def test_a_revocation_leaves_records_that_wait_for_the_rate_to_the_next_owner() -> None:
     consumer = Consumer(group_id="billing")
     billed: list[bytes] = []
 
@@ -377,7 +379,7 @@ async def test_a_backlog_of_a_limited_handler_leaves_room_for_the_others() -> No
         assert sorted(billed, key=int) == [b"%d" % number for number in range(100)]
 
 
-async def test_a_handlers_own_max_in_flight_bounds_its_topics_together() -> None:
+async def test_a_handlers_own_max_in_flight_limits_its_topics_together() -> None:
     consumer = Consumer(group_id="billing", max_in_flight=100)
     released = asyncio.Event()
 
@@ -441,7 +443,12 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
     most = data.draw(st.sampled_from([None, 1, 3]))
     rate = data.draw(st.sampled_from([None, RateLimit(1, per=0.3), RateLimit(3, per=1.0)]))
     lanes: LaneQueue[Record] = LaneQueue("key")
-    gate: Gate[Entry[Record]] = Gate(clock, most, rate, lanes.admit)
+
+    class Reactions:
+        def limiter_permits(self, limiter: HandlerLimiter[Entry[Record]]) -> None:
+            lanes.queue_permitted(limiter)
+
+    limiter: HandlerLimiter[Entry[Record]] = HandlerLimiter(clock, most, rate, Reactions())
     running: list[Entry[Record]] = []
     began: list[float] = []
     queued: list[Record] = []
@@ -463,22 +470,22 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
                 keys = data.draw(st.lists(st.sampled_from([b"a", b"b", b"c", None]), max_size=5))
                 new = [record(offset + i, key) for i, key in enumerate(keys)]
                 offset += len(new)
-                lanes.put(ORDERS, new, None, gate)
+                lanes.put(ORDERS, new, None, limiter)
                 queued += new
             case "take":
                 take()
             case "done" if running:
-                lanes.done(running.pop(data.draw(st.integers(0, len(running) - 1))))
+                lanes.free_lane(running.pop(data.draw(st.integers(0, len(running) - 1))))
             case "again" if running:
                 entry = running.pop()
-                lanes.leave(entry)
-                lanes.again(entry)
+                lanes.free_limiter(entry)
+                lanes.requeue(entry)
                 queued.append(entry[1])
             case "wait":
                 clock.advance(data.draw(st.sampled_from([0.1, 0.5, 2.0])))
             case "drain":
                 first = data.draw(st.none() | st.integers(0, 20))
-                for dropped in lanes.drain(ORDERS, first):
+                for dropped in lanes.drop_for_revocation(ORDERS, first, lambda _: False):
                     queued.remove(dropped)
             case _:
                 pass
@@ -488,7 +495,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
             break
         take()
         if running and not lanes.ready:
-            lanes.done(running.pop())
+            lanes.free_lane(running.pop())
         elif not lanes.ready:
             clock.advance(0.1)
     assert not queued
@@ -504,7 +511,7 @@ def test_an_idle_key_costs_no_memory() -> None:
         for start in range(first, first + 20_000, 500):
             lanes.put(ORDERS, [record(i, b"key %d" % i) for i in range(start, start + 500)])
             while (entry := lanes.take()) is not None:
-                lanes.done(entry)
+                lanes.free_lane(entry)
 
     pass_through(0)
     tracemalloc.start()

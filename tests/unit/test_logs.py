@@ -84,10 +84,10 @@ async def test_a_failed_handler_is_told_with_its_record(caplog: pytest.LogCaptur
     async with TestConsumer(billing()) as t:
         await t.publish("orders", b"bad", partition=2)
         await t.advance(5)
-    lines = [each for each in caplog.messages if each.startswith("a handler failed")]
+    lines = [each for each in caplog.messages if each.startswith("handler failed")]
     assert len(lines) == 2
     for line in lines:
-        assert "topic=orders partition=2" in line
+        assert "partition=orders-2" in line
         assert "offset=0" in line
         assert "member=" in line
 

@@ -18,7 +18,7 @@ from asyncrevoke import (
     Retry,
     Router,
 )
-from asyncrevoke.handlers.execution.invocation import HandlerCalls
+from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def test_middleware_sees_each_attempt_with_its_context() -> None:
         assert [[each.value for each in line[3]] for line in seen] == [[b"1"], [b"1"]]
 
 
-async def test_a_record_whose_handler_is_not_called_counts_as_handled() -> None:
+async def test_a_record_whose_middleware_does_not_call_the_handler_is_done() -> None:
     handled: list[bytes] = []
     consumer = Consumer(group_id="g")
 
@@ -141,7 +141,7 @@ async def test_an_exception_of_middleware_is_a_failure_of_its_record() -> None:
         assert t.committed("orders", 0) == 2
 
 
-async def test_what_the_handler_raises_comes_out_of_call_next_and_may_be_swallowed() -> None:
+async def test_call_next_raises_the_handlers_error_and_middleware_may_catch_it() -> None:
     trace = Trace()
     consumer = Consumer(group_id="g")
 
@@ -165,7 +165,7 @@ async def test_what_the_handler_raises_comes_out_of_call_next_and_may_be_swallow
         assert t.committed("orders", 0) == 1
 
 
-async def test_middleware_goes_around_a_batch_once_and_batch_error_passes_it() -> None:
+async def test_middleware_runs_once_for_a_batch_and_batch_error_passes_through_it() -> None:
     calls: list[tuple[int, list[int]]] = []
     consumer = Consumer(group_id="g")
 
@@ -190,7 +190,7 @@ async def test_middleware_goes_around_a_batch_once_and_batch_error_passes_it() -
         assert t.committed("clicks", 0) == 3
 
 
-async def test_max_handler_time_bounds_middleware_too() -> None:
+async def test_max_handler_time_limits_middleware_too() -> None:
     async def forever(context: HandlerContext, call_next: CallNext) -> None:
         await hold()
 
@@ -221,7 +221,7 @@ class _Hold:
             raise
 
 
-async def test_a_value_that_does_not_decode_comes_out_of_call_next() -> None:
+async def test_call_next_raises_decode_error() -> None:
     trace = Trace()
     consumer = Consumer(group_id="g")
     consumer.middleware(trace.around("m"))
@@ -241,7 +241,7 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
     def refused(*_: object) -> None:
         raise AssertionError("nothing goes around this handler")
 
-    monkeypatch.setattr(HandlerCalls, "one", refused)
+    monkeypatch.setattr(HandlerInvoker, "call_record", refused)
     handled: list[int] = []
 
     async def handle(each: Record) -> None:
@@ -260,18 +260,18 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
     assert handled == [7, 7]
 
 
-async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    from asyncrevoke.handlers.execution import invocation as calls
+async def test_middleware_is_composed_once_per_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    from asyncrevoke.handlers.execution import invocation
     from asyncrevoke.handlers.policy import middleware
 
     built: list[int] = []
-    chain = middleware.chain
+    chain = middleware.compose_middleware
 
     def counted(functions: Any) -> Any:
         built.append(len(functions))
         return chain(functions)
 
-    monkeypatch.setattr(calls, "chain", counted)
+    monkeypatch.setattr(invocation, "compose_middleware", counted)
     trace = Trace()
     consumer = Consumer(group_id="g")
     consumer.middleware(trace.around("m"))
@@ -286,7 +286,7 @@ async def test_the_chain_is_built_once_per_topic(monkeypatch: pytest.MonkeyPatch
     assert built == [1]
 
 
-def test_what_cannot_be_middleware_is_refused_with_the_fix() -> None:
+def test_a_value_that_cannot_be_middleware_is_a_config_error_with_the_fix() -> None:
     consumer = Consumer(group_id="g")
 
     def sync(context: HandlerContext, call_next: CallNext) -> None: ...

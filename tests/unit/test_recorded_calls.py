@@ -41,12 +41,12 @@ async def test_calls_are_in_order_with_attempt_outcome_and_error() -> None:
         assert told(t.calls) == [(0, 1, "ok"), (1, 1, "retried")]
         await t.publish("refunds", "1")
         await t.advance(10)
-        assert told(t.calls_of(bill)) == [(0, 1, "ok"), (1, 1, "retried"), (1, 2, "dead-lettered")]
+        assert told(t.calls_of(bill)) == [(0, 1, "ok"), (1, 1, "retried"), (1, 2, "dead_lettered")]
         assert told(t.calls_of(refund)) == told(t.calls_of("refund")) == [(0, 1, "ok")]
         last = t.calls_of(bill)[-1]
         assert isinstance(last.error, ValueError)
         assert last.record.value == b"bad"
-        assert repr(last).endswith(".bill: orders-0 at offset 1, attempt 2: dead-lettered>")
+        assert repr(last).endswith(".bill: orders-0 at offset 1, attempt 2: dead_lettered>")
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("skip", "skipped"), ("pause", "paused")])
@@ -90,7 +90,7 @@ async def test_a_lost_partition_s_call_is_cancelled_and_a_revoked_one_s_failure_
         await t.publish("orders", "2", partition=1)
         await t.revoke(("orders", 1))
         await t.advance(15)
-        assert [call.outcome for call in t.calls] == ["cancelled", "given up"]
+        assert [call.outcome for call in t.calls] == ["cancelled", "abandoned"]
 
 
 async def test_a_value_that_does_not_decode_is_no_call() -> None:
@@ -117,7 +117,7 @@ async def test_of_a_batch_each_record_has_its_outcome() -> None:
             await t.publish("clicks", value)
         (call,) = t.calls_of(store)
         assert call.outcome == "mixed"
-        assert [call.outcome_of(each) for each in call.records] == ["ok", "dead-lettered", "ok"]
+        assert [call.outcome_of(each) for each in call.records] == ["ok", "dead_lettered", "ok"]
 
 
 async def test_calls_that_middleware_answers_are_none_and_what_it_swallows_is_failed() -> None:

@@ -208,7 +208,7 @@ def test_a_sync_function_is_refused_with_the_fix() -> None:
     assert "anyio.to_thread.run_sync" in refusal(functools.partial(handle))
 
 
-def test_what_is_no_async_function_is_refused() -> None:
+def test_a_value_that_is_no_async_function_is_a_config_error() -> None:
     async def yields(value: bytes) -> Any:
         yield value
 
@@ -236,7 +236,7 @@ def test_an_annotation_only_known_to_type_checkers_is_refused() -> None:
     assert "TYPE_CHECKING" in refusal(second)
 
 
-def test_an_unresolvable_return_annotation_does_no_harm() -> None:
+def test_an_unresolvable_return_annotation_is_ignored() -> None:
     async def handle(value: bytes) -> Decimal:
         raise NotImplementedError
 
@@ -255,7 +255,7 @@ def test_an_annotation_that_cannot_be_decoded_is_refused(annotation: object) -> 
     assert "cannot be decoded" in message
 
 
-def test_parameters_that_nothing_fills_are_refused() -> None:
+def test_parameters_that_receive_nothing_are_a_config_error() -> None:
     async def none() -> None: ...
 
     async def star(*values: bytes) -> None: ...
@@ -294,10 +294,10 @@ def test_a_wrong_option_is_answered_with_the_right_one() -> None:
 def test_a_dead_letter_topic_that_cannot_work_is_refused() -> None:
     both = refusal(takes_bytes, dead_letter="orders.dlq", on_error="stop")
     assert "leave out one of them" in both
-    assert "go round" in refusal(takes_bytes, "a", "b", dead_letter="b")
+    assert "read again for ever" in refusal(takes_bytes, "a", "b", dead_letter="b")
     assert "no name of a topic" in refusal(takes_bytes, dead_letter="orders dlq")
     assert "names of topics" in refusal(takes_bytes, dead_letter=True)
-    with pytest.raises(ConfigError, match="go round"):
+    with pytest.raises(ConfigError, match="read again for ever"):
         Router().handler(pattern="orders.*", dead_letter="orders.dlq")
 
 
@@ -387,7 +387,7 @@ def test_one_pattern_subscribes_to_all_that_is_handled() -> None:
     assert matching == ["a.b", "x", "y-1"]
 
 
-def test_routers_are_included_whole_or_not_at_all() -> None:
+def test_a_router_that_handles_a_known_topic_adds_no_handler() -> None:
     app, part = Router(), Router()
     app.handler("orders")(takes_bytes)
     part.handler("clicks")(takes_bytes)

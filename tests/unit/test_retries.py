@@ -35,7 +35,7 @@ FOREVER = Retry(attempts=None, backoff=1, jitter=0)
 # -- the policy -----------------------------------------------------------------------------------
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_waits_double_up_to_max_backoff() -> None:
     retry = Retry(attempts=None, backoff=0.5, max_backoff=3, jitter=0)
     assert [retry.delay(calls, lambda: 0.9) for calls in range(1, 6)] == [0.5, 1, 2, 3, 3]
     assert retry.delay(10**6, lambda: 0.9) == 3
@@ -53,7 +53,7 @@ def test_attempts_count_the_first_call() -> None:
     assert Retry(attempts=None).allows(BOOM, 10**9)
 
 
-def test_only_what_retry_on_names_is_tried_again() -> None:
+def test_only_exceptions_that_retry_on_names_are_retried() -> None:
     retry = Retry(retry_on=(OSError, ValueError))
     assert retry.allows(ConnectionError(), 1)
     assert not retry.allows(KeyError(), 1)
@@ -108,7 +108,7 @@ async def test_a_failed_record_is_called_again_after_its_wait_and_is_then_done()
         await run.stop()
 
 
-async def test_after_the_last_attempt_the_policy_applies() -> None:
+async def test_after_the_last_attempt_on_error_applies() -> None:
     work = HeldWork()
     retry = Retry(attempts=2, backoff=1, jitter=0)
     async with running(work, retry=retry, on_error="skip") as run:
@@ -126,7 +126,7 @@ async def test_after_the_last_attempt_the_policy_applies() -> None:
         await run.stop()
 
 
-async def test_after_the_last_attempt_the_default_policy_stops_the_consumer() -> None:
+async def test_after_the_last_attempt_the_consumer_stops_by_default() -> None:
     work = HeldWork()
     async with running(work, retry=Retry(attempts=2, backoff=1)) as run:
         only = record(0)
@@ -169,7 +169,7 @@ async def test_while_a_record_waits_its_lane_waits(
         await run.stop()
 
 
-async def test_a_record_that_waits_takes_no_slot() -> None:
+async def test_a_record_that_waits_for_its_retry_occupies_no_worker() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER, concurrency=1) as run:
         run.source.feed(record(0, b"a"), record(1, b"b"))
@@ -184,7 +184,7 @@ async def test_a_record_that_waits_takes_no_slot() -> None:
         await run.stop()
 
 
-async def test_a_due_record_goes_before_all_that_is_ready() -> None:
+async def test_a_due_retry_runs_before_ready_records() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER, concurrency=1) as run:
         run.source.feed(*(record(i, b"%d" % i) for i in range(4)))
@@ -200,7 +200,7 @@ async def test_a_due_record_goes_before_all_that_is_ready() -> None:
         await run.stop()
 
 
-async def test_a_cancellation_that_nobody_caused_is_tried_again() -> None:
+async def test_a_cancelled_error_that_the_library_did_not_cause_is_retried() -> None:
     calls: list[int] = []
 
     async def handle(value: bytes, record: Record) -> None:
@@ -217,20 +217,20 @@ async def test_a_cancellation_that_nobody_caused_is_tried_again() -> None:
         await run.stop()
 
 
-async def test_a_value_that_does_not_decode_is_not_tried_again() -> None:
+async def test_a_value_that_does_not_decode_is_not_retried() -> None:
     async def handle(value: int) -> None: ...
 
     async with running(handle, retry=FOREVER, on_error="skip") as run:
         run.source.feed(record(0, value=b"no number"))
         await until(lambda: run.source.completions)
-        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        assert run.log.events("warning") == ["handler failed; record skipped"]
         await run.stop()
 
 
 # -- giving up ------------------------------------------------------------------------------------
 
 
-async def test_a_record_that_waits_when_its_partition_drains_gets_no_further_attempt() -> None:
+async def test_a_record_that_waits_for_its_retry_is_abandoned_at_a_revocation() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER) as run:
         waits, behind, runs, late = record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3)
@@ -252,7 +252,7 @@ async def test_a_record_that_waits_when_its_partition_drains_gets_no_further_att
         assert work.offsets == [0, 2, 3]
 
 
-async def test_a_due_record_that_has_no_slot_yet_is_given_up_as_well() -> None:
+async def test_a_due_retry_without_a_worker_is_abandoned_at_a_revocation() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER, concurrency=1) as run:
         waits, runs = record(0, b"a"), record(1, b"b")
@@ -268,7 +268,7 @@ async def test_a_due_record_that_has_no_slot_yet_is_given_up_as_well() -> None:
         assert work.offsets == [0, 1]
 
 
-async def test_a_record_that_fails_while_its_partition_drains_gets_no_further_attempt() -> None:
+async def test_a_record_that_fails_during_a_revocation_is_not_retried() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER) as run:
         fails, behind, high = record(0, b"a"), record(1, b"a"), record(2, b"b")
@@ -285,7 +285,7 @@ async def test_a_record_that_fails_while_its_partition_drains_gets_no_further_at
         await run.stop()
 
 
-async def test_closing_waits_for_no_retry_and_begins_none() -> None:
+async def test_closing_waits_for_no_retry_and_starts_none() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER) as run:
         waits, fails, runs = record(0, b"a"), record(1, b"b"), record(2, b"c")
@@ -320,7 +320,7 @@ async def test_a_lost_partition_s_waiting_records_are_forgotten() -> None:
         assert [each.tracker_id for each in work.started] == [1, 2]
 
 
-async def test_a_cancelled_runner_abandons_what_waits() -> None:
+async def test_a_cancelled_runner_abandons_records_that_wait_for_a_retry() -> None:
     work = HeldWork()
     async with running(work, retry=FOREVER) as run:
         waits, behind = record(0), record(1)
@@ -357,7 +357,7 @@ async def test_the_context_tells_the_attempt_the_key_and_the_state() -> None:
         key = ("orders", 0, 7)
         assert seen == [(attempt, key, "database", b"v") for attempt in (1, 2, 3)]
         lines = [fields for level, _, fields in run.log.lines if level == "info"]
-        assert lines[1] == {"topic": "orders", "partition": 0, "offset": 7, "attempt": 2, "more": 1}
+        assert lines[1] == {"partition": "orders-0", "offset": 7, "attempt": 2, "more": 1}
 
 
 async def test_a_context_may_go_by_name() -> None:
@@ -372,7 +372,7 @@ async def test_a_context_may_go_by_name() -> None:
         await run.stop()
 
 
-async def test_a_context_in_the_place_of_the_value_is_refused() -> None:
+async def test_a_context_as_the_first_parameter_is_a_config_error() -> None:
     async def handle(context: HandlerContext) -> None: ...
 
     with pytest.raises(ConfigError, match="put one before it"):

@@ -21,7 +21,12 @@ from asyncrevoke import (
     Router,
     TopicPartition,
 )
-from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, due_of, past_of
+from asyncrevoke.handlers.dead_letters.retry_message import (
+    RetryHistory,
+    RetryMessage,
+    due_time_ms,
+    retry_history,
+)
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.testing import TestConsumer
 
@@ -74,7 +79,7 @@ async def test_after_the_attempts_in_place_a_record_comes_back_when_its_delay_ha
         assert t.committed("orders.retry", 0) == 1
 
 
-async def test_the_origin_counts_as_done_at_once_and_its_partition_flows() -> None:
+async def test_a_record_sent_to_a_retry_topic_is_done_and_its_partition_goes_on() -> None:
     failing = Failing(9, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad", key="a")
@@ -96,7 +101,7 @@ async def test_the_handler_gets_the_record_as_it_was_at_first() -> None:
         assert failing.keys == [("orders", 0, 0)] * 2
 
 
-async def test_what_is_written_says_where_it_comes_from_why_and_when_it_is_due() -> None:
+async def test_a_retry_message_names_its_origin_its_error_and_its_due_time() -> None:
     failing = Failing(9, retry=Retry(attempts=1), retry_topic=LATER)
     async with failing.running() as t:
         before = time.time()
@@ -163,7 +168,7 @@ async def test_after_the_delayed_attempts_without_a_dead_letter_topic_on_error_d
         assert t.committed("orders.retry", 0) == 2
 
 
-async def test_what_retry_on_does_not_name_does_not_go_there() -> None:
+async def test_exceptions_that_retry_on_does_not_name_are_not_sent_to_the_retry_topic() -> None:
     failing = Failing(9, retry=Retry(retry_on=TimeoutError), retry_topic=LATER, dead_letter="dlq")
     async with failing.running() as t:
         await t.publish("orders", "bad")
@@ -171,7 +176,7 @@ async def test_what_retry_on_does_not_name_does_not_go_there() -> None:
         assert not t.records("orders.retry")
 
 
-async def test_a_value_that_does_not_decode_does_not_go_there() -> None:
+async def test_a_value_that_does_not_decode_is_not_sent_to_the_retry_topic() -> None:
     consumer = Consumer(group_id="billing")
 
     @consumer.handler("orders", retry_topic=LATER, dead_letter="dlq")
@@ -187,7 +192,7 @@ async def test_a_value_that_does_not_decode_does_not_go_there() -> None:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-async def test_records_come_back_in_order_each_in_its_time() -> None:
+async def test_records_of_a_retry_topic_are_handled_in_order_when_they_are_due() -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
         for number in range(3):
@@ -198,7 +203,7 @@ async def test_records_come_back_in_order_each_in_its_time() -> None:
         assert again == [(60, b"0"), (70, b"1"), (80, b"2")]
 
 
-async def test_waiting_records_take_no_room_from_those_that_flow() -> None:
+async def test_records_that_are_not_due_do_not_count_for_max_in_flight() -> None:
     options = {"max_in_flight": 10, "max_poll_records": 10, "concurrency": 1}
     failing = Failing(1, retry_topic=LATER, consumer=options)
     async with failing.running() as t:
@@ -214,7 +219,7 @@ async def test_waiting_records_take_no_room_from_those_that_flow() -> None:
         assert len(failing.calls) == 150
 
 
-async def test_a_retry_topic_that_waits_is_given_up_at_once_and_waits_elsewhere() -> None:
+async def test_a_partition_of_a_retry_topic_without_due_records_is_released_at_once() -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
@@ -231,7 +236,7 @@ async def test_a_retry_topic_that_waits_is_given_up_at_once_and_waits_elsewhere(
         assert len(failing.calls) == 2
 
 
-async def test_a_withdrawn_revoke_changes_nothing_for_what_waits() -> None:
+async def test_a_withdrawn_revocation_does_not_change_due_times() -> None:
     gate = asyncio.Event()
     consumer = Consumer(group_id="billing", concurrency=8)
     calls: list[tuple[str, int]] = []
@@ -259,7 +264,7 @@ async def test_a_withdrawn_revoke_changes_nothing_for_what_waits() -> None:
         gate.set()
 
 
-async def test_closing_does_not_wait_for_what_is_not_due() -> None:
+async def test_closing_does_not_wait_for_records_that_are_not_due() -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
@@ -270,7 +275,7 @@ async def test_closing_does_not_wait_for_what_is_not_due() -> None:
         assert t.records("orders.retry")
 
 
-async def test_what_waits_outlives_a_crash() -> None:
+async def test_records_of_a_retry_topic_are_handled_after_a_crash() -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders", "bad")
@@ -284,7 +289,7 @@ async def test_what_waits_outlives_a_crash() -> None:
         assert failing.attempts[-1][1] == 2
 
 
-async def test_nothing_of_a_retry_topic_is_skipped_by_the_reset_policy() -> None:
+async def test_auto_offset_reset_skips_no_record_of_a_retry_topic() -> None:
     for policy in ("latest", "error"):
         failing = Failing(1, retry_topic=LATER, consumer={"auto_offset_reset": policy})
         other = Consumer(group_id="billing")
@@ -309,7 +314,7 @@ async def test_nothing_of_a_retry_topic_is_skipped_by_the_reset_policy() -> None
 # -- what others write there ----------------------------------------------------------------------
 
 
-async def test_a_record_that_somebody_else_writes_there_is_handled_at_once() -> None:
+async def test_a_record_that_another_program_wrote_to_a_retry_topic_is_handled_at_once() -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders.retry", "foreign", key="a")
@@ -320,7 +325,7 @@ async def test_a_record_that_somebody_else_writes_there_is_handled_at_once() -> 
 
 
 @pytest.mark.parametrize("due", ["", "soon", "-", "9" * 40, "\u0664", "1e300", None])
-async def test_a_due_time_that_is_none_stalls_nothing(due: str | None) -> None:
+async def test_an_invalid_due_time_delays_no_record(due: str | None) -> None:
     failing = Failing(0, retry_topic=LATER)
     async with failing.running() as t:
         await t.publish("orders.retry", "x", headers={"asyncrevoke-due": due})
@@ -328,7 +333,7 @@ async def test_a_due_time_that_is_none_stalls_nothing(due: str | None) -> None:
         assert len(failing.calls) == 1
 
 
-async def test_a_due_time_far_ahead_holds_the_topic_up_for_one_delay_at_most() -> None:
+async def test_a_due_time_far_ahead_delays_its_partition_by_one_delay_at_most() -> None:
     failing = Failing(0, retry_topic=LATER)
     async with failing.running() as t:
         hour_ahead = str(int((time.time() + 3600) * 1000))
@@ -341,21 +346,23 @@ async def test_a_due_time_far_ahead_holds_the_topic_up_for_one_delay_at_most() -
         assert len(failing.calls) == 4
 
 
-NAMES = [name for name, _ in Postponed(Past(FIRST, 3, 1), ValueError("boom"), 2.0).headers]
+NAMES = [
+    name for name, _ in RetryMessage(RetryHistory(FIRST, 3, 1), ValueError("boom"), 2.0).headers
+]
 VALUES = st.none() | st.binary(max_size=25) | st.integers().map(lambda number: b"%d" % number)
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), VALUES)), st.lists(VALUES, min_size=9, max_size=9)
 )
-def test_whatever_headers_say_they_are_read(
+def test_any_headers_of_a_retry_topic_are_read(
     some: list[tuple[str, bytes | None]], values: list[bytes | None]
 ) -> None:
     for headers in (some, [*some, *zip(NAMES, values, strict=True)]):
         record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers))
-        past = past_of(record)
+        past = retry_history(record)
         assert past is None or (past.record.key, past.record.value) == (b"k", b"v")
-        assert due_of(record) < 1e19
+        assert due_time_ms(record) < 1e19
 
 
 @pytest.mark.parametrize(
@@ -371,23 +378,21 @@ def test_whatever_headers_say_they_are_read(
         ("asyncrevoke-delayed-attempt", b"-999999999999"),
     ],
 )
-def test_numbers_that_kafka_has_no_room_for_were_not_written_by_this_library(
-    name: str, value: bytes
-) -> None:
-    headers = dict(Postponed(Past(FIRST, 3, 1), ValueError("boom"), 2.5).headers)
+def test_headers_with_numbers_beyond_kafkas_fields_are_ignored(name: str, value: bytes) -> None:
+    headers = dict(RetryMessage(RetryHistory(FIRST, 3, 1), ValueError("boom"), 2.5).headers)
     assert name in headers
     headers[name] = value
     record = Record("orders.retry", 0, 7, 0, 0, b"k", b"v", tuple(headers.items()))
-    assert past_of(record) is None
+    assert retry_history(record) is None
 
 
-def test_what_is_written_is_read_again() -> None:
-    past = Past(FIRST, 3, 1)
-    written = Postponed(past, ValueError("boom"), 2.5)
+def test_the_history_of_a_written_retry_message_is_read_again() -> None:
+    past = RetryHistory(FIRST, 3, 1)
+    written = RetryMessage(past, ValueError("boom"), 2.5)
     record = Record("orders.retry", 0, 7, 0, 0, written.key, written.value, tuple(written.headers))
-    again = past_of(record)
+    again = retry_history(record)
     assert again is not None
-    assert (again.calls, again.returns, due_of(record)) == (3, 2, 2500)
+    assert (again.calls, again.returns, due_time_ms(record)) == (3, 2, 2500)
     for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
         assert getattr(again.record, name) == getattr(FIRST, name), name
 
@@ -395,12 +400,12 @@ def test_what_is_written_is_read_again() -> None:
 # -- what cannot be sent --------------------------------------------------------------------------
 
 
-async def test_a_retry_that_cannot_be_sent_halts_its_partition_and_drops_nothing(
+async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failing = Failing(1, retry_topic=LATER)
     async with failing.running() as t:
-        letters = t._session.letters
+        letters = t._session.dead_letters
 
         async def refuse(topic: str, letter: object) -> None:
             raise TimeoutError(f"{topic} is not there")

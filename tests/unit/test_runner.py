@@ -30,12 +30,14 @@ from asyncrevoke.errors import (
     HandlerCancelledError,
     HandlerExitError,
 )
-from asyncrevoke.handlers.registry import OnError, Router
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
+from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke.config import OrderBy
+    from asyncrevoke.handlers.policy.registration import OnError
 
 
 # -- at work --------------------------------------------------------------------------------------
@@ -57,11 +59,11 @@ async def test_records_are_completed_as_their_handlers_end_in_any_order() -> Non
         assert run.source.in_flight == 0
 
 
-async def test_what_ends_in_one_turn_of_the_loop_is_counted_by_one_call(
+async def test_records_that_end_in_one_turn_of_the_loop_are_completed_by_one_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "asyncrevoke.handlers.scheduling.worker_pool._BREATH", 60.0
+        "asyncrevoke.handlers.scheduling.worker_pool._MAX_RUN_WITHOUT_YIELD", 60.0
     )  # on a busy machine too
     seen: list[Record] = []
 
@@ -76,7 +78,7 @@ async def test_what_ends_in_one_turn_of_the_loop_is_counted_by_one_call(
         await run.stop()
 
 
-async def test_one_key_is_handled_one_after_another_while_others_flow() -> None:
+async def test_records_of_one_key_run_one_after_another_and_others_at_the_same_time() -> None:
     work = HeldWork()
     a0, b, a1 = record(0, b"a"), record(1, b"b"), record(2, b"a")
     async with running(work) as run:
@@ -105,7 +107,7 @@ async def test_no_more_handlers_run_at_once_than_concurrency() -> None:
         await run.stop()
 
 
-async def test_a_burst_uses_all_of_the_concurrency() -> None:
+async def test_many_records_at_once_use_the_whole_concurrency() -> None:
     work = HeldWork()
     async with running(work, concurrency=40) as run:
         run.source.feed(*(record(i, b"%d" % i) for i in range(100)))
@@ -117,7 +119,7 @@ async def test_a_burst_uses_all_of_the_concurrency() -> None:
         await run.stop()
 
 
-async def test_handlers_that_await_nothing_let_the_loop_breathe() -> None:
+async def test_handlers_that_await_nothing_yield_to_the_event_loop() -> None:
     ticks: list[int] = []
     handled: list[int] = []
 
@@ -167,7 +169,7 @@ async def test_a_topic_without_handler_stops_the_runner_with_the_fix() -> None:
 # -- giving up ------------------------------------------------------------------------------------
 
 
-async def test_a_revoked_partition_runs_what_is_below_h_and_drops_the_rest_at_once() -> None:
+async def test_a_revocation_drops_records_after_the_last_started_one_at_once() -> None:
     work = HeldWork()
     a0, a1, b2, a3, b4 = (record(i, key) for i, key in enumerate([b"a", b"a", b"b", b"a", b"b"]))
     other = [record(i, b"a", partition=OTHERS) for i in range(2)]
@@ -190,7 +192,7 @@ async def test_a_revoked_partition_runs_what_is_below_h_and_drops_the_rest_at_on
         assert run.source.dropped_after == [(ORDERS, 2)]
 
 
-async def test_stopping_drops_what_has_not_started_below_h_too() -> None:
+async def test_stopping_drops_unstarted_records_below_the_last_started_one_too() -> None:
     work = HeldWork()
     slow = [record(i, b"slow") for i in range(4)]
     fast, late = record(4, b"fast"), record(5, b"late")
@@ -209,7 +211,7 @@ async def test_stopping_drops_what_has_not_started_below_h_too() -> None:
         assert run.source.commit_point([*slow, fast]) == 1
 
 
-async def test_a_revoke_drops_gaps_below_h_at_once_if_the_source_allows_it() -> None:
+async def test_a_revocation_drops_gaps_if_the_source_allows_it() -> None:
     work = HeldWork()
     slow = [record(i, b"slow") for i in range(5)]
     fast = [record(5 + i, b"fast %d" % i) for i in range(3)]
@@ -232,7 +234,7 @@ async def test_a_revoke_drops_gaps_below_h_at_once_if_the_source_allows_it() -> 
         assert set(work.started) == {*slow[:2], *fast[:2]}
 
 
-async def test_a_revoke_that_is_listed_again_drops_nothing_more() -> None:
+async def test_a_revocation_that_is_listed_again_drops_nothing_more() -> None:
     work = HeldWork()
     first, second = record(0), record(1)
     async with running(work) as run:
@@ -246,7 +248,7 @@ async def test_a_revoke_that_is_listed_again_drops_nothing_more() -> None:
         await run.stop()
 
 
-async def test_a_withdrawn_partition_flows_on_where_it_was_cut() -> None:
+async def test_after_a_withdrawn_revocation_dropped_records_are_handled() -> None:
     work = HeldWork()
     first, second = record(0), record(1)
     async with running(work) as run:
@@ -282,7 +284,7 @@ async def test_a_lost_partition_s_handlers_are_cancelled_and_its_queue_is_droppe
         assert run.source.completions == [other]
 
 
-async def test_a_worker_goes_on_after_its_handler_was_cancelled() -> None:
+async def test_a_worker_runs_other_records_after_its_handler_was_cancelled() -> None:
     work = HeldWork()
     async with running(work, concurrency=1) as run:
         run.source.feed(record(0))
@@ -294,7 +296,7 @@ async def test_a_worker_goes_on_after_its_handler_was_cancelled() -> None:
         assert [each.tracker_id for each in run.source.completions] == [2]
 
 
-async def test_a_worker_forgets_the_cancellation_of_a_lost_record() -> None:
+async def test_a_worker_undoes_the_cancellation_of_a_lost_record() -> None:
     cancelling: list[int] = []
 
     async def handle(each: Record) -> None:
@@ -326,7 +328,9 @@ async def test_a_handler_that_fails_while_it_is_cancelled_is_only_logged() -> No
         await turns()
         run.source.feed(lost=[ORDERS])
         await until(lambda: run.log.lines)
-        assert run.log.events("warning") == ["a handler failed while it was cancelled"]
+        assert run.log.events("warning") == [
+            "handler failed when cancelled; record will be processed again"
+        ]
         await run.stop()
 
 
@@ -389,7 +393,7 @@ async def test_a_handler_may_lose_its_own_partition_without_awaiting() -> None:
         await run.stop()
 
 
-async def test_closing_drains_every_partition_like_a_revoke() -> None:
+async def test_closing_drops_unstarted_records_of_every_partition() -> None:
     work = HeldWork()
     a0, a1, b0 = record(0), record(1), record(5, partition=OTHERS)
     async with running(work) as run:
@@ -418,7 +422,7 @@ async def test_cancelling_the_runner_cancels_handlers_and_abandons_their_records
         assert {run.source.fate(each) for each in (a0, a1, b0)} == {Fate.ABANDONED}
 
 
-async def test_what_has_ended_counts_though_the_runner_is_cancelled_in_the_same_turn() -> None:
+async def test_records_are_completed_though_the_runner_is_cancelled_in_the_same_turn() -> None:
     work = HeldWork()
     first, behind, other = record(0), record(1), record(2, b"b")
     async with running(work) as run:
@@ -437,7 +441,7 @@ async def test_what_has_ended_counts_though_the_runner_is_cancelled_in_the_same_
 # -- failing --------------------------------------------------------------------------------------
 
 
-async def test_a_failure_stops_new_records_drains_the_rest_and_is_raised() -> None:
+async def test_a_failure_starts_no_records_lets_others_end_and_is_raised() -> None:
     work = HeldWork()
     a0, a1, b2, b3 = (record(i, key) for i, key in enumerate([b"a", b"a", b"b", b"b"]))
     other = [record(i, b"a", partition=OTHERS) for i in range(2)]
@@ -471,10 +475,10 @@ async def test_of_several_failures_the_first_is_raised_and_the_others_are_logged
         await turns()
         work.end(a, error=ValueError("second"))
         assert str(await run.failure()) == "first"
-        assert run.log.events("error") == ["a further handler failed while the consumer stops"]
+        assert run.log.events("error") == ["another handler failed while the consumer stops"]
 
 
-async def test_a_failure_is_logged_if_the_runner_is_cancelled_while_it_drains() -> None:
+async def test_a_failure_is_logged_if_the_runner_is_cancelled_while_it_stops() -> None:
     work = HeldWork()
     a, b = record(0, b"a"), record(1, b"b")
     async with running(work) as run:
@@ -485,7 +489,7 @@ async def test_a_failure_is_logged_if_the_runner_is_cancelled_while_it_drains() 
         run.task.cancel()
         await asyncio.wait([run.task])
         assert run.task.cancelled()
-        assert run.log.events("error") == ["cancelled while a failure drained"]
+        assert run.log.events("error") == ["cancelled while stopping after a handler failure"]
         assert work.cancelled == [b]
 
 
@@ -498,7 +502,7 @@ async def test_a_failure_may_be_skipped() -> None:
         work.end(first, error=ValueError("boom"))
         await until(lambda: second in work.running)
         assert run.source.fate(first) is Fate.DONE
-        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        assert run.log.events("warning") == ["handler failed; record skipped"]
         work.end()
         await run.stop()
 
@@ -515,7 +519,7 @@ async def test_a_value_that_does_not_decode_follows_the_policy(on_error: OnError
     source = ScriptedSource()
     bad, good = record(0, value=b"\xff"), record(1, value=b"good")
     source.feed(bad, good)
-    runner = HandlerRunner(source, router, concurrency=2, log=LogLines())
+    runner = HandlerRunner(source, router, RunnerContext(concurrency=2, log=LogLines()))
     task = asyncio.get_running_loop().create_task(runner.run())
     if on_error == "stop":
         with pytest.raises(DecodeError, match="orders-0 at offset 0"):
@@ -528,7 +532,7 @@ async def test_a_value_that_does_not_decode_follows_the_policy(on_error: OnError
         assert source.fate(bad) is Fate.DONE
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
+async def test_a_cancelled_error_that_the_library_did_not_cause_is_a_failure() -> None:
     async def awaits_a_cancelled_future(each: Record) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.cancel()
@@ -558,7 +562,7 @@ async def test_a_handler_cancelled_from_outside_fails_and_others_go_on() -> None
         await until(lambda: tasks)
         tasks[0].cancel()
         await until(lambda: handled == [1])
-        assert run.log.events("warning") == ["a handler failed: its record is skipped"]
+        assert run.log.events("warning") == ["handler failed; record skipped"]
         await run.stop()
 
 
@@ -578,7 +582,7 @@ async def test_a_handler_that_exits_stops_the_consumer_whatever_the_policy(
         assert run.source.in_flight == 0
 
 
-async def test_an_error_of_the_source_drains_and_is_raised() -> None:
+async def test_an_error_of_the_source_is_raised_when_handlers_have_ended() -> None:
     work = HeldWork()
     async with running(work) as run:
         run.source.feed(record(0))
@@ -590,7 +594,7 @@ async def test_an_error_of_the_source_drains_and_is_raised() -> None:
         assert str(await run.failure()) == "gone"
 
 
-async def test_a_fault_of_the_runner_itself_surfaces_at_once() -> None:
+async def test_an_error_inside_the_runner_is_raised_without_waiting_for_handlers() -> None:
     work = HeldWork()
     a, b = record(0, b"a"), record(1, b"b")
     async with running(work) as run:
@@ -603,7 +607,7 @@ async def test_a_fault_of_the_runner_itself_surfaces_at_once() -> None:
         assert run.source.fate(b) is Fate.ABANDONED
 
 
-async def test_records_returned_while_a_failure_stops_the_source_are_given_back() -> None:
+async def test_records_returned_while_a_failure_stops_the_source_are_not_started() -> None:
     handled: list[int] = []
 
     async def handle(each: Record) -> None:
@@ -627,7 +631,9 @@ async def test_records_returned_while_a_failure_stops_the_source_are_given_back(
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_schedule_keeps_order_and_ends_every_record_once(data: st.DataObject) -> None:
+def test_any_schedule_keeps_order_and_completes_or_abandons_every_record_once(
+    data: st.DataObject,
+) -> None:
     asyncio.run(_any_schedule(data))
 
 

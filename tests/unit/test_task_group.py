@@ -21,6 +21,7 @@ from unit.scripted_source import (
 
 from asyncrevoke import Consumer
 from asyncrevoke.errors import ConfigError, HandlerCancelledError, IllegalStateError
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import OrderBy
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.handlers.registry import OnError
+    from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.model import Record
 
 
@@ -71,18 +72,17 @@ class Setting:
         retry: Retry | None = None,
         dead_letter: str | None = None,
     ) -> TrackedTaskGroup:
-        return TrackedTaskGroup(
-            self.source,
+        context = RunnerContext(
             concurrency=concurrency,
             max_in_flight=max_in_flight,
             order_by=order_by,
-            on_error=on_error,
-            retry=retry,
-            dead_letter=dead_letter,
             dead_letters=self.letters,
             clock=self.clock,
             random=lambda: 0.5,
             log=self.log,
+        )
+        return TrackedTaskGroup(
+            self.source, context, on_error=on_error, retry=retry, dead_letter=dead_letter
         )
 
     def delivered(self, *records: Record) -> list[Record]:
@@ -200,7 +200,7 @@ async def test_a_record_is_submitted_once(setting: Setting) -> None:
     assert setting.work.started == [one]
 
 
-async def test_a_lost_partition_s_tasks_are_cancelled_and_make_room(setting: Setting) -> None:
+async def test_a_lost_partition_s_tasks_are_cancelled_and_free_their_room(setting: Setting) -> None:
     a0, a1, b0, b1 = setting.delivered(
         record(0), record(1), record(0, partition=OTHERS), record(1, b"x", partition=OTHERS)
     )
@@ -223,7 +223,7 @@ async def test_a_lost_partition_s_tasks_are_cancelled_and_make_room(setting: Set
     assert a1 not in setting.work.started
 
 
-async def test_a_revoke_cancels_nothing_and_drops_nothing(setting: Setting) -> None:
+async def test_a_revocation_cancels_and_drops_no_task(setting: Setting) -> None:
     a0, a1 = setting.delivered(record(0), record(1))
     async with setting.group() as tasks:
         await tasks.submit(setting.work, a0)
@@ -236,7 +236,7 @@ async def test_a_revoke_cancels_nothing_and_drops_nothing(setting: Setting) -> N
     assert setting.source.completions == [a0, a1]
 
 
-async def test_an_exception_in_the_body_cancels_tasks_whose_records_do_not_count(
+async def test_an_exception_in_the_body_cancels_tasks_and_their_records_are_not_done(
     setting: Setting,
 ) -> None:
     a0, a1, b0 = setting.delivered(record(0), record(1), record(2, b"b"))
@@ -301,7 +301,7 @@ async def test_a_failure_ends_the_iterator_and_is_raised_on_leaving(setting: Set
     assert {setting.source.fate(each) for each in (a0, a1, b3)} == {Fate.ABANDONED}
 
 
-async def test_a_failure_is_raised_by_the_next_submit_and_what_runs_drains(
+async def test_a_failure_is_raised_by_the_next_submit_and_running_tasks_end(
     setting: Setting,
 ) -> None:
     a, b, c = setting.delivered(record(0, b"a"), record(1, b"b"), record(2, b"c"))
@@ -326,7 +326,7 @@ async def test_a_failure_is_raised_by_the_next_submit_and_what_runs_drains(
     assert setting.source.fate(c) is Fate.PENDING
 
 
-async def test_another_error_of_the_body_wins_and_the_failure_is_logged(setting: Setting) -> None:
+async def test_an_error_of_the_body_is_raised_and_a_failed_task_is_logged(setting: Setting) -> None:
     (one,) = setting.delivered(record(0))
 
     async def body() -> None:
@@ -339,7 +339,7 @@ async def test_another_error_of_the_body_wins_and_the_failure_is_logged(setting:
 
     with pytest.raises(ZeroDivisionError):
         await body()
-    assert setting.log.events("error") == ["a task failed, and another error left its group"]
+    assert setting.log.events("error") == ["task failed, and its group was left with another error"]
 
 
 async def test_a_failure_may_be_skipped(setting: Setting) -> None:
@@ -352,7 +352,7 @@ async def test_a_failure_may_be_skipped(setting: Setting) -> None:
         await until(lambda: a1 in setting.work.running)
         setting.work.end()
     assert setting.source.completions == [a0, a1]
-    assert setting.log.events("warning") == ["a handler failed: its record is skipped"]
+    assert setting.log.events("warning") == ["handler failed; record skipped"]
 
 
 @pytest.mark.parametrize("reason", [SystemExit(3), KeyboardInterrupt()])
@@ -372,7 +372,9 @@ async def test_a_task_that_exits_is_not_skipped(
     assert setting.source.fate(one) is Fate.ABANDONED
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_failure(setting: Setting) -> None:
+async def test_a_cancelled_error_that_the_library_did_not_cause_is_a_failure(
+    setting: Setting,
+) -> None:
     (one,) = setting.delivered(record(0))
 
     async def body() -> None:
@@ -385,7 +387,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure(setting: Settin
         await body()
 
 
-async def test_a_task_that_does_not_end_when_cancelled_is_left_behind_and_named(
+async def test_a_task_that_does_not_end_when_cancelled_is_abandoned_with_one_log_line(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncrevoke.handlers.scheduling.worker_pool._GRACE", 0.01)
@@ -410,7 +412,7 @@ async def test_a_task_that_does_not_end_when_cancelled_is_left_behind_and_named(
     with pytest.raises(ZeroDivisionError):
         await body()
     (line,) = [line for line in setting.log.lines if line[0] == "error"]
-    assert "left behind" in line[1]
+    assert "abandoned" in line[1]
     assert line[2]["offset"] == 0
     assert setting.source.fate(one) is Fate.ABANDONED
     release.set()
@@ -460,7 +462,7 @@ async def test_a_failed_task_is_called_again_while_its_lane_waits(setting: Setti
     assert setting.source.completions == [b, a0, a1]
 
 
-async def test_a_record_that_waits_for_a_retry_is_given_up_when_its_partition_is_revoked(
+async def test_a_record_that_waits_for_a_retry_is_abandoned_when_its_partition_is_revoked(
     setting: Setting,
 ) -> None:
     a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
@@ -479,7 +481,7 @@ async def test_a_record_that_waits_for_a_retry_is_given_up_when_its_partition_is
     assert setting.clock.timers == []
 
 
-async def test_leaving_gives_up_what_waits_for_a_retry_and_finishes_the_rest(
+async def test_leaving_abandons_records_that_wait_for_a_retry_and_waits_for_other_tasks(
     setting: Setting,
 ) -> None:
     a0, a1, b = setting.delivered(record(0), record(1), record(2, b"b"))
@@ -512,7 +514,9 @@ async def test_a_stop_ends_retries_with_the_next_failure(setting: Setting) -> No
     assert setting.source.fate(one) is Fate.ABANDONED
 
 
-async def test_what_has_failed_for_good_goes_to_the_dead_letter_topic(setting: Setting) -> None:
+async def test_a_record_is_written_to_the_dead_letter_topic_after_its_last_attempt(
+    setting: Setting,
+) -> None:
     a0, a1 = setting.delivered(record(0), record(1))
     async with setting.group(dead_letter="dlq", retry=Retry(attempts=2, backoff=1)) as tasks:
         await tasks.submit(setting.work, a0)
@@ -622,7 +626,7 @@ async def test_map_goes_on_with_less_room_than_records(setting: Setting) -> None
         assert await offsets(tasks.map(offset, records)) == [(n, n) for n in range(20)]
 
 
-async def test_map_leaves_out_what_has_no_result(setting: Setting) -> None:
+async def test_map_leaves_out_records_without_a_result(setting: Setting) -> None:
     records = setting.delivered(
         record(0, b"a"), record(1, b"b"), record(2, b"c"), record(0, partition=OTHERS)
     )
@@ -643,7 +647,7 @@ async def test_map_leaves_out_what_has_no_result(setting: Setting) -> None:
         assert await mapped == [(0, 0), (2, 2)]
 
 
-async def test_map_raises_what_stops_the_group_after_the_results_before_it(
+async def test_map_raises_the_failure_after_the_results_before_it(
     setting: Setting,
 ) -> None:
     records = setting.delivered(record(0, b"a"), record(1, b"b"), record(2, b"b"))
@@ -668,7 +672,7 @@ async def test_map_raises_what_stops_the_group_after_the_results_before_it(
     assert records[2] not in setting.work.started
 
 
-async def test_what_a_map_that_is_left_early_has_submitted_goes_on(setting: Setting) -> None:
+async def test_tasks_of_a_map_that_is_left_early_go_on(setting: Setting) -> None:
     records = setting.delivered(record(0, b"a"), record(1, b"b"))
 
     async def offset(each: Record) -> int:

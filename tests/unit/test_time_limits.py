@@ -33,7 +33,7 @@ class Stubborn:
             raise self.error
 
 
-async def test_a_slow_handler_is_warned_of_at_half_and_cancelled_at_the_end() -> None:
+async def test_a_slow_handler_is_logged_at_half_of_its_time_and_cancelled_at_the_end() -> None:
     work = HeldWork()
     async with running(work, max_handler_time=10, on_error="skip") as run:
         slow = record(0)
@@ -42,7 +42,7 @@ async def test_a_slow_handler_is_warned_of_at_half_and_cancelled_at_the_end() ->
         run.clock.advance(4.9)
         assert run.log.lines == []
         run.clock.advance(0.1)
-        assert run.log.events("warning") == ["a handler has taken half of its max_handler_time"]
+        assert run.log.events("warning") == ["handler has used half of max_handler_time"]
         run.clock.advance(4.9)
         await turns()
         assert work.running
@@ -72,7 +72,7 @@ async def test_each_attempt_has_its_own_time() -> None:
         await run.stop()
 
 
-async def test_a_worker_goes_on_after_a_handler_was_timed_out() -> None:
+async def test_a_worker_runs_other_records_after_a_handler_timed_out() -> None:
     cancelling: list[int] = []
 
     async def handle(each: Record) -> None:
@@ -91,7 +91,7 @@ async def test_a_worker_goes_on_after_a_handler_was_timed_out() -> None:
         await run.stop()
 
 
-async def test_a_handler_that_ends_well_though_it_was_cancelled_has_done_its_record() -> None:
+async def test_a_record_is_done_if_its_handler_returns_though_it_was_cancelled() -> None:
     async def handle(each: Record) -> None:
         try:
             await asyncio.Event().wait()
@@ -107,7 +107,7 @@ async def test_a_handler_that_ends_well_though_it_was_cancelled_has_done_its_rec
         await run.stop()
 
 
-async def test_a_handler_that_does_not_end_has_its_partition_paused_and_still_holds_it() -> None:
+async def test_a_handler_that_ignores_its_cancellation_pauses_its_partition() -> None:
     work = Stubborn()
     async with running(work, max_handler_time=1, on_error="skip") as run:
         stuck, behind, other = record(0), record(1), record(0, partition=OTHERS)
@@ -129,7 +129,7 @@ async def test_a_handler_that_does_not_end_has_its_partition_paused_and_still_ho
         await run.stop()
 
 
-async def test_a_stuck_handler_that_fails_in_the_end_gets_no_further_attempt() -> None:
+async def test_a_handler_that_fails_after_its_partition_was_paused_is_not_retried() -> None:
     work = Stubborn()
     async with running(work, max_handler_time=1, retry=Retry(attempts=None)) as run:
         stuck = record(0)
@@ -164,7 +164,7 @@ async def test_a_partition_that_is_resumed_while_its_handler_is_stuck_works_as_b
         await run.stop()
 
 
-async def test_a_lost_partition_s_handler_is_not_taken_for_timed_out() -> None:
+async def test_a_handler_cancelled_for_a_lost_partition_has_not_timed_out() -> None:
     work = HeldWork()
     async with running(work, max_handler_time=1, retry=Retry(attempts=None)) as run:
         run.source.feed(record(0))
@@ -178,7 +178,7 @@ async def test_a_lost_partition_s_handler_is_not_taken_for_timed_out() -> None:
 
 
 @pytest.mark.parametrize("lost_first", [True, False])
-async def test_being_lost_and_timed_out_at_once_is_being_lost(lost_first: bool) -> None:
+async def test_a_handler_that_is_lost_and_timed_out_at_once_is_lost(lost_first: bool) -> None:
     work = HeldWork()
     async with running(work, max_handler_time=1, concurrency=1) as run:
         run.source.feed(record(0))
@@ -196,7 +196,7 @@ async def test_being_lost_and_timed_out_at_once_is_being_lost(lost_first: bool) 
         assert [each.tracker_id for each in run.source.completions] == [2]
 
 
-async def test_a_batch_has_a_limit_of_time_too() -> None:
+async def test_max_handler_time_limits_batches_too() -> None:
     async def handle(values: list[bytes]) -> None:
         await asyncio.Event().wait()
 

@@ -18,6 +18,7 @@ from unit.scripted_source import (
 )
 
 from asyncrevoke import Record, Retry, TopicPartition
+from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.runtime.hooks.observer import Tracer
 from asyncrevoke.runtime.hooks.observers import Observers
@@ -105,9 +106,10 @@ async def test_what_is_dropped_before_it_was_called_is_not_remembered(how: str) 
 
 async def test_tasks_of_a_task_group_are_chosen_one_by_one() -> None:
     tracer, source = OddOffsets(), ScriptedSource()
-    tasks = TrackedTaskGroup(
-        source, concurrency=4, max_in_flight=10, log=LogLines(), observers=observers(tracer)
+    context = RunnerContext(
+        concurrency=4, max_in_flight=10, log=LogLines(), observers=observers(tracer)
     )
+    tasks = TrackedTaskGroup(source, context)
 
     async def bill(record: Record) -> None: ...
 

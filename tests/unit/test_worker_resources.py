@@ -47,7 +47,7 @@ class Pool:
 Context = HandlerContext[str, int]
 
 
-async def test_calls_at_the_same_time_have_one_each_and_later_ones_use_them_again() -> None:
+async def test_calls_at_the_same_time_have_one_resource_each_and_later_calls_reuse_them() -> None:
     pool = Pool()
 
     @asynccontextmanager
@@ -80,7 +80,7 @@ async def test_calls_at_the_same_time_have_one_each_and_later_ones_use_them_agai
     assert pool.closed == 3
 
 
-async def test_they_are_closed_after_the_last_handler_and_before_resources() -> None:
+async def test_worker_resources_are_closed_after_the_last_handler_and_before_resources() -> None:
     lines: list[str] = []
 
     @asynccontextmanager
@@ -105,7 +105,7 @@ async def test_they_are_closed_after_the_last_handler_and_before_resources() -> 
     assert lines == ["handled", "worker_resources closed", "resources closed"]
 
 
-async def test_a_handler_without_context_and_middleware_opens_none() -> None:
+async def test_a_handler_without_context_and_middleware_opens_no_resource() -> None:
     pool = Pool()
     consumer = Consumer(group_id="g", worker_resources=pool.one)
 
@@ -117,7 +117,7 @@ async def test_a_handler_without_context_and_middleware_opens_none() -> None:
     assert pool.opened == 0
 
 
-async def test_middleware_and_batches_have_them_too() -> None:
+async def test_middleware_and_batches_have_worker_resources_too() -> None:
     pool = Pool()
     seen: list[object] = []
     consumer = Consumer(group_id="g", worker_resources=pool.one)
@@ -137,7 +137,7 @@ async def test_middleware_and_batches_have_them_too() -> None:
         assert seen == [1, 1]
 
 
-async def test_one_that_cannot_be_opened_stops_the_consumer_with_its_error() -> None:
+async def test_a_resource_that_cannot_be_opened_stops_the_consumer_with_its_error() -> None:
     class NoDatabaseError(Exception):
         pass
 
@@ -160,7 +160,7 @@ async def test_one_that_cannot_be_opened_stops_the_consumer_with_its_error() -> 
     assert t.committed("orders", 0) in (None, 0)
 
 
-async def test_a_call_cancelled_while_it_opens_leaves_it_to_the_next_one() -> None:
+async def test_a_resource_goes_to_the_next_call_if_its_call_is_cancelled_while_it_opens() -> None:
     pool = Pool()
     ready = asyncio.Event()
 
@@ -211,7 +211,9 @@ async def test_an_error_of_closing_is_raised_when_the_consumer_is_left() -> None
         (lambda: None, "one parameter"),
     ],
 )
-def test_what_opens_nothing_is_refused_with_the_fix(given: Any, says: str) -> None:
+def test_a_value_that_cannot_open_resources_is_a_config_error_with_the_fix(
+    given: Any, says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         Consumer(group_id="g", worker_resources=given)
 

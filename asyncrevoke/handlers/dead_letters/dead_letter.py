@@ -1,13 +1,15 @@
-"""What is written to a dead letter topic beside the record itself."""
+"""Records as they are written to a dead letter topic."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from asyncrevoke.model import Record
 
-# The names of the headers that are added; their values are UTF-8 text.
+# The names of the added headers; their values are UTF-8 text.
 ORIGIN_TOPIC: Final = "asyncrevoke-origin-topic"
 ORIGIN_PARTITION: Final = "asyncrevoke-origin-partition"
 ORIGIN_OFFSET: Final = "asyncrevoke-origin-offset"
@@ -16,35 +18,31 @@ ERROR_TYPE: Final = "asyncrevoke-error-type"
 ERROR_MESSAGE: Final = "asyncrevoke-error-message"
 ATTEMPTS: Final = "asyncrevoke-attempts"
 
-# Bytes of an error's type or message that are kept.
-_MOST_BYTES = 1024
+# The longest value of a header about the error (bytes).
+_MAX_BYTES = 1024
 
 
-class DeadLetters(Protocol):
-    """Where records go whose handlers have failed for good."""
+class DeadLetterSender(Protocol):
+    """Writes failed records to dead letter topics and retry topics."""
 
-    async def send(self, topic: str, letter: DeadLetter) -> None:
-        """Write this to a topic, and return when all in-sync replicas have it.
+    async def send(self, topic: str, message: DeadLetter, /) -> None:
+        """Write ``message``, and return when all in-sync replicas have it.
 
-        Raises whatever keeps it from being written. If cancelled, it may be written all the same.
+        Raises whatever prevents that. If cancelled, it may be written all the same.
         """
         ...
 
-
-class LetterSender(DeadLetters, Protocol):
-    """One that is to be closed."""
-
     async def aclose(self) -> None:
-        """Nothing more is to be sent."""
+        """Disconnect; nothing more is sent."""
         ...
 
 
 class DeadLetter:
-    """A record's own key, value, timestamp and headers, and headers that say why it is here.
+    """A record's key, value, timestamp and headers, followed by headers that say why it failed.
 
-    The record may be a dead letter itself: its headers are kept, so that of a name that occurs
-    twice the last one is ours. ``attempts`` counts the calls of its handler; 0 if it did not
-    decode.
+    If the record is a dead letter itself, it keeps those headers too: of two headers with the same
+    name, the last one is ours. ``attempts`` counts the calls of the handler, 0 for a record that
+    does not decode.
     """
 
     __slots__ = ("headers", "key", "timestamp", "value")
@@ -59,10 +57,14 @@ class DeadLetter:
             (ORIGIN_PARTITION, b"%d" % record.partition),
             (ORIGIN_OFFSET, b"%d" % record.offset),
             (ORIGIN_TIMESTAMP, b"%d" % record.timestamp),
-            (ERROR_TYPE, _cut(_type_name(error))),
-            (ERROR_MESSAGE, _cut(_message(error))),
+            (ERROR_TYPE, _truncated(_type_name(error))),
+            (ERROR_MESSAGE, _truncated(_message(error))),
             (ATTEMPTS, b"%d" % attempts),
         ]
+
+    def set_headers(self, headers: Iterable[tuple[str, bytes | None]]) -> None:
+        """Replace all headers, as a tracer does that adds its own."""
+        self.headers = list(headers)
 
 
 def _type_name(error: BaseException) -> str:
@@ -73,11 +75,11 @@ def _type_name(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as unprintable:  # noqa: BLE001 - a user's exception may fail at that, too
-        return f"(its text cannot be had: {type(unprintable).__name__})"
+    except Exception as unprintable:  # noqa: BLE001 - a user's class may fail here, too
+        return f"(str() of this error raised {type(unprintable).__name__})"
 
 
-def _cut(text: str) -> bytes:
-    """At most 1 KiB, and no half character."""
-    encoded = text[:_MOST_BYTES].encode("utf-8", "backslashreplace")
-    return encoded[:_MOST_BYTES].decode("utf-8", "ignore").encode()
+def _truncated(text: str) -> bytes:
+    """At most 1 KiB, without a cut character."""
+    encoded = text[:_MAX_BYTES].encode("utf-8", "backslashreplace")
+    return encoded[:_MAX_BYTES].decode("utf-8", "ignore").encode()

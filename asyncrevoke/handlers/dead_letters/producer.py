@@ -1,4 +1,4 @@
-"""Writes dead letters and delayed retries to Kafka, by aiokafka's producer."""
+"""Writes dead letters and records of retry topics to Kafka, with aiokafka's producer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLogger
 
-# Kafka's own limit of a request; what a topic admits is the broker's to say.
-_MOST_BYTES = 2_147_483_647
+# Kafka's own limit of a request; the broker enforces the limit of each topic.
+_MAX_REQUEST_BYTES = 2_147_483_647
 # Seconds that stopping a producer may take.
-_STOP = 2.0
+_STOP_TIMEOUT = 2.0
 
 
 class _Batch(Protocol):
@@ -54,22 +54,22 @@ class _Producer(Protocol):
 
 
 class DeadLetterProducer:
-    """Sends with ``acks=all`` and idempotence, over the consumer's connection options.
+    """Sends with ``acks=all`` and idempotence, with the consumer's connection options.
 
-    It connects when the first dead letter is sent. Each goes as a batch of its own, so that one
-    that the broker refuses (as too large, say) takes no other with it. After a failure the next
-    one goes by another producer: an idempotent one cannot go on after a gap in its sequence.
+    It connects when the first message is sent. Each message is a batch of its own, so that one that
+    the broker rejects (as too large, say) fails alone. After a failure another producer is made: an
+    idempotent producer cannot continue after a gap in its sequence numbers.
     """
 
-    def __init__(self, config: ConsumerConfig, log: Log) -> None:
+    def __init__(self, config: ConsumerConfig, log: HandlerLogger) -> None:
         self._config = config
         self._log = log
         self._producer: _Producer | None = None
         self._starting = asyncio.Lock()
         self._stopping: set[asyncio.Task[None]] = set()
 
-    async def send(self, topic: str, letter: DeadLetter) -> None:
-        """Write a dead letter; TimeoutError if that takes longer than ``request_timeout``.
+    async def send(self, topic: str, message: DeadLetter) -> None:
+        """Write a message; TimeoutError if that takes longer than ``request_timeout``.
 
         Raises aiokafka's errors. If cancelled, it may be written all the same.
         """
@@ -77,14 +77,14 @@ class DeadLetterProducer:
         try:
             async with asyncio.timeout(seconds):
                 try:
-                    await self._send(topic, letter)
+                    await self._send(topic, message)
                 except _SequenceGapError:
-                    # Another letter's failure has ended the producer that both used.
-                    await self._send(topic, letter)
+                    # The failure of another message has stopped the producer that both used.
+                    await self._send(topic, message)
         except TimeoutError as error:
             raise TimeoutError(
-                f"{topic} has not taken it within {seconds:g} s: does the topic exist, and has it "
-                "enough replicas in sync?"
+                f"{topic} did not acknowledge it within {seconds:g} s: does the topic exist, and "
+                "has it enough in-sync replicas?"
             ) from error
 
     async def aclose(self) -> None:
@@ -92,21 +92,21 @@ class DeadLetterProducer:
         if self._producer is not None:
             self._retire(self._producer)
         if self._stopping:
-            await asyncio.wait(self._stopping, timeout=2 * _STOP)
+            await asyncio.wait(self._stopping, timeout=2 * _STOP_TIMEOUT)
 
-    async def _send(self, topic: str, letter: DeadLetter) -> None:
+    async def _send(self, topic: str, message: DeadLetter) -> None:
         from aiokafka import errors  # noqa: PLC0415 - if used
         from aiokafka.partitioner import DefaultPartitioner  # noqa: PLC0415
 
         producer = await self._started()
-        timestamp = letter.timestamp if letter.timestamp >= 0 else None
+        timestamp = message.timestamp if message.timestamp >= 0 else None
         batch = producer.create_batch()
         batch.append(
-            timestamp=timestamp, key=letter.key, value=letter.value, headers=letter.headers
+            timestamp=timestamp, key=message.key, value=message.value, headers=message.headers
         )
         try:
             known = sorted(await producer.partitions_for(topic))
-            partition = cast("int", DefaultPartitioner()(letter.key, known, known))
+            partition = cast("int", DefaultPartitioner()(message.key, known, known))
             await (await producer.send_batch(batch, topic, partition=partition))
         except asyncio.CancelledError:
             raise
@@ -137,7 +137,7 @@ class DeadLetterProducer:
             kafka_producer(
                 acks="all",
                 enable_idempotence=True,
-                max_request_size=_MOST_BYTES,
+                max_request_size=_MAX_REQUEST_BYTES,
                 metadata_max_age_ms=int(config.metadata_max_age * 1000),
                 request_timeout_ms=max(1, int(config.request_timeout * 1000)),
                 **client_options(config),
@@ -153,15 +153,15 @@ class DeadLetterProducer:
 
     async def _stop(self, producer: _Producer) -> None:
         try:
-            async with asyncio.timeout(_STOP):
+            async with asyncio.timeout(_STOP_TIMEOUT):
                 await producer.stop()
         except TimeoutError:
-            # It waits for a broker to take what is pending: end its parts one by one instead.
+            # stop() waits until a broker has taken what is pending: close its parts instead.
             await producer._sender.close()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             await producer.client.close()
         except Exception as error:  # noqa: BLE001 - a connection that is broken already
-            self._log.warning("the producer of dead letters did not end well", exc_info=error)
+            self._log.warning("dead letter producer did not close cleanly", exc_info=error)
 
 
 class _SequenceGapError(Exception):
-    """The letter was not refused; the producer was ended meanwhile."""
+    """The broker has not rejected the message: the producer was stopped meanwhile."""

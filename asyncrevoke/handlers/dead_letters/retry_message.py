@@ -1,8 +1,8 @@
-"""What is written to a retry topic, and what it says when it comes back."""
+"""Records as they are written to a retry topic, and their history when they are read there."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.handlers.dead_letters.dead_letter import (
     ATTEMPTS,
@@ -16,13 +16,16 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
 )
 from asyncrevoke.model import Record
 
-# Further headers, in UTF-8: how often the record has been sent there, and when its handler is to
-# be called, in milliseconds since the epoch.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Further headers, in UTF-8: how often the record was written to a retry topic, and when its handler
+# is to be called, in milliseconds since the epoch.
 DELAYED_ATTEMPT: Final = "asyncrevoke-delayed-attempt"
 DUE: Final = "asyncrevoke-due"
 
-# The headers that are added to a record's own, in this order, at the end.
-_ADDED = (
+# The headers that follow a record's own, in this order.
+_HEADERS = (
     ORIGIN_TOPIC,
     ORIGIN_PARTITION,
     ORIGIN_OFFSET,
@@ -33,16 +36,16 @@ _ADDED = (
     DELAYED_ATTEMPT,
     DUE,
 )
-_MOST_DIGITS = 19
-_MOST_INT32 = 2**31 - 1
-_MOST_INT64 = 2**63 - 1
+_MAX_DIGITS = 19
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
 
 
-class Past(NamedTuple):
-    """What is known of a record from before it was read.
+class RetryHistory(NamedTuple):
+    """What happened to a record before it was read from a retry topic.
 
-    ``record`` is as it was first read, in its origin. ``calls`` counts the calls for it until then,
-    and ``returns`` how often it has come back from a retry topic.
+    ``record`` is the record as it was first read, with its original topic and offset. ``calls``
+    counts the calls of its handler so far, ``returns`` how often it was read from a retry topic.
     """
 
     record: Record
@@ -50,31 +53,45 @@ class Past(NamedTuple):
     returns: int
 
 
-class Postponed(DeadLetter):
-    """A record for a retry topic: like a dead letter, with two headers more.
+class RetryHistories:
+    """The histories of records; only those of retry ``topics`` have one."""
 
-    Its timestamp is that of its writing, as brokers delete by it; its own is among the headers.
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+
+    def of(self, record: Record) -> RetryHistory:
+        """The history of a record: without calls, for most records."""
+        if record.topic in self.topics and (history := retry_history(record)) is not None:
+            return history
+        return RetryHistory(record, 0, 0)
+
+
+class RetryMessage(DeadLetter):
+    """A failed record for a retry topic: a dead letter with two more headers.
+
+    Its timestamp is the time at which it is written, because brokers delete by timestamp; that of
+    the record is in a header.
     """
 
     __slots__ = ()
 
-    def __init__(self, past: Past, error: BaseException, due: float) -> None:
-        """``past`` includes what has just failed; ``due`` is in seconds since the epoch."""
-        super().__init__(past.record, error, past.calls)
+    def __init__(self, history: RetryHistory, error: BaseException, due: float) -> None:
+        """``history`` includes the failed call; ``due`` is in seconds since the epoch."""
+        super().__init__(history.record, error, history.calls)
         self.timestamp = -1
         self.headers += [
-            (DELAYED_ATTEMPT, b"%d" % (past.returns + 1)),
+            (DELAYED_ATTEMPT, b"%d" % (history.returns + 1)),
             (DUE, b"%d" % int(due * 1000)),
         ]
 
 
-def past_of(record: Record) -> Past | None:
-    """The past of a record that was read from a retry topic; None if it was not sent there by us.
+def retry_history(record: Record) -> RetryHistory | None:
+    """The history of a record of a retry topic; None if another program has written it.
 
-    It has a ``record`` of no tracker: nothing can be done with that but looking at it.
+    The history's ``record`` belongs to no offset tracker: it can only be shown to the handler.
     """
-    own = len(record.headers) - len(_ADDED)
-    if own < 0 or tuple(name for name, _ in record.headers[own:]) != _ADDED:
+    own = len(record.headers) - len(_HEADERS)
+    if own < 0 or tuple(name for name, _ in record.headers[own:]) != _HEADERS:
         return None
     topic, partition, offset, timestamp, _, _, calls, returns, _ = (
         value or b"" for _, value in record.headers[own:]
@@ -82,11 +99,11 @@ def past_of(record: Record) -> Past | None:
     numbers = (partition, offset, timestamp, calls, returns)
     if not topic.isascii() or not all(map(_is_number, numbers)):
         return None
-    # Anybody may write to that topic: what Kafka has no room for could not be sent on.
+    # Any program may write to that topic: numbers that do not fit Kafka's fields are not ours.
     if not (
-        all(0 <= int(each) <= _MOST_INT32 for each in (partition, calls, returns))
-        and 0 <= int(offset) <= _MOST_INT64
-        and -1 <= int(timestamp) <= _MOST_INT64
+        all(0 <= int(each) <= _MAX_INT32 for each in (partition, calls, returns))
+        and 0 <= int(offset) <= _MAX_INT64
+        and -1 <= int(timestamp) <= _MAX_INT64
     ):
         return None
     origin = Record(
@@ -99,15 +116,15 @@ def past_of(record: Record) -> Past | None:
         record.value,
         record.headers[:own],
     )
-    return Past(origin, int(calls), int(returns))
+    return RetryHistory(origin, int(calls), int(returns))
 
 
-def due_of(record: Record) -> float:
-    """When a record of a retry topic is due, in ms since the epoch; 0 if it does not say."""
+def due_time_ms(record: Record) -> float:
+    """When a record of a retry topic is due, in ms since the epoch; 0 without a valid header."""
     name, value = record.headers[-1] if record.headers else ("", None)
     return float(value) if name == DUE and value is not None and _is_number(value) else 0.0
 
 
 def _is_number(value: bytes) -> bool:
     digits = value[1:] if value[:1] == b"-" else value
-    return digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return digits.isdigit() and len(digits) <= _MAX_DIGITS

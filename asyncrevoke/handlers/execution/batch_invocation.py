@@ -1,82 +1,82 @@
-"""One call for a batch: what does not decode, the call itself, and what it says of each value."""
+"""One call for a batch: values that do not decode, the call, and what it says of each value."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import DecodeError
-from asyncrevoke.handlers.policy.batch import Batch, BatchError
+from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.handlers.policy.signature import BatchCall
-    from asyncrevoke.handlers.registry import Handler
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.policy.signature import BatchHandlerCall
     from asyncrevoke.model import Record
 
 
-class Settling(Protocol):
-    """Where the records of a batch end."""
+class BatchSink(Protocol):
+    """Receives the records of a batch that need no further call."""
 
     def complete_all(self, records: Sequence[Record]) -> None:
-        """They are done."""
+        """These records are done."""
         ...
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
-        """It has failed, and counts as done."""
+        """This record has failed, and is done."""
         ...
 
-    def send_on(
+    def send_to_topic(
         self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> Awaitable[None]:
-        """It goes to another topic; returns when that has it."""
+        """Write this record to another topic; returns when that topic has it."""
         ...
 
 
-async def run_batch(
-    batch: Batch,
+async def invoke_batch(
+    batch: HandlerBatch,
     handler: Handler,
     calls: int,
-    settling: Settling,
-    call: Callable[[BatchCall, list[object], list[Record]], Awaitable[None]],
+    sink: BatchSink,
+    call: Callable[[BatchHandlerCall, list[object], list[Record]], Awaitable[None]],
 ) -> None:
-    """Call the handler, by ``call``, with what decodes; ``calls`` counts this call.
+    """Write unsent records, and call the handler with all others that decode.
 
-    A value that does not decode leaves the batch: to the dead letter topic, or skipped. If the
-    policy stops at it, what comes before it is handled first, and then DecodeError is raised.
+    ``calls`` counts this call. A value that does not decode leaves the batch: its record goes to
+    the dead letter topic, or is skipped. If ``on_error`` stops or pauses at it, the values before
+    it are handled first, and then DecodeError is raised.
 
-    When this raises, ``batch.records`` are those that are not done; ``batch.errors`` says which of
-    them have failed, and why, unless all of ``batch.called`` have failed by what is raised. When
-    it returns, all are done.
+    When this returns, all records are done. When it raises, ``batch.records`` are those that are
+    not; if ``batch.errors`` is not empty, only its records have failed, otherwise all of
+    ``batch.called``.
     """
     assert handler.batch is not None
-    while batch.letters:
-        record, error = batch.letters[0]
-        await settling.send_on(record, handler, error, calls - 1)
-        settling.complete_all([record])
-        del batch.letters[0]
-    values, stopped_by = await _decode(batch, handler, settling)
-    called = batch.called = batch.records[: len(values)]
-    batch.errors = {}
+    while batch.unsent:
+        record, error = batch.unsent[0]
+        await sink.send_to_topic(record, handler, error, calls - 1)
+        sink.complete_all([record])
+        batch.first_unsent_written()
+    values, undecodable = await _decode(batch, handler, sink)
+    called = batch.start_call(len(values))
     if called:
         try:
             await call(handler.batch.call, values, called)
         except BatchError as error:
             if all(index in range(len(called)) for index in error.errors):
                 failed = {called[index]: error.errors[index] for index in sorted(error.errors)}
-                batch.errors = failed
-                _complete(batch, [record for record in called if record not in failed], settling)
+                batch.call_failed(failed)
+                _complete(batch, [record for record in called if record not in failed], sink)
             raise
-        batch.called = []
-        _complete(batch, called, settling)
-    if stopped_by is not None:
-        raise stopped_by
+        batch.call_succeeded()
+        _complete(batch, called, sink)
+    if undecodable is not None:
+        raise undecodable
 
 
 async def _decode(
-    batch: Batch, handler: Handler, settling: Settling
+    batch: HandlerBatch, handler: Handler, sink: BatchSink
 ) -> tuple[list[object], DecodeError | None]:
-    """The values of the first records of the batch, and what stops it after those."""
+    """The values of the first records, and the error of the record that stops the batch."""
     assert handler.batch is not None
     values: list[object] = []
     for record in list(batch.records):
@@ -84,17 +84,16 @@ async def _decode(
             values.append(handler.batch.decode(record))
         except DecodeError as error:
             if handler.dead_letter is not None:
-                await settling.send_on(record, handler, error, 0)
-                settling.complete_all([record])
+                await sink.send_to_topic(record, handler, error, 0)
+                sink.complete_all([record])
             elif handler.on_error == "skip":
-                settling.skip(record, handler, error)
+                sink.skip(record, handler, error)
             else:
                 return values, error
-            batch.records.remove(record)
+            batch.remove([record])
     return values, None
 
 
-def _complete(batch: Batch, records: list[Record], settling: Settling) -> None:
-    done = set(records)
-    settling.complete_all(records)
-    batch.records = [record for record in batch.records if record not in done]
+def _complete(batch: HandlerBatch, records: list[Record], sink: BatchSink) -> None:
+    sink.complete_all(records)
+    batch.remove(set(records))

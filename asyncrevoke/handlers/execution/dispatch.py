@@ -1,133 +1,104 @@
-"""One record or batch at a time: which handler it has, and what its failure means."""
+"""From a taken item to the call of its handler, and from the end of the call to its result."""
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError, UnreadableRecordError
-from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-from asyncrevoke.handlers.dead_letters.retry_message import Past, Postponed, past_of
-from asyncrevoke.handlers.execution.batch_invocation import run_batch
-from asyncrevoke.handlers.execution.invocation import HandlerCalls
-from asyncrevoke.handlers.execution.worker_resources import UnopenedError
-from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
-from asyncrevoke.handlers.scheduling.backlog import TRACED, Backlog, Trial
+from asyncrevoke.config.inherit import INHERIT
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
+from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.config import OrderBy
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetters
-    from asyncrevoke.handlers.execution.invocation import Handlers
-    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.log import Log
-    from asyncrevoke.handlers.registry import Handler
-    from asyncrevoke.handlers.scheduling.clock import Clock
-    from asyncrevoke.handlers.scheduling.lanes import Entry
-    from asyncrevoke.handlers.scheduling.record_source import RecordSource
+    from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
+    from asyncrevoke.handlers.execution.invocation import HandlerInvoker
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+    from asyncrevoke.handlers.scheduling.attempt_state import AttemptState
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+    from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog, Decision
-    from asyncrevoke.runtime.hooks.journal_hooks import Witness
-    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
-class HandlerWork:
-    """What the workers do. ``stop`` ends the consumer; ``random`` varies the waits of retries."""
+class Dispatcher:
+    """Implements :class:`ItemDispatch`: one method for each step of an item.
+
+    ``start`` and ``completed`` are called for each record, so they are chosen once, for what this
+    consumer uses: batches, a journal.
+    """
 
     def __init__(
         self,
-        source: RecordSource,
-        router: Handlers,
+        context: RunnerContext,
+        source: TakenRecords,
+        membership: MembershipGuard,
+        lookup: HandlerLookup,
         backlog: Backlog,
-        log: Log,
-        stop: Callable[[BaseException], None],
-        *,
-        state: object,
-        clock: Clock,
-        random: Callable[[], float],
-        dead_letters: DeadLetters | None,
-        wall_clock: Callable[[], float],
-        workers: WorkerResources | None = None,
-        call_log: CallLog | None = None,
-        observers: Observers | None = None,
-        witness: Witness | None = None,
-        order_by: OrderBy | None = None,
+        invoker: HandlerInvoker,
+        failures: FailurePolicy,
     ) -> None:
         self._source = source
-        self._router = router
+        self._membership = membership
+        self._lookup = lookup
         self._backlog = backlog
-        self._trials = backlog.trials
-        self._log = log
-        self._stop = stop
-        self._random = random
-        self._dead_letters = dead_letters
-        self._wall_clock = wall_clock
-        self._retry_topics = {
-            handler.retry_topic.topic for handler in router.handlers if handler.retry_topic
-        }
-        self._call_log = call_log
-        self._observers = observers
-        # By topic, what has ended well since the last turn, if somebody looks on.
-        watched = observers is not None and (observers.wants("timed") or observers.wants("raised"))
-        self.times: dict[str, list[float]] | None = {} if watched else None
-        # Sending to another topic is no call: what is being sent, and which of the times it took.
+        self._invoker = invoker
+        self._failures = failures
+        self._can_send = context.dead_letters is not None
+        self._order_by = context.order_by
+        self._recorder = recorder = context.recorder
+        self._observers = observers = context.observers
+        self._tracer = None if observers is None else observers.tracer
+        timed = observers is not None and (
+            observers.wants("on_handlers_completed") or observers.wants("on_handler_error")
+        )
+        self.call_times: dict[str, list[float]] | None = {} if timed else None
+        # Writing to another topic is no call: items that are written, and which times to leave out.
         self._sending: set[Item] = set()
         self._sent: list[tuple[str, int]] = []
-        self._witness = witness
-        self._order_by = order_by
-        self._tracer = None if observers is None else observers.tracer
-        # Topics whose first calls are made in the shortest way, unless a record is to be traced.
-        self._direct: set[str] = set()
-        self._calls = HandlerCalls(
-            router,
-            log,
-            clock,
-            source.membership,
-            self._stuck,
-            state=state,
-            workers=workers,
-            call_log=call_log,
-            tracer=self._tracer,
-            past=self._past if self._retry_topics else None,
-        )
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        self.complete_all = source.complete_all if witness is None else self._complete_all
-        # Records whose handlers have ended, which settle() counts as done all at once.
-        self._done: list[Record] = []
-        if witness is not None:
-            witness.watch(self._done)
-        # The hot path: a closure is called faster than a method, and without batches there is
-        # nothing to tell apart at the end.
-        self.start = self._starter()
-        has_batches = any(handler.batch for handler in router.handlers)
-        self.finished = (
-            self._finished if has_batches else cast("Callable[[Item], object]", self._done.append)
+        # Topics whose first calls are direct, and whose records may be chosen for tracing.
+        self._direct: set[str] = set()
+        # Records whose handlers have returned, until flush_completed().
+        self._completed: list[Record] = []
+        if recorder is not None:
+            recorder.watch_completed(self._completed)
+        has_batches = any(handler.batch for handler in lookup.handlers)
+        self.start = self._start_function(has_batches=has_batches)
+        self.completed = (
+            self._item_completed
+            if has_batches
+            else cast("Callable[[Item], object]", self._completed.append)
         )
-        self.has_crashed = False
+        self.worker_has_failed = False
 
     def prepare(self, topic: str) -> Handler:
-        """The handler of a topic; ConfigError if it has none."""
+        """The handler of a topic, ready to be called; ConfigError if there is none."""
         known = self._handlers.get(topic)
         if known is not None:
             return known
-        handler = self._router.find(topic)
+        handler = self._lookup.find(topic)
         sends = handler.dead_letter is not None or handler.retry_topic is not None
-        if sends and self._dead_letters is None:
+        if sends and not self._can_send:
             raise ConfigError(
                 f"{handler.name} has a dead letter topic or a retry topic, and nothing sends to it"
             )
         self._handlers[topic] = handler
-        if self.times is not None:
-            self.times[topic] = []
-        if self._witness is not None:
-            order_by = self._order_by if handler.order_by == "as configured" else handler.order_by
+        if self.call_times is not None:
+            self.call_times[topic] = []
+        if self._recorder is not None:
+            order_by = self._order_by if handler.order_by is INHERIT else handler.order_by
             order = "function" if callable(order_by) else order_by
-            self._witness.ordered(topic, handler.name, order)
-        first = self._calls.prepare(topic, handler)
+            self._recorder.handler_registered(topic, handler.name, order)
+        first = self._invoker.prepare(topic, handler)
         if first is None:
             self._first_calls[topic] = lambda item: self._call(item, handler, 1)
         else:
@@ -135,366 +106,138 @@ class HandlerWork:
             self._first_calls[topic] = cast("Callable[[Item], Awaitable[object]]", first)
         return handler
 
-    def choose(self, topic: str, records: Sequence[Record]) -> None:
-        """Before they are put: which of them are to be traced."""
+    def choose_traced(self, topic: str, records: Sequence[Record]) -> None:
+        """These are about to be put: let the tracer choose which of them it wants."""
         if self._tracer is not None and records and topic in self._direct:
             chosen = self._tracer.choose(records)
             if chosen:
                 self._backlog.trace(chosen)
 
-    def attempt_of(self, item: Item) -> int:
-        """Which call for it is made, or was made last, from 1."""
-        trial = self._trials.get(item)
-        return 1 if trial is None else trial.calls
+    # -- ItemDispatch ----------------------------------------------------------------------------
 
-    def _starter(self) -> Callable[[Item], Awaitable[object]]:
-        trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
-        if self._witness is not None:
-            return self._witnessed_starter(self._witness)
+    def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
+        """Tell observers, unless it was the writing to another topic."""
+        if item in self._sending:
+            self._sending.remove(item)
+        elif self._observers is not None:
+            self._observers.on_handler_error(item, seconds, error)
+
+    def flush_completed(self) -> None:
+        """Count all records as done whose handlers have returned since the last call."""
+        if self._recorder is not None:
+            self._recorder.loop_turn_ended(self._completed)
+        if self._completed:
+            completed = self._completed.copy()
+            self._completed.clear()
+            self._source.complete_all(completed)
+        if self.call_times is not None:
+            self._report_times(self.call_times)
+
+    def handle_failure(self, entry: Entry[Item], error: BaseException, /) -> bool:
+        """Apply the handler's policy; True if the item is done all the same."""
+        return self._failures.apply(entry, self._handlers[entry[1].topic], error)
+
+    def call_cancelled(self, item: Item, error: BaseException, /) -> None:
+        """The item is not done."""
+        self._failures.call_cancelled(item, self._handlers[item.topic], error)
+
+    def worker_failed(self, error: BaseException, /) -> None:
+        """Stop without waiting for calls that run."""
+        self.worker_has_failed = True
+        self._failures.stop(error)
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _start_function(self, *, has_batches: bool) -> Callable[[Item], Awaitable[object]]:
+        attempts, first_calls = self._backlog.attempts, self._first_calls
+        next_call = self._next_call
+        if self._recorder is not None:
+            return self._recorded_start_function(self._recorder, has_batches=has_batches)
 
         def start(item: Item, /) -> Awaitable[object]:
-            """Decode, and call the handler."""
-            if trials and item in trials:
-                return call_again(item, trials[item])
+            if attempts and item in attempts:
+                return next_call(item, attempts[item])
             return first_calls[item.topic](item)
 
         return start
 
-    def _witnessed_starter(self, witness: Witness) -> Callable[[Item], Awaitable[object]]:
-        trials, first_calls, call_again = self._trials, self._first_calls, self._call_again
-        began = cast("Callable[[Item], object]", witness.began)
+    def _recorded_start_function(
+        self, recorder: HandlerRecorder, *, has_batches: bool
+    ) -> Callable[[Item], Awaitable[object]]:
+        attempts, first_calls = self._backlog.attempts, self._first_calls
+        next_call = self._next_call
+        began = cast("Callable[[Item], object]", recorder.handler_started)
 
         def start(item: Item, /) -> Awaitable[object]:
-            if trials and (trial := trials.get(item)) is not None:
-                witness.again(records_of(item))
-                return call_again(item, trial)
+            if attempts and (state := attempts.get(item)) is not None:
+                recorder.handlers_started(unfinished_records(item))
+                return next_call(item, state)
             began(item)
             return first_calls[item.topic](item)
 
         def start_any(item: Item, /) -> Awaitable[object]:
-            if not isinstance(item, Batch):
+            if not isinstance(item, HandlerBatch):
                 return start(item)
-            witness.again(item.records)
-            trial = trials.get(item)
-            return first_calls[item.topic](item) if trial is None else call_again(item, trial)
+            recorder.handlers_started(item.records)
+            state = attempts.get(item)
+            return first_calls[item.topic](item) if state is None else next_call(item, state)
 
         async def start_when_written(item: Item, /) -> None:
-            await witness.start(records_of(item))
-            await may_begin(self._source.membership)
+            await recorder.record_start(unfinished_records(item))
+            await may_begin(self._membership)
             await start_any(item)
 
-        if witness.strict:
+        if recorder.strict:
             return start_when_written
-        return start_any if any(handler.batch for handler in self._router.handlers) else start
+        return start_any if has_batches else start
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
-        if isinstance(item, Batch):
-            call = partial(self._calls.batch, item, handler, calls)
-            return run_batch(item, handler, calls, self, call)
-        return self._calls.one(item, handler, calls)
+        if isinstance(item, HandlerBatch):
+            call = partial(self._invoker.call_batch, item, handler, calls)
+            return invoke_batch(item, handler, calls, self._failures, call)
+        return self._invoker.call_record(item, handler, calls)
 
-    def _stuck(self, item: Item) -> None:
-        if not self._backlog.is_halted(item):
-            self._backlog.halt(item)
+    def _next_call(self, item: Item, state: AttemptState) -> Awaitable[object]:
+        if state is TRACED and not isinstance(item, HandlerBatch):
+            self._backlog.forget_attempts(item)
+            return self._invoker.call_record(item, self._handlers[item.topic], 1)
+        return self._next_attempt(item, state)
 
-    def _call_again(self, item: Item, trial: Trial) -> Awaitable[object]:
-        if trial is TRACED and not isinstance(item, Batch):
-            del self._trials[item]
-            return self._calls.one(item, self._handlers[item.topic], 1)
-        return self._next_call(item, trial)
-
-    async def _next_call(self, item: Item, trial: Trial) -> None:
+    async def _next_attempt(self, item: Item, state: AttemptState) -> None:
         handler = self._handlers[item.topic]
-        if trial.failure is not None and not isinstance(item, Batch):
-            await self._send(item, handler, trial.failure, trial.calls)
-        elif trial.refused is not None:
-            raise trial.refused
+        if state.send_for is not None and not isinstance(item, HandlerBatch):
+            await self._send_to_topic(item, handler, state.send_for, state.calls)
+        elif state.fails_with is not None:
+            raise state.fails_with
         else:
-            self._backlog.waiting.begin(item)
-            trial.calls += 1
-            await self._call(item, handler, trial.calls)
-        del self._trials[item]
+            self._backlog.retry_started(item)
+            await self._call(item, handler, state.start_call())
+        self._backlog.forget_attempts(item)
 
-    async def _send(
+    async def _send_to_topic(
         self, record: Record, handler: Handler, error: BaseException, calls: int
     ) -> None:
-        if self.times is None:
-            await self.send_on(record, handler, error, calls)
+        if self.call_times is None:
+            await self._failures.send_to_topic(record, handler, error, calls)
             return
         self._sending.add(record)
-        await self.send_on(record, handler, error, calls)
+        await self._failures.send_to_topic(record, handler, error, calls)
         self._sending.remove(record)
-        # The worker goes on at once, and adds what this took.
-        self._sent.append((record.topic, len(self.times[record.topic])))
+        # The worker adds the time that this took next, as if it were that of a call.
+        self._sent.append((record.topic, len(self.call_times[record.topic])))
 
-    def raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
-        """Tell who looks on, unless it was the sending to another topic."""
-        if item in self._sending:
-            self._sending.remove(item)
-        elif self._observers is not None:
-            self._observers.raised(item, seconds, error)
-
-    def _finished(self, item: Item) -> None:
-        if isinstance(item, Batch):
+    def _item_completed(self, item: Item) -> None:
+        if isinstance(item, HandlerBatch):
             self._backlog.batch_ended(item)
         else:
-            self._done.append(item)
+            self._completed.append(item)
 
-    def settle(self) -> None:
-        """Count what has finished as done."""
-        if self._witness is not None:
-            self._witness.turn(self._done)
-        if self._done:
-            done = self._done.copy()
-            self._done.clear()
-            self._source.complete_all(done)
-        if self.times is not None:
-            self._tell_times(self.times)
-
-    def _tell_times(self, times: dict[str, list[float]]) -> None:
+    def _report_times(self, times: dict[str, list[float]]) -> None:
         assert self._observers is not None
-        for topic, number in reversed(self._sent):
-            del times[topic][number]
+        for topic, index in reversed(self._sent):
+            del times[topic][index]
         self._sent.clear()
         for topic, seconds in times.items():
             if seconds:
                 times[topic] = []
-                self._observers.timed(topic, seconds)
-
-    def _complete_all(self, records: Sequence[Record]) -> None:
-        assert self._witness is not None
-        self._witness.ended(records)
-        self._source.complete_all(records)
-
-    # -- single records --------------------------------------------------------------------------
-
-    def _past(self, record: Record) -> Past:
-        """What was before a record was read, which for most is nothing."""
-        if record.topic in self._retry_topics and (past := past_of(record)) is not None:
-            return past
-        return Past(record, 0, 0)
-
-    def _may_call_again(
-        self, record: Record, handler: Handler, error: BaseException, calls: int
-    ) -> bool:
-        """Whether it is tried again where it is: not if it has come back from a retry topic."""
-        retry = handler.retry
-        if retry is None or not retry.allows(error, calls):
-            return False
-        return not self._past(record).returns
-
-    def _goes_to(self, record: Record, handler: Handler, error: BaseException) -> str | None:
-        """The topic that a record goes to which has failed; None if ``on_error`` decides."""
-        later = handler.retry_topic
-        if later and later.takes(error, handler.retry, self._past(record).returns):
-            return later.topic
-        return handler.dead_letter
-
-    async def send_on(
-        self, record: Record, handler: Handler, error: BaseException, calls: int
-    ) -> None:
-        """Send a record to the retry topic or to the dead letter topic."""
-        topic = self._goes_to(record, handler, error)
-        assert topic is not None
-        assert self._dead_letters is not None
-        past = self._past(record)
-        uncalled = isinstance(error, (DecodeError, UnreadableRecordError))
-        past = past._replace(calls=past.calls + (0 if uncalled else calls))
-        what, fields = "the dead letter topic", {"dead_letter": topic}
-        try:
-            letter = DeadLetter(past.record, error, past.calls)
-            if (later := handler.retry_topic) is not None and later.topic == topic:
-                what, fields = "the retry topic", {"retry_topic": topic}
-                letter = Postponed(past, error, self._wall_clock() + later.delay)
-            if self._tracer is not None:
-                letter.headers = list(self._tracer.headers(topic, letter.headers, error))
-            await self._dead_letters.send(topic, letter)
-        except Exception as unsent:
-            raise _UnsentError(topic) from unsent
-        self._say(
-            f"a handler failed: its record went to {what}",
-            record,
-            handler,
-            error,
-            **fields,
-            attempts=past.calls,
-        )
-        self._decided(record, "dead-lettered", error)
-
-    def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
-        """Count a failed record as done."""
-        self._say("a handler failed: its record is skipped", record, handler, error)
-        self._decided(record, "skipped", error)
-        self._source.complete(record)
-
-    # -- failures --------------------------------------------------------------------------------
-
-    def failed(self, entry: Entry[Item], error: BaseException, /) -> bool:
-        """Apply the handler's policy: another attempt, the dead letter topic, or ``on_error``."""
-        item = entry[1]
-        handler = self._handlers[item.topic]
-        trial = self._trials.get(item)
-        calls = 1 if trial is None else trial.calls
-        unopened = isinstance(error, UnopenedError)
-        if unopened and error.__cause__ is not None:
-            error = error.__cause__
-            error.add_note("worker_resources could not be opened")
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            error, unopened = HandlerExitError(error), True
-        if unopened:
-            self._fail(entry, error, handler)
-            return False
-        if self._backlog.is_halted(item):
-            self._give_up(entry, error, handler)
-            return False
-        if isinstance(error, _UnsentError):
-            what = f"a record cannot be sent to {error}"
-            self._halt(entry, error.__cause__ or error, handler, what)
-            return False
-        if isinstance(item, Batch):
-            return self._batch_failed(entry, item, error, handler, calls)
-        if self._may_call_again(item, handler, error, calls):
-            self._try_again(entry, error, handler, calls)
-        elif self._goes_to(item, handler, error) is not None:
-            if trial is None:
-                trial = self._trials[item] = Trial(calls)
-            trial.failure = error
-            self._backlog.send_on(entry)
-        elif handler.on_error == "skip":
-            self._trials.pop(item, None)
-            self.skip(item, handler, error)
-            return True
-        else:
-            self._give_in(entry, error, handler)
-        return False
-
-    def _batch_failed(
-        self, entry: Entry[Item], batch: Batch, error: BaseException, handler: Handler, calls: int
-    ) -> bool:
-        again: dict[Record, BaseException] = {}
-        errors = batch.errors or dict.fromkeys(batch.called, error)
-        for record, its_error in errors.items():
-            if self._may_call_again(record, handler, its_error, calls):
-                again[record] = its_error
-            elif self._goes_to(record, handler, its_error) is not None:
-                batch.letters.append((record, its_error))
-                batch.records.remove(record)
-            elif handler.on_error == "skip":
-                self.skip(record, handler, its_error)
-                batch.records.remove(record)
-            else:
-                self._give_in(entry, its_error, handler)
-                return False
-        if again:
-            self._try_again(entry, next(iter(again.values())), handler, calls)
-        elif batch.letters:
-            if batch not in self._trials:
-                self._trials[batch] = Trial(calls)
-            self._backlog.send_on(entry)
-        elif batch.records:
-            # What was called is done: the next value does not decode.
-            self._give_in(entry, error, handler)
-        else:
-            self._trials.pop(batch, None)
-            self._backlog.batch_ended(batch)
-            return True
-        return False
-
-    def _try_again(
-        self, entry: Entry[Item], error: BaseException, handler: Handler, calls: int
-    ) -> None:
-        item = entry[1]
-        if not self._backlog.may_try_again(item):
-            self._give_up(entry, error, handler)
-            return
-        assert handler.retry is not None
-        delay = handler.retry.delay(calls, self._random)
-        self._say(
-            "a handler failed: it is tried again",
-            item,
-            handler,
-            error,
-            attempt=calls,
-            seconds=round(delay, 3),
-        )
-        if calls == 1:
-            self._trials[item] = Trial(calls)
-        self._decided(item, "retried", error)
-        self._backlog.try_again(entry, delay)
-
-    def _give_up(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
-        """Nothing more is tried: the next owner gets it."""
-        self._say("a handler failed while its partition stops", entry[1], handler, error)
-        self._decided(entry[1], "given up", error)
-        self._backlog.give_up(entry)
-
-    def _give_in(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
-        if handler.on_error == "pause":
-            self._halt(entry, error, handler, "a handler failed")
-        else:
-            self._fail(entry, error, handler)
-
-    def _fail(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
-        item = entry[1]
-        where = f"{item.topic}-{item.partition} at offset {first_offset(item)}"
-        error.add_note(f"while {handler.name} handled {where}")
-        self._decided(item, "stopped", error)
-        self._backlog.abandon(item)
-        self._stop(error)
-
-    def _halt(self, entry: Entry[Item], error: BaseException, handler: Handler, what: str) -> None:
-        """Its partition stops and stays ours. What runs of it goes on."""
-        item = entry[1]
-        self._decided(item, "paused", error)
-        self._backlog.halt(item)
-        self._log.error(
-            f"{what}: its partition is paused; resume() reads the record again",
-            handler=handler.name,
-            topic=item.topic,
-            partition=item.partition,
-            offset=first_offset(item),
-            exc_info=error,
-        )
-        self._backlog.give_up(entry)
-
-    def cancelled(self, item: Item, error: BaseException, /) -> None:
-        """The item is not done. An error raised while being cancelled is only logged."""
-        if not isinstance(error, asyncio.CancelledError):
-            handler = self._handlers[item.topic]
-            self._say("a handler failed while it was cancelled", item, handler, error)
-        if self._witness is not None:
-            self._witness.cancelled(records_of(item), error)
-        self._backlog.abandon(item)
-
-    def crashed(self, error: BaseException, /) -> None:
-        """A worker itself has failed: stop without waiting for what runs."""
-        self.has_crashed = True
-        self._stop(error)
-
-    def _decided(self, item: Item, decision: Decision, error: BaseException) -> None:
-        if self._witness is not None:
-            for record in records_of(item):
-                self._witness.decided(record, decision, error)
-        if self._call_log is not None:
-            for record in records_of(item):
-                self._call_log.decided(record, decision)
-        if self._observers is not None:
-            for record in records_of(item):
-                self._observers.decided(record, decision)
-
-    def _say(
-        self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object
-    ) -> None:
-        self._log.warning(
-            event,
-            handler=handler.name,
-            topic=item.topic,
-            partition=item.partition,
-            offset=first_offset(item),
-            **fields,
-            exc_info=error,
-        )
-
-
-class _UnsentError(Exception):
-    """A record could not be sent to a topic, which is named; the cause says why."""
+                self._observers.on_handlers_completed(topic, seconds)

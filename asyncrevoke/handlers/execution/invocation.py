@@ -1,95 +1,67 @@
-"""One call of a handler, with what goes around it: its context, middleware, a limit of time."""
+"""One call of a handler, with its context, middleware, tracer and time limit."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
-from asyncrevoke.handlers.policy.batch import first_offset
+from asyncrevoke.handlers.policy.batch import first_unfinished_offset
 from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.middleware import chain
+from asyncrevoke.handlers.policy.middleware import compose_middleware
+from asyncrevoke.model import Record
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from asyncrevoke.handlers.dead_letters.retry_message import Past
+    from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.batch import Batch, Item
-    from asyncrevoke.handlers.policy.log import Log
-    from asyncrevoke.handlers.policy.middleware import Around, CallNext, Middleware
-    from asyncrevoke.handlers.policy.signature import BatchCall
-    from asyncrevoke.handlers.registry import Handler
-    from asyncrevoke.handlers.scheduling.clock import Clock
-    from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import CallLog
-    from asyncrevoke.runtime.hooks.observer import Tracer
+    from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
+    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
+    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+    from asyncrevoke.handlers.policy.signature import BatchHandlerCall
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
-class Handlers(Protocol):
-    """All handlers; a router is that."""
-
-    @property
-    def handlers(self) -> tuple[Handler, ...]:
-        """Each of them."""
-        ...
-
-    def find(self, topic: str, /) -> Handler:
-        """The handler of a topic; ConfigError if there is none."""
-        ...
-
-    def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:
-        """What goes around a handler, the outermost first."""
-        ...
-
-
-class HandlerCalls:
-    """Makes the calls of all handlers. What goes around a handler's is put together once.
-
-    ``stuck`` is told of what goes on after it was cancelled at the end of its time. ``past`` tells
-    what was before a record was read, if there are retry topics.
-    """
+class HandlerInvoker:
+    """Makes the calls of all handlers. The middleware of a topic is composed once."""
 
     def __init__(
         self,
-        router: Handlers,
-        log: Log,
-        clock: Clock,
+        context: RunnerContext,
+        lookup: HandlerLookup,
         membership: MembershipGuard,
-        stuck: Callable[[Item], None],
-        *,
-        state: object,
-        workers: WorkerResources | None,
-        call_log: CallLog | None,
-        tracer: Tracer | None,
-        past: Callable[[Record], Past] | None,
+        backlog: Backlog,
+        histories: RetryHistories,
     ) -> None:
-        self._router = router
-        self._log = log
-        self._clock = clock
+        self._lookup = lookup
         self._membership = membership
-        self._stuck = stuck
-        self._state = state
-        self._workers = workers
-        self._call_log = call_log
-        self._tracer = tracer
-        self._past = past
-        self._around: dict[str, Around | None] = {}
+        self._backlog = backlog
+        self._histories = histories if histories.topics else None
+        self._log = context.log
+        self._clock = context.clock
+        self._state = context.state
+        self._workers = context.worker_resources
+        self._call_recorder = context.call_recorder
+        self._tracer = None if context.observers is None else context.observers.tracer
+        self._middleware: dict[str, MiddlewareChain | None] = {}
 
     def prepare(self, topic: str, handler: Handler) -> Callable[[Record], Awaitable[object]] | None:
         """To be called once, before the first call for a topic.
 
-        Returns what makes a record's first call in the shortest way, if nothing goes around it but
-        a tracer, and that does not want the record.
+        Returns the shortest first call of a record, for a handler without middleware, time limit
+        and resources of its own; None if there is none. Traced records are not called by it.
         """
-        around = self._around[topic] = chain(self._router.middleware_of(handler))
+        middleware = compose_middleware(self._lookup.middleware_of(handler))
+        self._middleware[topic] = middleware
         call = handler.call
-        if call is None or around is not None:
+        if call is None or middleware is not None:
             return None
-        returns = handler.retry_topic is not None and handler.retry_topic.topic == topic
-        if handler.max_handler_time is not None or returns:
+        is_retry_topic = handler.retry_topic is not None and handler.retry_topic.topic == topic
+        if handler.max_handler_time is not None or is_retry_topic:
             return None
         first: Callable[[Record], Awaitable[object]] = call
         if handler.wants_context:
@@ -97,119 +69,112 @@ class HandlerCalls:
                 return None
             state, log, name = self._state, self._log, handler.name
             first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
-        return first if self._call_log is None else self._call_log.first(first)
+        return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
-    def one(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
-        """Call the handler of a single record."""
+    def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
+        """Call the handler with a single record."""
         assert handler.call is not None
         item = record
-        if self._past is not None:
-            record, before, _ = self._past(item)
-            attempt += before
-        function = partial(handler.call, record)
-        return self._call(item, record, handler, attempt, None, function)
+        if self._histories is not None:
+            record, calls_before, _ = self._histories.of(item)
+            attempt += calls_before
+        call = partial(handler.call, record)
+        return self._call(item, handler, _Arguments(record, attempt, None, call))
 
-    async def batch(
+    async def call_batch(
         self,
-        batch: Batch,
+        batch: HandlerBatch,
         handler: Handler,
         attempt: int,
-        function: BatchCall,
+        function: BatchHandlerCall,
         values: list[object],
         records: list[Record],
     ) -> None:
         """Call the handler of a batch with some of its values."""
-        if self._past is not None:
-            attempt += self._past(records[0]).calls
-            records = [self._past(record).record for record in records]
+        if self._histories is not None:
+            attempt += self._histories.of(records[0]).calls
+            records = [self._histories.of(record).record for record in records]
         call = partial(function, values, records)
-        await self._call(batch, records[0], handler, attempt, records, call)
+        await self._call(batch, handler, _Arguments(records[0], attempt, records, call))
 
-    def _call(
-        self,
-        item: Item,
-        record: Record,
-        handler: Handler,
-        attempt: int,
-        records: list[Record] | None,
-        function: Callable[[HandlerContext], Awaitable[object]],
-    ) -> Awaitable[object]:
-        around = self._around[item.topic]
-        if self._workers is not None and (handler.wants_context or around is not None):
-            return self._with_worker(
-                self._workers, item, record, handler, attempt, records, function
-            )
-        return self._inside(item, record, handler, attempt, records, function, None)
+    def _call(self, item: Item, handler: Handler, arguments: _Arguments) -> Awaitable[object]:
+        has_context = handler.wants_context or self._middleware[item.topic] is not None
+        if self._workers is not None and has_context:
+            return self._call_with_worker_resource(self._workers, item, handler, arguments)
+        return self._call_inside(item, handler, arguments, None)
 
-    async def _with_worker(
-        self,
-        workers: WorkerResources,
-        item: Item,
-        record: Record,
-        handler: Handler,
-        attempt: int,
-        records: list[Record] | None,
-        function: Callable[[HandlerContext], Awaitable[object]],
+    async def _call_with_worker_resource(
+        self, workers: WorkerResources, item: Item, handler: Handler, arguments: _Arguments
     ) -> None:
         waits = not workers.has_free
-        slot = await workers.take()
+        resource = await workers.acquire()
         try:
             if waits:
                 await may_begin(self._membership)
-            await self._inside(item, record, handler, attempt, records, function, slot.state)
+            await self._call_inside(item, handler, arguments, resource.state)
         finally:
-            workers.give_back(slot)
+            workers.put_back(resource)
 
-    def _inside(
-        self,
-        item: Item,
-        record: Record,
-        handler: Handler,
-        attempt: int,
-        records: list[Record] | None,
-        function: Callable[[HandlerContext], Awaitable[object]],
-        worker_state: object,
+    def _call_inside(
+        self, item: Item, handler: Handler, arguments: _Arguments, worker_state: object
     ) -> Awaitable[object]:
+        """Make the call inside of its middleware, time limit, call log and tracer."""
+        record, attempt, records, function = arguments
         context = HandlerContext(
             record, attempt, self._state, self._log, handler.name, records, worker_state
         )
-        around, longest, call_log = (
-            self._around[item.topic],
-            handler.max_handler_time,
-            self._call_log,
-        )
-        tracer = self._tracer
+        middleware, call_recorder = self._middleware[item.topic], self._call_recorder
+        longest, tracer = handler.max_handler_time, self._tracer
         if tracer is not None and records is None and not tracer.wants(record):
             tracer = None
-        if around is None and longest is None and call_log is None and tracer is None:
+        if middleware is None and longest is None and call_recorder is None and tracer is None:
             return function(context)
         call: CallNext = partial(function, context)
-        if call_log is not None:
+        if call_recorder is not None:
             call = partial(
-                call_log.call, handler.name, handler.function, context.records, attempt, call
+                call_recorder.call, handler.name, handler.function, context.records, attempt, call
             )
-        if around is not None:
-            call = partial(around, context, call)
+        if middleware is not None:
+            call = partial(middleware, context, call)
         if tracer is not None:
             call = partial(tracer.call, handler.name, context.records, attempt, call)
-        return call() if longest is None else self._limit(item, handler, longest).run(call)
+        if longest is None:
+            return call()
+        limited = _LimitedCall(self._log, self._backlog, item, handler)
+        return TimeLimit(self._clock, longest, limited).run(call)
 
-    def _limit(self, item: Item, handler: Handler, seconds: float) -> TimeLimit:
-        what = {
+
+class _Arguments(NamedTuple):
+    """Of one call: ``record`` is the first one, ``records`` are all of a batch."""
+
+    record: Record
+    attempt: int
+    records: list[Record] | None
+    call: Callable[[HandlerContext], Awaitable[object]]
+
+
+class _LimitedCall:
+    """What follows when one call takes long."""
+
+    def __init__(self, log: HandlerLogger, backlog: Backlog, item: Item, handler: Handler) -> None:
+        self._log = log
+        self._backlog = backlog
+        self._item = item
+        self._fields = {
             "handler": handler.name,
-            "topic": item.topic,
-            "partition": item.partition,
-            "offset": first_offset(item),
-            "max_handler_time": seconds,
+            "partition": f"{item.topic}-{item.partition}",
+            "offset": first_unfinished_offset(item),
+            "max_handler_time": handler.max_handler_time,
         }
 
-        def slow() -> None:
-            self._log.warning("a handler has taken half of its max_handler_time", **what)
+    def half_elapsed(self) -> None:
+        """Warn."""
+        self._log.warning("handler has used half of max_handler_time", **self._fields)
 
-        def stuck() -> None:
-            self._log.error(
-                "a handler goes on after it was cancelled: its partition is paused", **what
-            )
-            self._stuck(item)
-
-        return TimeLimit(self._clock, seconds, slow, stuck)
+    def cancellation_ignored(self) -> None:
+        """Start nothing more of the partition."""
+        self._log.error(
+            "handler did not exit when cancelled; partition paused until resume()", **self._fields
+        )
+        if not self._backlog.is_paused_by_failure(self._item):
+            self._backlog.pause_after_failure(self._item)

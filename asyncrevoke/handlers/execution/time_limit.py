@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import HandlerTimeoutError
 from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
@@ -11,65 +11,69 @@ from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
+
+
+class TimeLimitReactions(Protocol):
+    """What follows when a call takes long."""
+
+    def half_elapsed(self) -> None:
+        """The call has taken half of its time."""
+        ...
+
+    def cancellation_ignored(self) -> None:
+        """The call still runs 5 s after it was cancelled."""
+        ...
 
 
 class TimeLimit:
-    """Bounds calls to ``seconds``: at half of it ``on_half`` is called, at the end they are
-    cancelled, and ``on_stuck`` is called for one that has not ended 5 s later."""
+    """Cancels one call after ``seconds``."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        seconds: float,
-        on_half: Callable[[], None],
-        on_stuck: Callable[[], None],
-    ) -> None:
+    def __init__(self, clock: HandlerClock, seconds: float, reactions: TimeLimitReactions) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._on_half = on_half
-        self._on_stuck = on_stuck
+        self._reactions = reactions
         self._expired = False
         self._timer: Timer | None = None
         self._task: asyncio.Task[object] | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Await one call; HandlerTimeoutError if it ends by our cancellation.
+        """Await the call; HandlerTimeoutError if it ends because the limit has cancelled it.
 
-        A call that ends otherwise, however late, has that end.
+        If the call returns or raises anything else, however late, so does this.
         """
         task = self._task = asyncio.current_task()
         assert task is not None
-        self._arm(self._seconds / 2, self._half)
+        self._start_timer(self._seconds / 2, self._half)
         cancelling = task.cancelling()
         try:
             await call()
         except asyncio.CancelledError as cancelled:
-            if self._is_ours(task, cancelling):
+            if self._undo_cancellation(task, cancelling):
                 raise HandlerTimeoutError(self._seconds) from cancelled
             raise
         except BaseException:
-            self._is_ours(task, cancelling)
+            self._undo_cancellation(task, cancelling)
             raise
         else:
-            self._is_ours(task, cancelling)
+            self._undo_cancellation(task, cancelling)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _is_ours(self, task: asyncio.Task[object], cancelling: int) -> bool:
-        """Take our cancellation back, if there is one; whether it was the only one."""
+    def _undo_cancellation(self, task: asyncio.Task[object], cancelling: int) -> bool:
+        """Undo the limit's cancellation, if it was made; returns whether it was the only one."""
         return self._expired and task.uncancel() <= cancelling
 
     def _half(self) -> None:
-        self._arm(self._seconds / 2, self._expire)
-        self._on_half()
+        self._start_timer(self._seconds / 2, self._expire)
+        self._reactions.half_elapsed()
 
     def _expire(self) -> None:
         assert self._task is not None
         self._expired = True
-        self._arm(HANDLER_GRACE, self._on_stuck)
+        self._start_timer(HANDLER_GRACE, self._reactions.cancellation_ignored)
         self._task.cancel()
 
-    def _arm(self, delay: float, callback: Callable[[], None]) -> None:
+    def _start_timer(self, delay: float, callback: Callable[[], None]) -> None:
         self._timer = self._clock.call_later(delay, callback)

@@ -1,4 +1,4 @@
-"""What each of the handlers that run at once has for itself."""
+"""Resources that no two calls have at the same time, such as database sessions."""
 
 from __future__ import annotations
 
@@ -15,58 +15,62 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
-# Is called with what ``resources`` has given.
-OpenWorker: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
+# Called with what ``resources`` has opened.
+OpenWorkerResource: TypeAlias = Callable[[object], AbstractAsyncContextManager[object]]
 
-# How long those that were cancelled may take to close before they are left behind.
+# Seconds that cancelled resources have to close before they are abandoned.
 _GRACE = 5.0
 
 
-class UnopenedError(Exception):
-    """It could not be opened; the cause says why."""
+class WorkerResourceError(Exception):
+    """A resource could not be opened; the cause says why."""
 
 
-class Slot:
-    """One that was opened. A task of its own enters and leaves it, as cancel scopes need it."""
+class WorkerResource:
+    """One opened resource. Its own task enters and leaves it, because cancel scopes need that."""
 
-    __slots__ = ("leave", "opened", "task")
+    __slots__ = ("closing", "opened", "task")
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[object] = loop.create_future()
-        self.leave: asyncio.Future[None] = loop.create_future()
+        self.closing: asyncio.Future[None] = loop.create_future()
         self.task: asyncio.Task[None] | None = None
+
+    def held_by(self, task: asyncio.Task[None]) -> None:
+        """This task opens the resource, and closes it when ``closing`` is done."""
+        self.task = task
 
     @property
     def state(self) -> object:
-        """What was opened."""
+        """What the context manager returned."""
         return self.opened.result()
 
 
 class WorkerResources:
-    """Opens one for each call that runs at the same time as others, and keeps it for later calls.
+    """Opens a resource when no free one is left, and keeps it for later calls.
 
-    So there are never more than ``concurrency``, and no two calls have the same one at once. All
-    are closed when this is left; an error of that is raised, the others are logged. What has not
-    closed at the end of ``deadline`` is cancelled.
+    So there are at most ``concurrency``. All are closed when this is left: the first error is
+    raised, unless another error leaves it; further errors are logged. Resources that have not
+    closed at the end of ``deadline`` are cancelled.
     """
 
     def __init__(
         self,
-        open_one: OpenWorker,
+        open_one: OpenWorkerResource,
         state: object,
-        log: Log,
+        log: HandlerLogger,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._deadline = deadline
         self._open_one = open_one
         self._state = state
         self._log = log
-        self._slots: list[Slot] = []
-        self._free: list[Slot] = []
+        self._resources: list[WorkerResource] = []
+        self._free: list[WorkerResource] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,11 +81,11 @@ class WorkerResources:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """If cancelled, what is still being closed is cancelled too."""
-        tasks = [slot.task for slot in self._slots if slot.task is not None]
-        for slot in self._slots:
-            if not slot.leave.done():
-                slot.leave.set_result(None)
+        """Close all resources. If cancelled, those that have not closed are cancelled."""
+        tasks = [resource.task for resource in self._resources if resource.task is not None]
+        for resource in self._resources:
+            if not resource.closing.done():
+                resource.closing.set_result(None)
         if not tasks:
             return
         deadline = self._deadline
@@ -97,7 +101,7 @@ class WorkerResources:
             if task.done() and not task.cancelled() and (failure := task.exception()) is not None
         ]
         for failure in failures if error is not None else failures[1:]:
-            self._log.error("worker_resources could not be closed", exc_info=failure)
+            self._log.error("worker_resources failed to close", exc_info=failure)
         if failures and error is None:
             raise failures[0]
 
@@ -112,65 +116,70 @@ class WorkerResources:
         for task in left:
             abandon(task)
         if left:
-            self._log.error("worker_resources did not close when cancelled", abandoned=len(left))
+            self._log.error(
+                "worker_resources did not close when cancelled; abandoned", count=len(left)
+            )
 
     @property
     def has_free(self) -> bool:
-        """Whether :meth:`take` returns without waiting."""
+        """Whether :meth:`acquire` returns without waiting."""
         return bool(self._free) and self._free[-1].opened.done()
 
-    async def take(self) -> Slot:
-        """One that no other call has; UnopenedError if it cannot be opened.
+    async def acquire(self) -> WorkerResource:
+        """A resource that no other call has; WorkerResourceError if it cannot be opened.
 
-        If cancelled, it goes on opening, for the next call.
+        If cancelled while it is opened, the next call gets it.
         """
-        slot = self._free.pop() if self._free else self._new()
-        if slot.opened.done() and not slot.opened.cancelled() and slot.opened.exception() is None:
-            return slot
+        resource = self._free.pop() if self._free else self._new()
+        opened = resource.opened
+        if opened.done() and not opened.cancelled() and opened.exception() is None:
+            return resource
         try:
-            await asyncio.shield(slot.opened)
+            await asyncio.shield(resource.opened)
         except asyncio.CancelledError:
-            self._free.append(slot)
+            self._free.append(resource)
             raise
         except BaseException as error:
-            self._slots.remove(slot)
-            raise UnopenedError from error
-        return slot
+            self._resources.remove(resource)
+            raise WorkerResourceError from error
+        return resource
 
-    def give_back(self, slot: Slot) -> None:
-        """Its call has ended."""
-        self._free.append(slot)
+    def put_back(self, resource: WorkerResource) -> None:
+        """The call that had this resource has ended."""
+        self._free.append(resource)
 
-    def _new(self) -> Slot:
-        slot = Slot()
-        self._slots.append(slot)
-        slot.task = asyncio.get_running_loop().create_task(
-            self._keep(slot), name="asyncrevoke worker_resources"
+    def _new(self) -> WorkerResource:
+        resource = WorkerResource()
+        self._resources.append(resource)
+        resource.held_by(
+            asyncio.get_running_loop().create_task(
+                self._hold(resource), name="asyncrevoke worker_resources"
+            )
         )
-        return slot
+        return resource
 
-    async def _keep(self, slot: Slot) -> None:
+    async def _hold(self, resource: WorkerResource) -> None:
         try:
             opening = self._open_one(self._state)
             state = await opening.__aenter__()
-        except BaseException as error:  # noqa: BLE001 - raised by take, or by the next one
+        except BaseException as error:  # noqa: BLE001 - acquire() raises it
             if isinstance(error, (asyncio.CancelledError, StopIteration)):
-                # Neither can be given to a future.
+                # A future takes neither of these.
                 unopened = RuntimeError(f"worker_resources ended by {error!r} while it opened")
                 unopened.__cause__ = error
                 error = unopened
-            slot.opened.set_exception(error)
-            slot.opened.exception()  # nobody may be waiting any more: then it was not needed
+            resource.opened.set_exception(error)
+            resource.opened.exception()  # no warning if no call waits for it any more
             return
-        slot.opened.set_result(state)
+        resource.opened.set_result(state)
         try:
-            await slot.leave
+            await resource.closing
         finally:
             await opening.__aexit__(None, None, None)
 
 
 def check_worker_resources(given: object) -> None:
-    """ConfigError for what opens nothing."""
+    """ConfigError for a value that cannot open resources."""
     if given is None:
         return
     if isinstance(given, AbstractAsyncContextManager) or not callable(given):

@@ -8,14 +8,14 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 class BatchError(Exception):
-    """Raise it from a batch's handler: some of its values failed, the others are done.
+    """Raise it in a batch handler: some values failed, all others are done.
 
-    ``errors`` has the exception of each failed value by its index in the list that the handler was
-    called with. Those form the next attempt, or go where failed records go.
+    ``errors`` maps the index of each failed value, in the list that the handler received, to its
+    exception. Failed values are retried together, or go where failed records go.
     """
 
     def __init__(self, errors: Mapping[int, BaseException]) -> None:
@@ -29,22 +29,25 @@ class BatchError(Exception):
         return next(iter(self.errors.values()))
 
 
-class Batch:
-    """``records`` are those that are not done, in offset order; ``offset`` is the last one's.
+class HandlerBatch:
+    """Records of one partition, in offset order, until each of them is done or abandoned.
 
-    ``letters`` of it have failed, and go to the dead letter topic or the retry topic. A batch has a
-    key, as whatever lanes hold has one: batches of a partition share a lane.
+    ``records`` are those still to be handled. ``unsent`` have failed for good, and are still to be
+    written to the retry topic or the dead letter topic. If the last call failed, ``called`` are the
+    records that it received, and ``errors`` the exceptions of single records among them.
+    ``offset`` is that of the last record. All batches have the same ``key``, so that batches of
+    one partition share a lane.
     """
 
     __slots__ = (
         "called",
         "errors",
-        "letters",
         "offset",
         "partition",
         "records",
         "topic",
         "tracker_id",
+        "unsent",
     )
 
     key = b""
@@ -56,8 +59,7 @@ class Batch:
         self.offset = last.offset
         self.tracker_id = last.tracker_id
         self.records = records
-        self.letters: list[tuple[Record, BaseException]] = []
-        # What the last call was made with, if it has failed, and what it said of single records.
+        self.unsent: list[tuple[Record, BaseException]] = []
         self.called: list[Record] = []
         self.errors: dict[Record, BaseException] = {}
 
@@ -67,20 +69,47 @@ class Batch:
         return TopicPartition(self.topic, self.partition)
 
     @property
-    def undone(self) -> list[Record]:
-        """All that is neither done nor given up."""
-        return [*(record for record, _ in self.letters), *self.records]
+    def unfinished(self) -> list[Record]:
+        """All records that are neither done nor abandoned."""
+        return [*(record for record, _ in self.unsent), *self.records]
+
+    def start_call(self, count: int) -> list[Record]:
+        """A call begins with the first ``count`` records, which are returned."""
+        self.called = self.records[:count]
+        self.errors = {}
+        return self.called
+
+    def call_failed(self, errors: dict[Record, BaseException]) -> None:
+        """The call has failed for these records only."""
+        self.errors = errors
+
+    def call_succeeded(self) -> None:
+        """The call has returned."""
+        self.called = []
+
+    def remove(self, records: Collection[Record]) -> None:
+        """These need no further call."""
+        self.records = [record for record in self.records if record not in records]
+
+    def send_elsewhere(self, record: Record, error: BaseException) -> None:
+        """This record needs no further call: it is to be written to another topic."""
+        self.unsent.append((record, error))
+        self.records.remove(record)
+
+    def first_unsent_written(self) -> None:
+        """The other topic has the first of ``unsent``."""
+        del self.unsent[0]
 
 
-# What lanes hold, and workers run.
-Item: TypeAlias = Record | Batch
+# What a lane holds and a worker runs.
+Item: TypeAlias = Record | HandlerBatch
 
 
-def records_of(item: Item) -> list[Record]:
-    """The records of an item that are not done."""
-    return item.undone if isinstance(item, Batch) else [item]
+def unfinished_records(item: Item) -> list[Record]:
+    """The records of an item that are neither done nor abandoned."""
+    return item.unfinished if isinstance(item, HandlerBatch) else [item]
 
 
-def first_offset(item: Item) -> int:
-    """The lowest offset of an item that is not done."""
-    return min((record.offset for record in records_of(item)), default=item.offset)
+def first_unfinished_offset(item: Item) -> int:
+    """The lowest offset of those records."""
+    return min((record.offset for record in unfinished_records(item)), default=item.offset)

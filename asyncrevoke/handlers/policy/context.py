@@ -1,4 +1,4 @@
-"""What a handler may know beside the value."""
+"""What a handler can know of its call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncrevoke.handlers.policy.log import BoundLog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.handlers.policy.log import Log
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import Record
 
 StateT = TypeVar("StateT", default=object)
@@ -19,13 +19,13 @@ WorkerT = TypeVar("WorkerT", default=object)
 
 
 class HandlerContext(Generic[StateT, WorkerT]):
-    """A parameter annotated ``HandlerContext`` receives this, made anew for each call.
+    """Passed to a parameter annotated ``HandlerContext``; each call has its own.
 
-    ``record`` is the record; of a batch it is the first one. ``attempt`` counts the calls for it,
-    from 1; after a restart or a rebalance it begins again, but not for a record that has come back
-    from a retry topic. ``handler`` is the handler's name in logs: its module and qualified name.
-    ``state`` is what ``Consumer(resources=...)`` has opened, None without, and ``worker_state``
-    what ``worker_resources`` has, which no other call has at the same time;
+    ``record`` is the record, of a batch the first one. ``attempt`` counts the calls for it from 1;
+    it begins again after a restart or a rebalance, but not for a record of a retry topic.
+    ``handler`` is the handler's name in logs: its module and qualified name. ``state`` is what
+    ``Consumer(resources=...)`` has opened, None without, and ``worker_state`` a resource of
+    ``worker_resources``, which no other call has at the same time.
     ``HandlerContext[Database, Session]`` gives them their types.
     """
 
@@ -36,7 +36,7 @@ class HandlerContext(Generic[StateT, WorkerT]):
         record: Record,
         attempt: int,
         state: StateT,
-        log: Log,
+        log: HandlerLogger,
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
@@ -51,25 +51,24 @@ class HandlerContext(Generic[StateT, WorkerT]):
 
     @property
     def records(self) -> Sequence[Record]:
-        """All records of the call: those of a batch, in offset order, or the one."""
+        """The records of a batch, in offset order, or the single one."""
         return (self.record,) if self._records is None else self._records
 
     @property
     def idempotency_key(self) -> tuple[str, int, int]:
-        """Topic, partition and offset: the same for each call for this record, in any process.
+        """Topic, partition and offset: the same in each call for this record, in any process.
 
-        Store it beside the result, under a unique constraint, and doing it again does nothing.
+        Store it beside the result, under a unique constraint: a repeated call then changes nothing.
         """
         return self.record.topic, self.record.partition, self.record.offset
 
     @property
     def log(self) -> BoundLog:
-        """The consumer's logger, whose lines name the record and the attempt."""
+        """The consumer's logger; each line has the partition, the offset and the attempt."""
         record = self.record
         return BoundLog(
             self._log,
-            topic=record.topic,
-            partition=record.partition,
+            partition=f"{record.topic}-{record.partition}",
             offset=record.offset,
             attempt=self.attempt,
         )

@@ -1,7 +1,7 @@
-"""What a decoder's error says of a value without its content: the kind, the field, the position.
+"""Describes a decoder's error without the value's content: the kind, the field, the position.
 
-Messages of pydantic, of msgspec and of a user's code repeat parts of what they could not decode,
-and errors are logged. What is told here are names that the type itself has, and numbers.
+Messages of pydantic, of msgspec and of a user's code repeat parts of the value, and errors are
+logged. A description has only names of the type's fields, and numbers.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_error"]
 
-# As msgspec ends a message: of a value's place it tells fields of the type and indexes alone.
+# The end of a message of msgspec: the place of a value has only field names and indexes.
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
-# What msgspec says of the type alone; others of its messages repeat a value.
+# Messages of msgspec without parts of the value.
 _OF_THE_TYPE: Final = re.compile(
     r"Expected `[^`]+`(?: [<>=]+ -?[\d.e+]+)?(?:, got `\w+`)?$"
     r"|Expected `[^`]+` (?:of|with) (?:length|multiple) [^`']*$"
     r"|Object missing required field `\w+`$"
 )
 _MALFORMED: Final = re.compile(r"(?:JSON is malformed: [a-z ,]+|Input data was truncated)")
-_SOME: Final = 3
+_MAX_ERRORS: Final = 3
 
 
-class _Invalid(Protocol):
+class _PydanticError(Protocol):
     """pydantic's ValidationError."""
 
     def errors(
@@ -45,9 +45,9 @@ class _Invalid(Protocol):
 def decode_error(
     record: Record, what: str, error: BaseException, annotation: object = None
 ) -> DecodeError:
-    """A DecodeError that says ``what`` of the value, and of ``error`` what has no content.
+    """A DecodeError with ``what``, and a description of ``error`` without the value's content.
 
-    It is to be raised outside of the ``except``, so that a traceback does not show ``error``.
+    Raise it outside of the ``except`` block, so that a traceback does not show ``error``.
     """
     return DecodeError(
         record.topic_partition,
@@ -71,7 +71,7 @@ def _described(error: BaseException, annotation: object) -> str:
         words = found[0].strip() if found else kind.__name__
         return f"{words} at byte {position[1]}" if position else words
     if kind.__module__.partition(".")[0] == "pydantic_core" and hasattr(error, "errors"):
-        return _of_pydantic(cast("_Invalid", error), annotation)
+        return _of_pydantic(cast("_PydanticError", error), annotation)
     return f"{kind.__name__}{_where(error)}"
 
 
@@ -82,17 +82,17 @@ def _of_msgspec(message: str) -> str:
     return f"{what} at {found['place']}" if found["place"] else what
 
 
-def _of_pydantic(error: _Invalid, annotation: object) -> str:
+def _of_pydantic(error: _PydanticError, annotation: object) -> str:
     names = _field_names(annotation)
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [f"{_path(each['loc'], names)}: {each['type']}" for each in found[:_SOME]]
-    if len(found) > _SOME:
-        told.append(f"{len(found) - _SOME} more")
-    return "; ".join(told)
+    described = [f"{_path(each['loc'], names)}: {each['type']}" for each in found[:_MAX_ERRORS]]
+    if len(found) > _MAX_ERRORS:
+        described.append(f"{len(found) - _MAX_ERRORS} more")
+    return "; ".join(described)
 
 
 def _path(places: Sequence[int | str], names: frozenset[str]) -> str:
-    """Keys of maps are content: only fields are named."""
+    """The path of a value. Only names of fields are in it: keys of maps are content."""
     path = "$"
     for place in places:
         if isinstance(place, int):
@@ -103,7 +103,7 @@ def _path(places: Sequence[int | str], names: frozenset[str]) -> str:
 
 
 def _field_names(annotation: object) -> frozenset[str]:
-    """The names of all fields of a pydantic model, and of models in it."""
+    """The names of all fields of a pydantic model and the models in it."""
     schema = getattr(annotation, "__pydantic_core_schema__", None)
     names: set[str] = set()
     pending: list[object] = [schema]
@@ -122,7 +122,7 @@ def _field_names(annotation: object) -> frozenset[str]:
 
 
 def _where(error: BaseException) -> str:
-    """The line that has raised it."""
+    """The line of code that raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Dependencies of handlers, by fast-depends: an extra, loaded when a handler has some."""
+"""Dependencies of handlers, called by fast-depends, which is an optional package."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -> bool:
-    """Whether a parameter is given what a function returns that it names with ``Depends``.
+    """Whether a parameter is marked with ``Depends``: it receives what that function returns.
 
-    ConfigError for FastAPI's own ``Depends``, which is about requests.
+    ConfigError for FastAPI's ``Depends``, which is for requests.
     """
     marks: Iterable[object] = (parameter.default,)
     if typing.get_origin(annotation) is typing.Annotated:
@@ -32,22 +32,22 @@ def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -
                 f"parameter {parameter.name} of {name} has the Depends of FastAPI, which is for "
                 "requests: use `from asyncrevoke import Depends`"
             )
-    # Nobody has made one unless the module is loaded.
+    # No parameter is marked unless the module is loaded.
     loaded = sys.modules.get("fast_depends.dependencies")
     return loaded is not None and any(isinstance(mark, loaded.Dependant) for mark in marks)
 
 
-class Wanted(NamedTuple):
-    """What a parameter of a dependency is annotated with, and whether it may be left out."""
+class DependencyParameter(NamedTuple):
+    """A parameter of a dependency: its annotation, and whether it may be left out."""
 
     annotation: object
     optional: bool
 
 
-class Injected:
-    """A handler whose dependencies are called, and given to it, with each call.
+class HandlerWithDependencies:
+    """A handler whose dependencies are called with each call, and passed to it.
 
-    ``wanted`` are the parameters of dependencies whose names the handler's own have not.
+    ``dependency_parameters`` are those parameters of dependencies that the handler itself lacks.
     """
 
     def __init__(self, function: HandlerFunction, first: str, name: str) -> None:
@@ -67,14 +67,16 @@ class Injected:
         own = inspect.signature(function).parameters
         if own[first].kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ConfigError(f"{name} has dependencies: parameter {first} must be given by name")
-        self.wanted: dict[str, Wanted] = {}
+        self.dependency_parameters: dict[str, DependencyParameter] = {}
         for item in models[0].flat_params:
             if item.kind is inspect.Parameter.VAR_POSITIONAL:
                 raise ConfigError(f"a dependency of {name} takes *{item.field_name}: leave it out")
             if item.field_name not in own:
                 optional = item.default_value is not Ellipsis
-                self.wanted[item.field_name] = Wanted(item.field_type, optional)
+                self.dependency_parameters[item.field_name] = DependencyParameter(
+                    item.field_type, optional
+                )
 
     def __call__(self, value: object, /, **named: object) -> Awaitable[object]:
-        """Call the dependencies, the handler, and then the ends of dependencies that yield."""
+        """Call the dependencies and the handler, then close the dependencies that yield."""
         return self._call(**{self._first: value}, **named)

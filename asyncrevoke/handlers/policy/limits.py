@@ -1,33 +1,50 @@
-"""What bounds one handler, beside what bounds them all."""
+"""Limits of one handler, within those that its consumer has for all handlers together."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.rate_limit import RateLimit
 
 
-class Limits(NamedTuple):
-    """Of one handler: calls at once, calls within a time, records taken and not finished."""
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Let at most ``calls`` calls of a handler begin within any ``per`` seconds, retries included.
+
+    Calls may begin in a burst: ``RateLimit(10, per=0.1)`` spreads what ``RateLimit(100)`` allows at
+    once. For a batch handler, one batch is one call. The limit holds for one handler of one
+    consumer; members of a group do not share it. Raises ConfigError.
+    """
+
+    calls: int
+    per: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.count()("RateLimit(calls=...)", self.calls)
+        checks.seconds()("RateLimit(per=...)", self.per)
+
+
+class HandlerLimits(NamedTuple):
+    """Calls at once, calls within a time, and records taken but not done; None: no own limit."""
 
     concurrency: int | None = None
     rate: RateLimit | None = None
     max_in_flight: int | None = None
 
     @property
-    def needs_gate(self) -> bool:
-        """Whether its calls may have to wait although there are workers."""
+    def delay_calls(self) -> bool:
+        """Whether a call may have to wait although a worker is idle."""
         return self.concurrency is not None or self.rate is not None
 
 
-def check_limits(concurrency: object, rate_limit: object, max_in_flight: object) -> Limits:
-    """The limits, or ConfigError with the fix."""
+def check_limits(concurrency: object, rate_limit: object, max_in_flight: object) -> HandlerLimits:
+    """Return the limits; ConfigError names the fix for a wrong value."""
     if rate_limit is not None and not isinstance(rate_limit, RateLimit):
         raise ConfigError(f"rate_limit={rate_limit!r}: use rate_limit=RateLimit(100, per=1.0)")
     count = checks.optional(checks.count())
-    return Limits(
+    return HandlerLimits(
         cast("int | None", count("concurrency", concurrency)),
         rate_limit,
         cast("int | None", count("max_in_flight", max_in_flight)),

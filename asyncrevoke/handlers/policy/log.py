@@ -5,51 +5,51 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Log(Protocol):
-    """What is used of a structlog logger; whoever makes it decides where lines go."""
+class HandlerLogger(Protocol):
+    """The part of a structlog logger that this package uses."""
 
     def debug(self, event: str, /, **fields: object) -> object:
-        """For who looks for a fault."""
+        """Log details for finding a fault."""
         ...
 
     def info(self, event: str, /, **fields: object) -> object:
-        """What an operator may want to know."""
+        """Log what an operator may want to know."""
         ...
 
     def warning(self, event: str, /, **fields: object) -> object:
-        """What an operator should look at."""
+        """Log what an operator should look at; ``exc_info`` takes an exception."""
         ...
 
     def error(self, event: str, /, **fields: object) -> object:
-        """What went wrong for good."""
+        """Log what needs an operator; ``exc_info`` takes an exception."""
         ...
 
 
 class BoundLog:
-    """A log whose lines all have certain fields."""
+    """A log that adds the same fields to each line."""
 
     __slots__ = ("_fields", "_log")
 
-    def __init__(self, log: Log, /, **fields: object) -> None:
+    def __init__(self, log: HandlerLogger, /, **fields: object) -> None:
         self._log = log
         self._fields = fields
 
     def bind(self, **fields: object) -> BoundLog:
-        """The same with more fields."""
+        """Return a log that adds these fields, too."""
         return BoundLog(self._log, **{**self._fields, **fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """For who looks for a fault."""
+        """Log details for finding a fault."""
         self._log.debug(event, **{**self._fields, **fields})
 
     def info(self, event: str, /, **fields: object) -> None:
-        """What an operator may want to know."""
+        """Log what an operator may want to know."""
         self._log.info(event, **{**self._fields, **fields})
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """What an operator should look at; ``exc_info`` takes an exception."""
+        """Log what an operator should look at; ``exc_info`` takes an exception."""
         self._log.warning(event, **{**self._fields, **fields})
 
     def error(self, event: str, /, **fields: object) -> None:
-        """What went wrong for good; ``exc_info`` takes an exception."""
+        """Log what needs an operator; ``exc_info`` takes an exception."""
         self._log.error(event, **{**self._fields, **fields})

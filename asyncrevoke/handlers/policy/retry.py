@@ -1,4 +1,4 @@
-"""How often a failed handler is called again, and when."""
+"""How often a handler is called again after a failure, and when."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _MOST_DOUBLINGS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Call a handler again that has raised.
+    """Call a handler again when it raises.
 
-    ``attempts`` counts the first call; None goes on for ever. Before the second call it waits
-    ``backoff`` seconds, then twice as long each time, at most ``max_backoff``; each wait is varied
-    by up to the fraction ``jitter`` either way, so that records that failed together do not come
-    back together. ``retry_on`` is an exception type, or a tuple of them: others fail at once, and
-    so does a value that does not decode.
+    ``attempts`` is the number of calls, the first one included; None: without end. Before the
+    second call it waits ``backoff`` seconds, then twice as long each time, at most ``max_backoff``.
+    Each wait varies by up to the fraction ``jitter`` either way, so that records that failed
+    together are not retried together. ``retry_on`` is a type of exception, or a tuple of types:
+    other exceptions fail at once, and so does a value that does not decode.
 
-    Hazard of None, and of long waits: while a record waits, its lane does, and commits of its
-    partition do not pass it. Raises ConfigError.
+    Hazard of None, and of long waits: while a record waits, so does its lane, and no commit of its
+    partition passes it. Raises ConfigError.
     """
 
     attempts: int | None = 3
@@ -79,7 +79,7 @@ class Retry:
             raise ConfigError("Retry(retry_on=()) would try nothing again: leave out retry=")
 
     def allows(self, error: BaseException, calls: int) -> bool:
-        """Whether there is another attempt after so many calls, the last of which raised this."""
+        """Whether another call follows, after ``calls`` calls and this ``error`` of the last."""
         if isinstance(error, (DecodeError, UnreadableRecordError)) or not isinstance(
             error, self.retry_on
         ):
@@ -87,7 +87,7 @@ class Retry:
         return self.attempts is None or calls < self.attempts
 
     def delay(self, calls: int, random: Callable[[], float]) -> float:
-        """Seconds to wait after so many calls; ``random`` gives a number from 0 to 1."""
+        """Seconds to wait after ``calls`` calls; ``random`` returns a number from 0 to 1."""
         doubled = math.ldexp(self.backoff, min(calls - 1, _MOST_DOUBLINGS))
         return min(doubled, self.max_backoff) * (1 + self.jitter * (2 * random() - 1))
 

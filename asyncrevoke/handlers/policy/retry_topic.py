@@ -1,4 +1,4 @@
-"""A topic where failed records wait while their partition goes on."""
+"""A topic for failed records, which are read from it again after a delay."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class RetryTopic:
     """Send a failed record to ``topic``, and call its handler again ``delay`` seconds later.
 
-    It goes there when its ``Retry`` has no further attempt, and comes back to the same handler, in
-    whatever member of the group reads it. ``attempts`` counts its calls from there: after each that
-    fails it is sent there again, without a ``Retry`` in between; None goes on for ever. What
-    ``Retry(retry_on=...)`` does not name, and what does not decode, does not go there.
+    A record is sent when its ``Retry`` has no further attempt. The member of the group that reads
+    it calls the same handler once; if that fails, it is sent again, up to ``attempts`` times (None:
+    without end). Exceptions that ``Retry(retry_on=...)`` does not name, and values that do not
+    decode, are not sent.
 
     Hazard: later records of its key are handled before it. Raises ConfigError.
     """
@@ -42,7 +42,7 @@ class RetryTopic:
             )
 
     def takes(self, error: BaseException, retry: Retry | None, returns: int) -> bool:
-        """Whether a record that failed with this, after coming back so often, goes there."""
+        """Whether a record that has failed, and was read ``returns`` times from there, is sent."""
         if isinstance(error, (DecodeError, UnreadableRecordError)):
             return False
         if not isinstance(error, Exception if retry is None else retry.retry_on):

@@ -1,260 +1,286 @@
-"""What was taken and is not done: collected, queued, between two attempts, or running."""
+"""Records that were taken and are neither done nor abandoned."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.handlers.policy.batch import Batch, Item, first_offset, records_of
-from asyncrevoke.handlers.scheduling.batch_assembler import Collector
-from asyncrevoke.handlers.scheduling.retry_queue import Waiting
+from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
+    Item,
+    first_unfinished_offset,
+    unfinished_records,
+)
+from asyncrevoke.handlers.scheduling.attempt_state import TRACED, AttemptState
+from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler, BatchReactions
+from asyncrevoke.handlers.scheduling.retry_queue import RetryQueue, RetryReactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.handlers.scheduling.clock import Clock
-    from asyncrevoke.handlers.scheduling.handler_limiter import Gate
-    from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
-    from asyncrevoke.handlers.scheduling.ordering import Flow
-    from asyncrevoke.handlers.scheduling.record_source import RecordSource
+    from asyncrevoke.handlers.policy.registration import BatchOptions
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.handlers.scheduling.lanes import LaneQueue
+    from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+    from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record, TopicPartition
 
 
-class Trial:
-    """A record or batch that has failed. ``calls`` counts the calls that were made for it.
+class BacklogReactions(BatchReactions, RetryReactions, Protocol):
+    """What follows in a runner from what happens in its backlog."""
 
-    ``failure`` is set when a record has no further ones here: it goes to another topic.
-    ``refused`` is set before the first one, of a record whose lane cannot be known, or that cannot
-    be read: it fails by it.
-    """
-
-    __slots__ = ("calls", "failure", "refused")
-
-    def __init__(self, calls: int) -> None:
-        self.calls = calls
-        self.failure: BaseException | None = None
-        self.refused: BaseException | None = None
-
-
-# Of a record that has not failed: its first call goes through the tracer.
-TRACED: Final = Trial(0)
+    def entries_ready(self) -> None:
+        """Entries may have become ready, or nothing is left to wait for."""
+        ...
 
 
 class Backlog:
-    """Records of all partitions, from being taken to being done or given up.
+    """Items in batches that are not full, in lanes, between two attempts, or running.
 
-    ``trials`` holds those that have failed and are not given up.
+    ``attempts`` has the state of each item that has failed and is not abandoned, and of each record
+    whose first call is special. It is read for each record; only methods of this class change it.
     """
 
     def __init__(
         self,
-        source: RecordSource,
+        source: TakenRecords,
         lanes: LaneQueue[Item],
-        clock: Clock,
+        clock: HandlerClock,
+        reactions: BacklogReactions,
     ) -> None:
         self._source = source
         self._lanes = lanes
-        self._collector = Collector(clock, self._batch_formed)
-        self.waiting: Waiting[Item] = Waiting(lanes, clock)
-        self.trials: dict[Item, Trial] = {}
-        # The partitions that a failure has halted, and the tracker of that time.
-        self._halted: dict[TopicPartition, int] = {}
+        self._reactions = reactions
+        self._assembler = BatchAssembler(clock, reactions)
+        self._retries = RetryQueue(clock, reactions)
+        self.attempts: dict[Item, AttemptState] = {}
+        # Partitions that a failure has paused, with the offset tracker of that time.
+        self._paused_by_failure: dict[TopicPartition, int] = {}
         self._stopping = False
-        # How the batches of a partition flow.
-        self._batches: dict[TopicPartition, Flow] = {}
+        self._batch_orderings: dict[TopicPartition, HandlerOrdering] = {}
 
-    def put(self, partition: TopicPartition, records: Sequence[Record], flow: Flow) -> None:
-        """Queue records of one partition."""
-        self._lanes.put(partition, records, flow.order, flow.gate)
+    # -- items are put ---------------------------------------------------------------------------
 
-    def collect(
+    def put(
+        self, partition: TopicPartition, records: Sequence[Record], ordering: HandlerOrdering
+    ) -> None:
+        """Put records of one partition into lanes."""
+        self._lanes.put(partition, records, ordering.lane_keys, ordering.limiter)
+
+    def put_for_batches(
         self,
         partition: TopicPartition,
         records: Sequence[Record],
-        max_records: int,
-        max_wait: float,
-        flow: Flow,
+        options: BatchOptions,
+        ordering: HandlerOrdering,
     ) -> None:
-        """Queue records of one partition as batches."""
-        self._batches[partition] = flow
-        self._collector.put(partition, records, max_records, max_wait, alone=flow.alone)
+        """Collect records of one partition for batches."""
+        self._batch_orderings[partition] = ordering
+        self._assembler.put(partition, records, options, one_at_a_time=ordering.one_batch_at_a_time)
 
-    def _batch_formed(self, partition: TopicPartition, batch: Batch) -> None:
-        flow = self._batches[partition]
-        self._lanes.put(partition, [batch], flow.order, flow.gate)
-        self.waiting.notify()
+    def put_batch(self, partition: TopicPartition, batch: HandlerBatch) -> None:
+        """Put a batch into lanes."""
+        ordering = self._batch_orderings[partition]
+        self._lanes.put(partition, [batch], ordering.lane_keys, ordering.limiter)
 
-    def refuse(self, record: Record, error: BaseException) -> None:
-        """This record is about to be put, and fails when it is taken."""
-        trial = self.trials[record] = Trial(0)
-        trial.refused = error
+    def fail_when_taken(self, record: Record, error: BaseException) -> None:
+        """This record is about to be put; its first attempt fails with ``error`` without a call."""
+        self.attempts[record] = AttemptState(0, fails_with=error)
 
     def trace(self, records: Iterable[Record]) -> None:
-        """These records are about to be put, and their first calls go through the tracer."""
-        self.trials |= dict.fromkeys(records, TRACED)
+        """These records are about to be put; their first calls are traced."""
+        self.attempts |= dict.fromkeys(records, TRACED)
 
-    def admit(self, gate: Gate[Entry[Item]]) -> None:
-        """This gate may have opened."""
-        self._lanes.admit(gate)
-        self.waiting.notify()
+    # -- attempts --------------------------------------------------------------------------------
 
-    def batch_ended(self, batch: Batch) -> None:
-        """The partition's next batch may run, if they run alone."""
-        self._collector.ended(batch)
+    def calls_of(self, item: Item) -> int:
+        """How many calls were made for an item, the one that runs included."""
+        state = self.attempts.get(item)
+        return 1 if state is None else state.calls
 
-    def may_try_again(self, item: Item) -> bool:
+    def may_retry(self, item: Item) -> bool:
         """Whether a failed item may wait for another attempt: not while its partition stops."""
         return not (
-            self._stopping or self.is_halted(item) or self._source.is_revoking(item.topic_partition)
+            self._stopping
+            or self.is_paused_by_failure(item)
+            or self._source.is_revoking(item.topic_partition)
         )
 
-    def is_halted(self, item: Item) -> bool:
-        """Whether a failure has halted its partition, and the user has not resumed it since."""
-        partition = item.topic_partition
-        return self._halted.get(partition) == item.tracker_id and self._source.is_paused(partition)
+    def retry_later(self, entry: Entry[Item], delay: float, calls: int) -> None:
+        """After ``calls`` calls, try again after ``delay`` seconds; the lane waits."""
+        self.attempts.setdefault(entry[1], AttemptState(calls))
+        self._retries.put(entry, delay)
 
-    def try_again(self, entry: Entry[Item], delay: float) -> None:
-        """This entry is tried again after ``delay`` seconds; its lane waits."""
-        self.waiting.put(entry, delay)
+    def retry_due(self, entry: Entry[Item]) -> None:
+        """The wait of an entry is over."""
+        self._lanes.requeue(entry)
 
-    def send_on(self, entry: Entry[Item]) -> None:
-        """This entry goes to another topic next, also while its partition drains."""
-        self._lanes.again(entry, limited=False)
+    def retry_started(self, item: Item) -> None:
+        """The next attempt begins."""
+        self._retries.attempt_started(item)
 
-    def abandon(self, item: Item) -> None:
-        """It has ended and is not done."""
-        self.trials.pop(item, None)
-        for record in records_of(item):
-            self._source.abandon(record)
-        if isinstance(item, Batch):
-            self.batch_ended(item)
-
-    def give_up(self, entry: Entry[Item]) -> None:
-        """A started entry has ended and is not done: nor is what waits behind it in its lane."""
-        item = entry[1]
-        if isinstance(item, Batch):
-            self._abandon_all(self._collector.drop(entry[0].partition))
-        self.abandon(item)
-        self._abandon_all(self._lanes.give_up(entry))
-
-    def drain(self, partition: TopicPartition) -> None:
-        """A revoke is announced: what has started runs to its end, the rest is dropped.
-
-        Records before the offset that ``RecordSource.droppable_from`` tells, if others after them
-        have started, are worked off first. An item between two attempts gets no further one. A
-        pause ends.
-        """
-        self._lanes.resume(partition)
-        unstarted = self._lanes.unstarted(partition, self._has_started)
-        records = [record for item in unstarted for record in records_of(item)]
-        self._drain(partition, self._source.droppable_from(partition, records) if records else 0)
-        self._lanes.put_lagging_last(partition)
-
-    def _drain(self, partition: TopicPartition, droppable_from: int) -> None:
-        self._lanes.resume(partition)
-        self._give_back_unstarted(partition, droppable_from)
-        for entry in self.waiting.give_up(partition):
-            self.give_up(entry)
-        # What was dropped may have kept others from being let through.
-        self.waiting.notify()
-
-    def _give_back_unstarted(
-        self, partition: TopicPartition, droppable_from: int | None = None
+    def send_next(
+        self, entry: Entry[Item], calls: int, record_error: BaseException | None = None
     ) -> None:
-        last_started = self._lanes.last_started(partition)
-        dropped = [
-            *self._lanes.drain(partition, droppable_from, self._has_started),
-            *self._collector.drop(partition),
-        ]
-        if dropped:
-            # Only those of the newest tracker can be given back; a seek has left the others behind.
-            tracker_id = dropped[-1].tracker_id
-            current = [item for item in dropped if item.tracker_id == tracker_id]
-            gaps = [item for item in current if item.offset < last_started]
-            rest = [first_offset(item) for item in current if item.offset > last_started]
-            self._forget(current)
-            self._abandon_all(item for item in dropped if item.tracker_id != tracker_id)
-            if rest:
-                self._source.drop_after(partition, min(rest) - 1)
-            if gaps:
-                self._source.abandon_all([record for item in gaps for record in records_of(item)])
+        """A record (for ``record_error``), or the unsent records of a batch, go to another topic,
+        even while the partition is revoked."""
+        state = self.attempts.setdefault(entry[1], AttemptState(calls))
+        if record_error is not None:
+            state.send_elsewhere(record_error)
+        self._lanes.requeue(entry, limited=False)
 
-    def drop(self, partition: TopicPartition) -> None:
-        """The partition is read elsewhere: nothing begins that has not begun, and what waits for
-        another attempt gets none. What runs goes on."""
-        self._abandon_all(self._collector.drop(partition))
-        for entry in self.waiting.give_up(partition):
-            self.give_up(entry)
-        self._abandon_all(self._lanes.lose(partition))
-        # What was dropped may have kept others from being let through.
-        self.waiting.notify()
-
-    def pause(self, partition: TopicPartition) -> None:
-        """Nothing of this partition begins until :meth:`resume`.
-
-        Records after the highest offset that has started are given back, so that they take no room
-        from other partitions: they come again. A partition that drains goes on draining.
-        """
-        if self._stopping or self._source.is_revoking(partition):
-            return
-        self._give_back_unstarted(partition)
-        self._lanes.pause(partition)
-        self.waiting.notify()
-
-    def resume(self, partition: TopicPartition) -> None:
-        """A pause ends."""
-        self._lanes.resume(partition)
-        self.waiting.notify()
-
-    def drain_all(self) -> None:
-        """The consumer stops: nothing more of any partition starts, those of later records too.
-
-        What has started runs to its end. Records below a started one are not done either.
-        """
-        self._stopping = True
-        for partition in self.partitions():
-            self._drain(partition, 0)
-            self._abandon_all(self._lanes.drop_unstarted(partition, self._has_started))
+    def forget_attempts(self, item: Item) -> None:
+        """The item needs no further attempt."""
+        self.attempts.pop(item, None)
 
     def _has_started(self, item: Item) -> bool:
-        """Of what is queued: whether a call was made for it already."""
-        trial = self.trials.get(item)
-        return trial is not None and (trial.calls > 0 or trial.failure is not None)
+        state = self.attempts.get(item)
+        return state is not None and state.has_started
 
-    def partitions(self) -> list[TopicPartition]:
-        """Every partition that anything was ever put of."""
-        return list(dict.fromkeys([*self._lanes.partitions(), *self._collector.partitions()]))
+    # -- items end -------------------------------------------------------------------------------
 
-    def halt(self, item: Item) -> None:
-        """Nothing more of this item's partition begins, and it stays ours."""
-        partition = item.topic_partition
-        self._halted[partition] = item.tracker_id
-        self._source.pause(records_of(item)[0])
-        self._drain(partition, 0)
-        self._abandon_all(self._lanes.lose(partition))
+    def batch_ended(self, batch: HandlerBatch) -> None:
+        """The next batch of the partition may be handled, if one at a time is."""
+        self._assembler.batch_ended(batch)
 
-    def lose(self, partition: TopicPartition) -> None:
-        """Forget all of a lost partition that does not run."""
-        self._lanes.resume(partition)
-        self._collector.drop(partition)
-        for entry in self.waiting.give_up(partition):
-            self._forget([entry[1], *self._lanes.give_up(entry)])
-        self._forget(self._lanes.lose(partition))
-        self._halted.pop(partition, None)
+    def abandon(self, item: Item) -> None:
+        """The item is not done, and nothing of it runs."""
+        self.forget_attempts(item)
+        for record in unfinished_records(item):
+            self._source.abandon(record)
+        if isinstance(item, HandlerBatch):
+            self.batch_ended(item)
 
-    def clear(self) -> None:
-        """Give up all that does not run."""
-        for partition in self._collector.partitions():
-            self._abandon_all(self._collector.drop(partition))
-        for entry in self.waiting.give_up():
-            self.give_up(entry)
-        self._abandon_all(self._lanes.clear())
+    def abandon_lane(self, entry: Entry[Item]) -> None:
+        """Abandon a started entry, and what waits behind it in its lane."""
+        item = entry[1]
+        if isinstance(item, HandlerBatch):
+            self._abandon_each(self._assembler.drop(entry[0].partition))
+        self.abandon(item)
+        self._abandon_each(self._lanes.drop_lane(entry))
 
-    def _abandon_all(self, items: Iterable[Item]) -> None:
+    def abandon_retries(self, partition: TopicPartition | None = None) -> None:
+        """Abandon the items of a partition, or of all, that wait for another attempt."""
+        for entry in self._retries.remove(partition):
+            self.abandon_lane(entry)
+
+    def abandon_queued(self) -> None:
+        """Abandon every item that does not run."""
+        for partition in self._assembler.partitions():
+            self._abandon_each(self._assembler.drop(partition))
+        self.abandon_retries()
+        self._abandon_each(self._lanes.drop_all())
+
+    def _abandon_each(self, items: Iterable[Item]) -> None:
         for item in items:
             self.abandon(item)
 
     def _forget(self, items: Iterable[Item]) -> None:
         for item in items:
-            self.trials.pop(item, None)
-            if isinstance(item, Batch):
+            self.forget_attempts(item)
+            if isinstance(item, HandlerBatch):
                 self.batch_ended(item)
+
+    # -- partitions ------------------------------------------------------------------------------
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition of which items were ever put."""
+        return list(dict.fromkeys([*self._lanes.partitions(), *self._assembler.partitions()]))
+
+    def revocation_announced(self, partition: TopicPartition) -> None:
+        """Drop what has not started; what has started runs to its end. A pause ends.
+
+        Unstarted records below the offset that ``TakenRecords.droppable_from`` returns are handled
+        first. An item between two attempts is abandoned.
+        """
+        self._lanes.resume(partition)
+        unstarted = self._lanes.unstarted(partition, self._has_started)
+        records = [record for item in unstarted for record in unfinished_records(item)]
+        first = self._source.droppable_from(partition, records) if records else 0
+        self._stop_partition(partition, first)
+        self._lanes.run_longest_lane_last(partition)
+
+    def _stop_partition(self, partition: TopicPartition, droppable_from: int) -> None:
+        self._lanes.resume(partition)
+        self._drop_unstarted(partition, droppable_from)
+        self.abandon_retries(partition)
+        # Dropped entries may have kept others waiting in a limiter.
+        self._reactions.entries_ready()
+
+    def _drop_unstarted(self, partition: TopicPartition, droppable_from: int | None = None) -> None:
+        last_started = self._lanes.last_started(partition)
+        dropped = [
+            *self._lanes.drop_for_revocation(partition, droppable_from, self._has_started),
+            *self._assembler.drop(partition),
+        ]
+        if not dropped:
+            return
+        # Only records of the current offset tracker can be returned: a seek has left the others.
+        tracker_id = dropped[-1].tracker_id
+        current = [item for item in dropped if item.tracker_id == tracker_id]
+        gaps = [item for item in current if item.offset < last_started]
+        rest = [first_unfinished_offset(item) for item in current if item.offset > last_started]
+        self._forget(current)
+        self._abandon_each(item for item in dropped if item.tracker_id != tracker_id)
+        if rest:
+            self._source.drop_after(partition, min(rest) - 1)
+        if gaps:
+            records = [record for item in gaps for record in unfinished_records(item)]
+            self._source.abandon_all(records)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """The partition is read from another offset: abandon what does not run."""
+        self._abandon_each(self._assembler.drop(partition))
+        self.abandon_retries(partition)
+        self._abandon_each(self._lanes.drop_partition(partition))
+        self._reactions.entries_ready()
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Start nothing of this partition until :meth:`resume`.
+
+        Records after the last started one are returned to the source, so that they take no room
+        from other partitions: they are delivered again. Ignored while the partition is revoked.
+        """
+        if self._stopping or self._source.is_revoking(partition):
+            return
+        self._drop_unstarted(partition)
+        self._lanes.pause(partition)
+        self._reactions.entries_ready()
+
+    def resume(self, partition: TopicPartition) -> None:
+        """End a pause."""
+        self._lanes.resume(partition)
+        self._reactions.entries_ready()
+
+    def is_paused_by_failure(self, item: Item) -> bool:
+        """Whether a failure has paused its partition, and the user has not resumed it since."""
+        partition = item.topic_partition
+        paused = self._paused_by_failure.get(partition) == item.tracker_id
+        return paused and self._source.is_paused(partition)
+
+    def pause_after_failure(self, item: Item) -> None:
+        """Start nothing more of this item's partition; the partition stays assigned."""
+        partition = item.topic_partition
+        self._paused_by_failure[partition] = item.tracker_id
+        self._source.pause(unfinished_records(item)[0])
+        self._stop_partition(partition, 0)
+        self._abandon_each(self._lanes.drop_partition(partition))
+
+    def stop(self) -> None:
+        """The consumer stops: start nothing more of any partition, also not of records put later.
+
+        What has started runs to its end.
+        """
+        self._stopping = True
+        for partition in self.partitions():
+            self._stop_partition(partition, 0)
+            self._abandon_each(self._lanes.drop_unstarted(partition, self._has_started))
+
+    def lose(self, partition: TopicPartition) -> None:
+        """The partition is lost: forget what does not run."""
+        self._lanes.resume(partition)
+        self._assembler.drop(partition)
+        for entry in self._retries.remove(partition):
+            self._forget([entry[1], *self._lanes.drop_lane(entry)])
+        self._forget(self._lanes.drop_partition(partition))
+        self._paused_by_failure.pop(partition, None)

@@ -1,120 +1,134 @@
-"""Collects records of one partition until they are a batch."""
+"""Collects records of each partition until they are a batch."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.handlers.policy.batch import Batch
+from asyncrevoke.handlers.policy.batch import HandlerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.policy.registration import BatchOptions
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.model import Record, TopicPartition
 
 
-class _Collection:
-    """What one partition has collected: records with the time of their arrival."""
+class BatchReactions(Protocol):
+    """What follows when a batch is complete."""
 
-    __slots__ = ("alone", "max_records", "max_wait", "outstanding", "queue", "timer")
+    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
+        """This batch may be handled."""
+        ...
 
-    def __init__(self, max_records: int, max_wait: float, *, alone: bool) -> None:
-        self.alone = alone
+
+class _PartitionRecords:
+    """Records of one partition with the time of their arrival, and its batches that are handled."""
+
+    __slots__ = ("_timer", "batches", "max_records", "max_wait", "one_at_a_time", "records")
+
+    def __init__(self, max_records: int, max_wait: float, *, one_at_a_time: bool) -> None:
+        self.one_at_a_time = one_at_a_time
         self.max_records = max_records
         self.max_wait = max_wait
-        self.queue: deque[tuple[float, Record]] = deque()
-        self.outstanding: dict[Batch, None] = {}
-        self.timer: Timer | None = None
+        self.records: deque[tuple[float, Record]] = deque()
+        self.batches: dict[HandlerBatch, None] = {}
+        self._timer: Timer | None = None
+
+    def may_form(self) -> bool:
+        """Whether there are records, and no batch that they have to wait for."""
+        return bool(self.records) and not (self.one_at_a_time and self.batches)
 
     def is_full(self) -> bool:
-        """Whether no further record could join the next batch."""
-        queue = self.queue
-        return len(queue) >= self.max_records or queue[0][1].tracker_id != queue[-1][1].tracker_id
+        """Whether no later record can join the next batch."""
+        records = self.records
+        seeked = records[0][1].tracker_id != records[-1][1].tracker_id
+        return len(records) >= self.max_records or seeked
 
-    def cut(self) -> Batch:
-        """The next batch: records of one tracker, at most ``max_records``."""
-        queue = self.queue
+    def take_batch(self) -> HandlerBatch:
+        """The next batch: at most ``max_records``, all read before or all read after a seek."""
+        queue = self.records
         tracker_id = queue[0][1].tracker_id
         records: list[Record] = []
         while queue and len(records) < self.max_records and queue[0][1].tracker_id == tracker_id:
             records.append(queue.popleft()[1])
-        batch = Batch(records)
-        self.outstanding[batch] = None
+        batch = HandlerBatch(records)
+        self.batches[batch] = None
         return batch
 
+    def start_timer(self, clock: HandlerClock, delay: float, form: Callable[[], None]) -> None:
+        """Call ``form`` after ``delay`` seconds."""
+        self._timer = clock.call_later(delay, form)
+
     def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        """Form no batch by time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
-class Collector:
-    """Forms batches by number and by age.
+class BatchAssembler:
+    """Forms batches when they have enough records, or their first record has waited enough."""
 
-    ``on_batch`` gets each batch when it may run. Until ``ended`` is called for it, it is
-    outstanding.
-    """
-
-    def __init__(self, clock: Clock, on_batch: Callable[[TopicPartition, Batch], None]) -> None:
+    def __init__(self, clock: HandlerClock, reactions: BatchReactions) -> None:
         self._clock = clock
-        self._on_batch = on_batch
-        self._collections: dict[TopicPartition, _Collection] = {}
+        self._reactions = reactions
+        self._partitions: dict[TopicPartition, _PartitionRecords] = {}
 
     def put(
         self,
         partition: TopicPartition,
         records: Sequence[Record],
-        max_records: int,
-        max_wait: float,
+        options: BatchOptions,
         *,
-        alone: bool,
+        one_at_a_time: bool,
     ) -> None:
-        """Collect these, in offset order. ``alone``: one batch of the partition at a time."""
-        collection = self._collections.get(partition)
-        if collection is None:
-            collection = self._collections[partition] = _Collection(
-                max_records, max_wait, alone=alone
+        """Add records in offset order. ``one_at_a_time``: a batch waits for the end of the last."""
+        collected = self._partitions.get(partition)
+        if collected is None:
+            collected = self._partitions[partition] = _PartitionRecords(
+                options.max_records, options.max_wait, one_at_a_time=one_at_a_time
             )
         now = self._clock.time()
-        collection.queue.extend([(now, record) for record in records])
-        self._form(partition, collection)
+        collected.records.extend([(now, record) for record in records])
+        self._form(partition, collected)
 
-    def ended(self, batch: Batch) -> None:
-        """A batch has ended, whatever its end was. Idempotent."""
-        collection = self._collections.get(batch.topic_partition)
-        if collection is not None and batch in collection.outstanding:
-            del collection.outstanding[batch]
-            self._form(batch.topic_partition, collection)
+    def batch_ended(self, batch: HandlerBatch) -> None:
+        """A batch is done or abandoned. Idempotent."""
+        collected = self._partitions.get(batch.topic_partition)
+        if collected is not None and batch in collected.batches:
+            del collected.batches[batch]
+            self._form(batch.topic_partition, collected)
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that anything was ever put of."""
-        return list(self._collections)
+        """Every partition of which records were ever added."""
+        return list(self._partitions)
 
     def drop(self, partition: TopicPartition) -> list[Record]:
-        """What was being collected is no longer."""
-        collection = self._collections.get(partition)
-        if collection is None:
+        """Remove the records of a partition that are in no batch."""
+        collected = self._partitions.get(partition)
+        if collected is None:
             return []
-        dropped = [record for _, record in collection.queue]
-        collection.queue.clear()
-        collection.stop_timer()
+        dropped = [record for _, record in collected.records]
+        collected.records.clear()
+        collected.stop_timer()
         return dropped
 
-    def _form(self, partition: TopicPartition, collection: _Collection) -> None:
-        collection.stop_timer()
-        while collection.queue and not (collection.alone and collection.outstanding):
-            wait = collection.queue[0][0] + collection.max_wait - self._clock.time()
-            if wait > 0 and not collection.is_full():
-                collection.timer = self._clock.call_later(
-                    wait, lambda: self._form_due(partition, collection)
+    def _form(self, partition: TopicPartition, collected: _PartitionRecords) -> None:
+        collected.stop_timer()
+        while collected.may_form():
+            wait = collected.records[0][0] + collected.max_wait - self._clock.time()
+            if wait > 0 and not collected.is_full():
+                collected.start_timer(
+                    self._clock, wait, lambda: self._first_has_waited(partition, collected)
                 )
                 return
-            self._on_batch(partition, collection.cut())
+            self._reactions.batch_assembled(partition, collected.take_batch())
 
-    def _form_due(self, partition: TopicPartition, collection: _Collection) -> None:
-        """The first record has waited for long enough, whatever rounding says of it."""
-        collection.timer = None
-        if collection.queue:
-            self._on_batch(partition, collection.cut())
-            self._form(partition, collection)
+    def _first_has_waited(self, partition: TopicPartition, collected: _PartitionRecords) -> None:
+        """The first record has waited for ``max_wait``, whatever rounding makes of the clock."""
+        collected.stop_timer()
+        if collected.records:
+            self._reactions.batch_assembled(partition, collected.take_batch())
+            self._form(partition, collected)

@@ -1,4 +1,4 @@
-"""Time, as handlers need it."""
+"""The clock that handlers are timed by."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """It is not made."""
+        """Do not make the call."""
         ...
 
 
-class Clock(Protocol):
-    """Time in seconds, and calls that are due later. An event loop is one."""
+class HandlerClock(Protocol):
+    """Time in seconds, and scheduled calls. An event loop is one."""
 
     def time(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since some moment; never decreases."""
         ...
 
     def call_later(self, delay: float, callback: Callable[[], object], /) -> Timer:
-        """Call this after ``delay`` seconds."""
+        """Call ``callback`` after ``delay`` seconds."""
         ...

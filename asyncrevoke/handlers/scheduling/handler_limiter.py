@@ -3,125 +3,136 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.policy.rate_limit import RateLimit
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
+    from asyncrevoke.handlers.policy.limits import RateLimit
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
 
-# What is let through: among others an item, and its turn.
+# An entry of a lane: its second element is the item, its third the number of its put.
 E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")
-Place: TypeAlias = Literal["first", "turn", "last"]
+Place: TypeAlias = Literal["first", "put_order", "last"]
 
-# A timer that goes off a rounding error too early is set again by no less than this.
+# A timer that fires a rounding error too early is set again for no less than this (seconds).
 _LEAST_WAIT = 1e-6
 
 
-class Gate(Generic[E]):
-    """Lets entries through to where workers take them, and holds the others in their order.
+class LimiterReactions(Protocol[E]):
+    """What follows when time permits further calls."""
 
-    An entry is inside from when it was let through until it has ``left``, and whoever is inside
-    counts for ``concurrency``. For ``rate``, what counts are those that have begun within the last
-    ``per`` seconds, and those inside that may begin at any moment; so however long workers are
-    busy elsewhere, no more than ``calls`` begin within any such time.
+    def limiter_permits(self, limiter: HandlerLimiter[E]) -> None:
+        """Entries that wait in this limiter may start."""
+        ...
 
-    While it holds anything, and only then, something will open it: the end of a call, or a timer,
-    after which ``on_time`` is called.
+
+class HandlerLimiter(Generic[E]):
+    """Permits entries to start, or keeps them waiting in order.
+
+    ``concurrency`` limits permitted entries whose calls have not ended. ``rate`` limits the calls
+    that began within the last ``per`` seconds together with permitted entries whose calls have not
+    begun: so however long workers are busy elsewhere, no more than ``calls`` begin within such a
+    time.
+
+    Waiting entries are permitted when a call ends, or by a timer.
     """
 
     def __init__(
         self,
-        clock: Clock,
+        clock: HandlerClock,
         concurrency: int | None,
         rate: RateLimit | None,
-        on_time: Callable[[Gate[E]], None],
+        reactions: LimiterReactions[E],
     ) -> None:
         self._clock = clock
         self._concurrency = concurrency
         self._rate = rate
-        self._on_time = on_time
+        self._reactions = reactions
         self._timer: Timer | None = None
-        # Whether each has begun.
-        self._inside: dict[object, bool] = {}
-        self._waiting_inside = 0
-        # When the calls of the last ``per`` seconds have begun.
+        # Permitted items, and whether the call of each has begun.
+        self._permitted: dict[object, bool] = {}
+        self._not_begun = 0
+        # When the calls of the last ``per`` seconds began.
         self._began: deque[float] = deque()
-        self.held: deque[E] = deque()
+        self.waiting: deque[E] = deque()
 
-    def enter(self, entry: E, place: Place = "last") -> bool:
-        """Let an entry through now, or hold it, and say which; ``place``: among those held.
-
-        ``"turn"`` is before all that were put with it or later.
-        """
-        if self._is_open():
-            self._let_in(entry[1])
+    def try_start(self, entry: E, place: Place = "last") -> bool:
+        """Permit an entry, or keep it waiting; returns which. ``place`` is that among the waiting:
+        ``"put_order"`` is before all that were put at the same time or later."""
+        if self._has_capacity():
+            self._permit(entry[1])
             return True
-        if place == "first" or (place == "turn" and self.held and entry[2] <= self.held[0][2]):
-            self.held.appendleft(entry)
+        waiting = self.waiting
+        if place == "first" or (place == "put_order" and waiting and entry[2] <= waiting[0][2]):
+            waiting.appendleft(entry)
         else:
-            self.held.append(entry)
+            waiting.append(entry)
         self._set_timer()
         return False
 
-    def next(self) -> E | None:
-        """Let the next of those through that are held; None if there is none, or it must wait."""
+    def next_permitted(self) -> E | None:
+        """Permit the first waiting entry; None if there is none, or it has to go on waiting."""
         entry = None
-        if self.held and self._is_open():
-            entry = self.held.popleft()
-            self._let_in(entry[1])
+        if self.waiting and self._has_capacity():
+            entry = self.waiting.popleft()
+            self._permit(entry[1])
         self._set_timer()
         return entry
 
-    def started(self, item: object) -> None:
-        """Its call begins. Nothing happens for one that did not come through here."""
-        if self._inside.get(item) is False:
-            self._inside[item] = True
-            self._waiting_inside -= 1
+    def call_started(self, item: object) -> None:
+        """The call of an item begins. Ignored for an item that was not permitted here."""
+        if self._permitted.get(item) is False:
+            self._permitted[item] = True
+            self._not_begun -= 1
             if self._rate is not None:
                 self._began.append(self._clock.time())
                 self._set_timer()
 
-    def left(self, item: object) -> None:
-        """It is not inside any more, if it was."""
-        if self._inside.pop(item, None) is False:
-            self._waiting_inside -= 1
+    def call_ended(self, item: object) -> None:
+        """An item no longer counts, whether its call has begun or not. Idempotent."""
+        if self._permitted.pop(item, None) is False:
+            self._not_begun -= 1
 
     def drop(self, unwanted: Callable[[E], bool]) -> list[E]:
-        """Take out those that are held and unwanted."""
-        dropped = [entry for entry in self.held if unwanted(entry)]
+        """Remove the waiting entries that are ``unwanted``."""
+        dropped = [entry for entry in self.waiting if unwanted(entry)]
         if dropped:
-            self.held = deque(entry for entry in self.held if not unwanted(entry))
+            self.waiting = deque(entry for entry in self.waiting if not unwanted(entry))
             self._set_timer()
         return dropped
 
-    def _let_in(self, item: object) -> None:
-        self._inside[item] = False
-        self._waiting_inside += 1
+    def _permit(self, item: object) -> None:
+        self._permitted[item] = False
+        self._not_begun += 1
 
-    def _is_open(self) -> bool:
-        if self._concurrency is not None and len(self._inside) >= self._concurrency:
+    def _has_capacity(self) -> bool:
+        if self._concurrency is not None and len(self._permitted) >= self._concurrency:
             return False
-        return self._rate is None or self._may_begin(self._rate)
+        return self._rate is None or self._rate_permits(self._rate)
 
-    def _may_begin(self, rate: RateLimit) -> bool:
+    def _rate_permits(self, rate: RateLimit) -> bool:
         began, now = self._began, self._clock.time()
         while began and began[0] + rate.per <= now:
             began.popleft()
-        return len(began) + self._waiting_inside < rate.calls
+        return len(began) + self._not_begun < rate.calls
 
     def _set_timer(self) -> None:
-        if not self.held:
+        if not self.waiting:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             return
         rate = self._rate
-        if self._timer is None and rate is not None and not self._may_begin(rate) and self._began:
+        if (
+            self._timer is None
+            and rate is not None
+            and not self._rate_permits(rate)
+            and self._began
+        ):
             wait = self._began[0] + rate.per - self._clock.time()
-            self._timer = self._clock.call_later(max(wait, _LEAST_WAIT), self._time_has_come)
+            self._timer = self._clock.call_later(max(wait, _LEAST_WAIT), self._timer_fired)
 
-    def _time_has_come(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = None
-        self._on_time(self)
+        self._reactions.limiter_permits(self)

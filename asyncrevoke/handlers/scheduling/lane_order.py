@@ -1,4 +1,4 @@
-"""Which lane each item has: by its key, by its partition, or none."""
+"""The key of each item's lane: the record's key, its partition, or none."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, 
 if TYPE_CHECKING:
     from asyncrevoke.config import NullKeys
 
-# The key of an item that has no lane: it waits for nobody.
+# The key of an item without a lane: it waits for no other item.
 NO_LANE: Final = object()
 
 
-class Keyed(Protocol):
-    """What the lanes know of an item: a record has it, and so has a task of the task group."""
+class LaneItem(Protocol):
+    """What lanes need to know of an item."""
 
     @property
     def key(self) -> bytes | None:
@@ -29,24 +29,26 @@ class Keyed(Protocol):
 
     @property
     def tracker_id(self) -> int:
-        """The tracker that counts the item."""
+        """Which offset tracker counts the item; each seek starts another one."""
         ...
 
 
-T = TypeVar("T", bound=Keyed)
+T = TypeVar("T", bound=LaneItem)
 
-# The lane of each item, in its partition; None if they all have none.
-Order: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
+# Gives the key of each item's lane in its partition; None if no item has a lane.
+LaneKeys: TypeAlias = Callable[[Sequence[T]], Iterable[Hashable] | None]
 
-_KEYS = cast("Callable[[Keyed], bytes | None]", attrgetter("key"))
+_RECORD_KEY = cast("Callable[[LaneItem], bytes | None]", attrgetter("key"))
 
 
-def order_by_name(name: Literal["key", "partition"] | None, nulls: NullKeys) -> Order[Keyed]:
-    """The order by what an item has, or none."""
+def lane_keys_by_name(
+    name: Literal["key", "partition"] | None, nulls: NullKeys
+) -> LaneKeys[LaneItem]:
+    """The lane keys for ``order_by="key"``, ``"partition"`` or None."""
     if name is None:
         return lambda _items: None
     if name == "partition":
         return lambda _items: repeat(None)
     if nulls == "ordered":
-        return lambda items: map(_KEYS, items)
+        return lambda items: map(_RECORD_KEY, items)
     return lambda items: [NO_LANE if item.key is None else item.key for item in items]

@@ -1,115 +1,70 @@
-"""Which record may run next: ordered lanes, without a task or an object per key.
+"""Which record may run next: ordered lanes, without a task or an object for each key.
 
-Theory of operation. A lane is an ordered queue of handlers: a topic's partition and a key, or a
-whole partition, or nothing. What lane an item belongs to is known by its key alone, so a lane
-exists only while it is busy: ``lanes[key]`` is None while one item of it is ready or running, and
-a deque while others wait behind that one. An item whose lane is free is ready at once; when
-it is done, the next of its lane follows, and a lane that has none is forgotten. So an idle key
-costs nothing, and the cost of a record is one tuple, a dictionary entry and a place in a deque.
+A lane is an ordered queue of items that run one after another: the items of one key in one
+partition, or of one partition. Its key alone identifies it, so a lane exists only while it is busy:
+``lanes[key]`` is None while one item of it is ready or running, and a deque while others wait
+behind that one. An item whose lane does not exist is ready at once. When it has ended, the next
+item of the lane is ready, and an empty lane is removed. So an idle key costs nothing, and a record
+costs one tuple, one dictionary entry and a place in a deque.
 
-Oldest first: the follower of a lane goes before everything that was put later, so that a hot key
-is not held up by keys that came after it, and the commit point moves on.
+The next item of a lane goes before everything that was put later: keys that came later do not delay
+a busy key, and the committed offset moves on.
 
-When a revoke is announced, what has not started is dropped. Where a part of it has to be worked off
-first (see ``LaneQueue.drain``), the lane with the most of it, the lagging one, goes after the
-others of its partition, so that in the end only that one remains.
+When a revocation is announced, items that have not started are dropped. If some of them have to be
+handled first (see :meth:`LaneQueue.drop_for_revocation`), the longest lane runs last, so that the
+others are empty by then.
 
-An item whose handler has limits goes through a gate before it is ready, and waits there, in no
-worker's way, while it is closed. Without one nothing of that happens.
+An item of a handler with limits has to be permitted by a limiter before it is ready, and waits
+there without a worker. Other items never see a limiter.
 
-An item of a paused partition that would be taken is parked instead, and ready again when the
-partition is resumed. Parked items stand outside of the gate, and their lanes wait.
+An item of a paused partition is set aside when it would be taken, and ready again when the
+partition is resumed. Limits do not count it, and its lane waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
 
-from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, Keyed, Order, order_by_name
+from asyncrevoke.handlers.scheduling.lane_order import (
+    NO_LANE,
+    LaneItem,
+    LaneKeys,
+    lane_keys_by_name,
+)
+from asyncrevoke.handlers.scheduling.partition_lanes import Entry, PartitionLanes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from asyncrevoke.config import NullKeys
-    from asyncrevoke.handlers.scheduling.handler_limiter import Gate
+    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter, Place
     from asyncrevoke.model import TopicPartition
 
-T = TypeVar("T", bound=Keyed)
+T = TypeVar("T", bound=LaneItem)
 
-# Without the key of its lane.
-_USUAL_LENGTH: Final = 3
-_SEVERAL: Final = 2
-
-
-def _never(_item: object) -> bool:
-    return False
-
-
-class Slice(Generic[T]):
-    """The lanes of one partition under one tracker.
-
-    ``started`` is the highest offset that was taken, -1 if none. After a seek the partition has
-    another tracker and another slice, yet the same ``lanes``: order holds across the seek.
-    ``usual``: in the queue's own order, and without limits; then the key is the item's own.
-    ``watched``: it has a gate, or its partition is paused. ``lagging``: while records are worked
-    off for a revoke, the key of the lane that goes last.
-    """
-
-    __slots__ = (
-        "gate",
-        "lagging",
-        "lanes",
-        "partition",
-        "started",
-        "tracker_id",
-        "usual",
-        "watched",
-    )
-
-    def __init__(
-        self,
-        partition: TopicPartition,
-        tracker_id: int,
-        lanes: dict[Hashable, deque[Entry[T]] | None],
-        gate: Gate[Entry[T]] | None,
-        *,
-        usual: bool,
-    ) -> None:
-        self.usual = usual
-        self.gate = gate
-        self.partition = partition
-        self.tracker_id = tracker_id
-        self.lanes = lanes
-        self.started = -1
-        self.watched = gate is not None
-        self.lagging: Hashable = NO_LANE
-
-
-# The slice, the item, its turn (how many calls of put there were before), and its lane's key
-# unless the slice is usual: a longer tuple, and a look at a key that is known, cost time.
-Entry: TypeAlias = tuple[Slice[T], T, int] | tuple[Slice[T], T, int, Hashable]
+# The length of an entry without the key of its lane.
+_DEFAULT_LENGTH: Final = 3
 
 
 class LaneQueue(Generic[T]):
     """Items put in offset order and taken as their lanes allow. No tasks, no clock.
 
-    An entry is *queued* (waiting in its lane, or ready) until ``take`` returns it, and then
-    *started*; its lane is busy until ``done``. A lane whose entry is never done stays blocked.
+    An entry is *queued* (it waits in its lane, or is ready) until :meth:`take` returns it, and then
+    *started*; its lane is busy until :meth:`free_lane` or :meth:`drop_lane`.
     """
 
     __slots__ = (
         "_by_key",
-        "_gates",
-        "_order",
+        "_has_default_keys",
+        "_lane_keys",
+        "_limiters",
         "_ordered",
-        "_parked",
+        "_parts",
+        "_paused",
+        "_puts",
         "_ready",
-        "_slices",
-        "_turn",
-        "_usual",
     )
 
     def __init__(
@@ -117,17 +72,17 @@ class LaneQueue(Generic[T]):
         order_by: Literal["key", "partition"] | None = "key",
         null_keys: NullKeys = "ordered",
     ) -> None:
-        self._order: Order[T] = order_by_name(order_by, null_keys)
+        self._lane_keys: LaneKeys[T] = lane_keys_by_name(order_by, null_keys)
         self._ordered = order_by is not None
         self._by_key = order_by == "key"
-        # Whether an item's key is that of its lane.
-        self._usual = not (self._by_key and null_keys == "unordered")
+        # Whether the key of an item's lane can be read from the item.
+        self._has_default_keys = not (self._by_key and null_keys == "unordered")
         self._ready: deque[Entry[T]] = deque()
-        self._slices: dict[TopicPartition, Slice[T]] = {}
-        self._gates: dict[Gate[Entry[T]], None] = {}
-        # What would run of each paused partition, in order.
-        self._parked: dict[TopicPartition, deque[Entry[T]]] = {}
-        self._turn = 0
+        self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
+        self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
+        # Entries of each paused partition that would be ready, in order.
+        self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
+        self._puts = 0
 
     @property
     def ready(self) -> int:
@@ -135,9 +90,13 @@ class LaneQueue(Generic[T]):
         return len(self._ready)
 
     @property
-    def held(self) -> list[tuple[TopicPartition, T]]:
-        """What would be ready if its handler's limits allowed it."""
-        return [(entry[0].partition, entry[1]) for gate in self._gates for entry in gate.held]
+    def limited(self) -> list[tuple[TopicPartition, T]]:
+        """Entries that would be ready if their handlers' limits allowed it."""
+        return [
+            (entry[0].partition, entry[1])
+            for limiter in self._limiters
+            for entry in limiter.waiting
+        ]
 
     @property
     def queued(self) -> int:
@@ -153,42 +112,42 @@ class LaneQueue(Generic[T]):
         self,
         partition: TopicPartition,
         items: Sequence[T],
-        order: Order[T] | None = None,
-        gate: Gate[Entry[T]] | None = None,
+        lane_keys: LaneKeys[T] | None = None,
+        limiter: HandlerLimiter[Entry[T]] | None = None,
     ) -> None:
-        """Queue items of one partition and one tracker, in offset order.
+        """Queue items of one partition and one offset tracker, in offset order.
 
-        ``order`` is another one than the queue's. With a ``gate``, which is the same for all items
-        of a partition, items are ready when it lets them through.
+        ``lane_keys``: others than the queue's. A ``limiter``, the same for all items of a
+        partition, has to permit items before they are ready.
         """
         if not items:
             return
         tracker_id = items[0].tracker_id
-        part = self._slices.get(partition)
+        part = self._parts.get(partition)
         if part is None or part.tracker_id != tracker_id:
             lanes = {} if part is None else part.lanes
-            # Nothing new comes of a paused partition: it is another assignment of it.
+            # A paused partition delivers nothing, so this is another assignment of it.
             self.resume(partition)
-            usual = self._usual and order is None and gate is None
-            part = Slice(partition, tracker_id, lanes, gate, usual=usual)
-            self._slices[partition] = part
-            if gate is not None:
-                self._gates[gate] = None
-        elif part.lagging is not NO_LANE:  # the revoke was withdrawn
-            part.lagging = NO_LANE
-            part.usual = self._usual and order is None and gate is None
-        self._turn = turn = self._turn + 1
-        if not part.usual:
-            self._put_unusual(part, items, order or self._order)
+            default_keys = self._has_default_keys and lane_keys is None and limiter is None
+            part = PartitionLanes(partition, tracker_id, lanes, limiter, default_keys=default_keys)
+            self._parts[partition] = part
+            if limiter is not None:
+                self._limiters[limiter] = None
+        elif part.runs_last is not NO_LANE:
+            default_keys = self._has_default_keys and lane_keys is None and limiter is None
+            part.revocation_withdrawn(default_keys=default_keys)
+        self._puts = put_number = self._puts + 1
+        if not part.default_keys:
+            self._put_with_keys(part, items, lane_keys or self._lane_keys)
             return
         if not self._ordered:
-            self._ready.extend([(part, item, turn) for item in items])
+            self._ready.extend([(part, item, put_number) for item in items])
             return
         ready = self._ready.append
         lanes = part.lanes
         by_key = self._by_key
         for item in items:
-            entry = (part, item, turn)
+            entry = (part, item, put_number)
             key = item.key if by_key else None
             if key in lanes:
                 waiting = lanes[key]
@@ -200,15 +159,17 @@ class LaneQueue(Generic[T]):
                 lanes[key] = None
                 ready(entry)
 
-    def _put_unusual(self, part: Slice[T], items: Sequence[T], order: Order[T]) -> None:
+    def _put_with_keys(
+        self, part: PartitionLanes[T], items: Sequence[T], lane_keys: LaneKeys[T]
+    ) -> None:
         lanes = part.lanes
-        keys = order(items)
+        keys = lane_keys(items)
         for item, key in zip(items, repeat(NO_LANE) if keys is None else keys, strict=False):
-            entry = (part, item, self._turn, key)
+            entry = (part, item, self._puts, key)
             if key not in lanes:
                 if key is not NO_LANE:
                     lanes[key] = None
-                if part.gate is None or part.gate.enter(entry):
+                if part.limiter is None or part.limiter.try_start(entry):
                     self._ready.append(entry)
             elif (waiting := lanes[key]) is None:
                 lanes[key] = deque((entry,))
@@ -216,57 +177,57 @@ class LaneQueue(Generic[T]):
                 waiting.append(entry)
 
     def take(self) -> Entry[T] | None:
-        """The next entry that may run, None if there is none: it has started now."""
+        """Start and return the next ready entry, None if there is none."""
         if not self._ready:
             return None
         entry = self._ready.popleft()
         part = entry[0]
-        if part.watched:
-            return self._take_watched(entry)
+        if part.check_on_take:
+            return self._take_checked(entry)
         offset = entry[1].offset
-        if offset > part.started:  # noqa: PLR1730 - a call of max costs as much as the rest
-            part.started = offset
+        if offset > part.last_started:  # noqa: PLR1730 - a call of max costs as much as the rest
+            part.last_started = offset
         return entry
 
-    def _take_watched(self, entry: Entry[T]) -> Entry[T] | None:
+    def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
         part = entry[0]
-        parked = self._parked.get(part.partition)
-        if parked is not None:
-            parked.append(entry)
-            self.leave(entry)
+        paused = self._paused.get(part.partition)
+        if paused is not None:
+            paused.append(entry)
+            self.free_limiter(entry)
             return self.take()
-        part.started = max(part.started, entry[1].offset)
-        if part.gate is not None:
-            part.gate.started(entry[1])
+        part.last_started = max(part.last_started, entry[1].offset)
+        if part.limiter is not None:
+            part.limiter.call_started(entry[1])
         return entry
 
     def pause(self, partition: TopicPartition) -> None:
-        """Start nothing of this partition until :meth:`resume`; what has started goes on."""
-        self._parked.setdefault(partition, deque())
-        for part in self._known_slices(partition):
-            part.watched = True
+        """Start no entry of this partition until :meth:`resume`; started ones go on."""
+        self._paused.setdefault(partition, deque())
+        for part in self._parts_of(partition):
+            part.pause()
 
     def resume(self, partition: TopicPartition) -> None:
-        """What is queued of this partition may start again, before all that is ready."""
-        parked = self._parked.pop(partition, None)
-        if parked is None:
+        """Entries of this partition may start again, before all that are ready."""
+        paused = self._paused.pop(partition, None)
+        if paused is None:
             return
-        for part in self._known_slices(partition):
-            part.watched = part.gate is not None
-        for entry in reversed(parked):
-            self.again(entry)
+        for part in self._parts_of(partition):
+            part.resume()
+        for entry in reversed(paused):
+            self.requeue(entry)
 
-    def _known_slices(self, partition: TopicPartition) -> set[Slice[T]]:
-        """The one that is put into, and those from before a seek of which something is queued."""
+    def _parts_of(self, partition: TopicPartition) -> set[PartitionLanes[T]]:
+        """The current lanes of a partition, and those from before a seek with queued entries."""
         queued = {entry[0] for entry in self._queued() if entry[0].partition == partition}
-        part = self._slices.get(partition)
+        part = self._parts.get(partition)
         return queued if part is None else queued | {part}
 
-    def done(self, entry: Entry[T]) -> None:
-        """A started entry has ended: its lane goes on."""
+    def free_lane(self, entry: Entry[T]) -> None:
+        """A started entry has ended: the next entry of its lane is ready."""
         part = entry[0]
-        if not part.usual:
-            self._done_unusual(entry)
+        if not part.default_keys:
+            self._free_lane_with_key(entry)
             return
         if not self._ordered:
             return
@@ -276,118 +237,119 @@ class LaneQueue(Generic[T]):
         if waiting is None:
             del lanes[key]
             return
-        follower = waiting.popleft()
+        successor = waiting.popleft()
         if not waiting:
             lanes[key] = None
         ready = self._ready
-        if ready and follower[2] <= ready[0][2]:
-            ready.appendleft(follower)
+        if ready and successor[2] <= ready[0][2]:
+            ready.appendleft(successor)
         else:
-            ready.append(follower)
+            ready.append(successor)
 
-    def _done_unusual(self, entry: Entry[T]) -> None:
+    def _free_lane_with_key(self, entry: Entry[T]) -> None:
         part, key = entry[0], self._key(entry)
         waiting = None if key is NO_LANE else part.lanes[key]
         if waiting is not None:
-            follower = waiting.popleft()
+            successor = waiting.popleft()
             if not waiting:
                 part.lanes[key] = None
-            if part.lagging is not NO_LANE:
-                self._follow_in_drain(part, key, follower)
-            elif part.gate is None or part.gate.enter(follower, "turn"):
-                self._let_through(follower, follower[2])
+            if part.runs_last is not NO_LANE:
+                self._run_next_during_revocation(part, key, successor)
+            elif part.limiter is None or part.limiter.try_start(successor, "put_order"):
+                self._make_ready(successor, successor[2])
         elif key is not NO_LANE:
             del part.lanes[key]
-        self.leave(entry)
+        self.free_limiter(entry)
 
-    def _follow_in_drain(self, part: Slice[T], key: Hashable, follower: Entry[T]) -> None:
-        lags = key == part.lagging
-        if part.gate is not None and not part.gate.enter(follower, "last" if lags else "first"):
+    def _run_next_during_revocation(
+        self, part: PartitionLanes[T], key: Hashable, successor: Entry[T]
+    ) -> None:
+        is_last = key == part.runs_last
+        place: Place = "last" if is_last else "first"
+        if part.limiter is not None and not part.limiter.try_start(successor, place):
             return
-        if lags:
-            self._ready.insert(self._end_of(part), follower)
+        if is_last:
+            self._ready.insert(self._end_of(part), successor)
         else:
-            self._ready.appendleft(follower)
+            self._ready.appendleft(successor)
 
-    def _end_of(self, part: Slice[T]) -> int:
-        """Where what is ready of one partition ends."""
+    def _end_of(self, part: PartitionLanes[T]) -> int:
+        """The index after the last ready entry of one partition."""
         ends = (at + 1 for at, entry in enumerate(self._ready) if entry[0] is part)
         return max(ends, default=0)
 
     def _key(self, entry: Entry[T]) -> Hashable:
-        if len(entry) == _USUAL_LENGTH:
+        if len(entry) == _DEFAULT_LENGTH:
             return entry[1].key if self._by_key else None if self._ordered else NO_LANE
         return entry[3]
 
-    def leave(self, entry: Entry[T]) -> None:
-        """A started entry runs no more, whatever becomes of it: its handler's limits allow another
-        one. Idempotent."""
-        gate = entry[0].gate
-        if gate is not None:
-            gate.left(entry[1])
-            self.admit(gate)
+    def free_limiter(self, entry: Entry[T]) -> None:
+        """The call of a started entry has ended: its handler's limits permit another entry.
+        Idempotent."""
+        limiter = entry[0].limiter
+        if limiter is not None:
+            limiter.call_ended(entry[1])
+            self.queue_permitted(limiter)
 
-    def admit(self, gate: Gate[Entry[T]]) -> None:
-        """What this gate lets through now is ready."""
-        while (entry := gate.next()) is not None:
-            self._let_through(entry, entry[2] + 1)
+    def queue_permitted(self, limiter: HandlerLimiter[Entry[T]]) -> None:
+        """Make the entries ready that this limiter permits now."""
+        while (entry := limiter.next_permitted()) is not None:
+            self._make_ready(entry, entry[2] + 1)
 
-    def _let_through(self, entry: Entry[T], turn: int) -> None:
-        """Ready, before what was put in this turn or later if that comes next."""
-        if self._ready and turn <= self._ready[0][2]:
+    def _make_ready(self, entry: Entry[T], put_number: int) -> None:
+        """Add an entry to the ready ones: in front if the first of these was not put before."""
+        if self._ready and put_number <= self._ready[0][2]:
             self._ready.appendleft(entry)
         else:
             self._ready.append(entry)
 
-    def again(self, entry: Entry[T], *, limited: bool = True) -> None:
-        """A started entry is to be taken once more, before all that is ready; its lane waits.
+    def requeue(self, entry: Entry[T], *, limited: bool = True) -> None:
+        """A started entry is to be taken once more, before all ready ones; its lane waits.
 
-        Unless ``limited``, its handler's limits have nothing to do with it.
+        ``limited=False``: no call of the handler follows, so its limits do not apply.
         """
-        gate = entry[0].gate
-        if gate is None or not limited or gate.enter(entry, "first"):
+        limiter = entry[0].limiter
+        if limiter is None or not limited or limiter.try_start(entry, "first"):
             self._ready.appendleft(entry)
 
-    def give_up(self, entry: Entry[T]) -> list[T]:
-        """A started entry ends without being done: drop what waits behind it, free its lane."""
-        for entries in (self._ready, self._parked.get(entry[0].partition, ())):
+    def drop_lane(self, entry: Entry[T]) -> list[T]:
+        """Remove a started entry's lane, and return what waited in it behind the entry."""
+        for entries in (self._ready, self._paused.get(entry[0].partition, ())):
             if entry in entries:
                 cast("deque[Entry[T]]", entries).remove(entry)
         part, key = entry[0], self._key(entry)
-        if part.gate is not None:
-            part.gate.drop(lambda held: held is entry)
-            self.leave(entry)
+        if part.limiter is not None:
+            part.limiter.drop(lambda waiting: waiting is entry)
+            self.free_limiter(entry)
         if key is NO_LANE:
             return []
         waiting = part.lanes.pop(key)
-        return [] if waiting is None else [follower[1] for follower in waiting]
+        return [] if waiting is None else [successor[1] for successor in waiting]
 
-    def unstarted(
-        self, partition: TopicPartition, has_started: Callable[[T], bool] = _never
-    ) -> list[T]:
-        """What is queued of a partition and was never taken.
+    def unstarted(self, partition: TopicPartition, has_started: Callable[[T], bool]) -> list[T]:
+        """The queued items of a partition that were never taken.
 
-        ``has_started`` tells what was taken, and is queued to be taken once more. What belongs to
-        a tracker from before a seek is left out.
+        ``has_started`` says which items were taken before and requeued. Items from before a seek
+        are left out.
         """
-        part = self._slices.get(partition)
+        part = self._parts.get(partition)
         items = (entry[1] for entry in self._queued() if entry[0] is part)
         return [item for item in items if not has_started(item)]
 
-    def drain(
+    def drop_for_revocation(
         self,
         partition: TopicPartition,
-        droppable_from: int | None = None,
-        has_started: Callable[[T], bool] = _never,
+        droppable_from: int | None,
+        has_started: Callable[[T], bool],
     ) -> list[T]:
-        """Drop what a revoke drops: what :meth:`unstarted` tells, at ``droppable_from`` or after.
+        """Drop the items that :meth:`unstarted` returns, from ``droppable_from`` on.
 
-        None, and any offset beyond it: after H, the highest offset that has started.
+        Items after the last started one are dropped in any case; None drops only these.
         """
-        part = self._slices.get(partition)
+        part = self._parts.get(partition)
         if part is None:
             return []
-        beyond = part.started + 1
+        beyond = part.last_started + 1
         first = beyond if droppable_from is None else min(beyond, droppable_from)
         return self._drop(
             lambda entry: (
@@ -395,51 +357,50 @@ class LaneQueue(Generic[T]):
             )
         )
 
-    def put_lagging_last(self, partition: TopicPartition) -> None:
-        """What is queued of a partition is worked off for a revoke: the lane with the most of it
-        goes last."""
-        part = self._slices.get(partition)
+    def run_longest_lane_last(self, partition: TopicPartition) -> None:
+        """The partition is revoked: of its lanes, the one with most queued entries runs last."""
+        part = self._parts.get(partition)
         if part is None:
             return
         left: dict[Hashable, int] = {}
         for entry in self._queued():
             if entry[0] is part and (key := self._key(entry)) is not NO_LANE:
                 left[key] = left.get(key, 0) + 1
-        if len(left) < _SEVERAL:
+        if len(left) <= 1:
             return
-        lagging = max(left, key=lambda key: left[key])
-        part.lagging, part.usual = lagging, False
-        for entries in (self._ready, *([] if part.gate is None else [part.gate.held])):
-            late = [e for e in entries if e[0] is part and self._key(e) == lagging]
+        runs_last = max(left, key=lambda key: left[key])
+        part.run_last(runs_last)
+        for entries in (self._ready, *([] if part.limiter is None else [part.limiter.waiting])):
+            late = [e for e in entries if e[0] is part and self._key(e) == runs_last]
             for entry in late:
                 entries.remove(entry)
                 ends = (at + 1 for at, e in enumerate(entries) if e[0] is part)
                 entries.insert(max(ends, default=0), entry)
 
     def last_started(self, partition: TopicPartition) -> int:
-        """H: the highest offset of the partition that was taken, -1 if none."""
-        part = self._slices.get(partition)
-        return -1 if part is None else part.started
+        """The highest offset of the partition that was taken, -1 if none."""
+        part = self._parts.get(partition)
+        return -1 if part is None else part.last_started
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that anything was ever put of."""
-        return list(self._slices)
+        """Every partition of which items were ever put."""
+        return list(self._parts)
 
-    def lose(self, partition: TopicPartition) -> list[T]:
-        """Drop all that is queued of a partition; what has started is the caller's to cancel."""
+    def drop_partition(self, partition: TopicPartition) -> list[T]:
+        """Drop all queued items of a partition; the caller cancels the started ones."""
         return self._drop(lambda entry: entry[0].partition == partition)
 
     def drop_unstarted(
         self, partition: TopicPartition, has_started: Callable[[T], bool]
     ) -> list[T]:
-        """Drop all that is queued of a partition, of every tracker, but what ``has_started`` and is
-        queued to be taken once more."""
+        """Drop all queued items of a partition, also those from before a seek, except those that
+        ``has_started`` says were taken before and requeued."""
         return self._drop(
             lambda entry: entry[0].partition == partition and not has_started(entry[1])
         )
 
-    def clear(self) -> list[T]:
-        """Drop all that is queued."""
+    def drop_all(self) -> list[T]:
+        """Drop all queued items."""
         return self._drop(lambda _: True)
 
     def _drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[T]:
@@ -453,27 +414,27 @@ class LaneQueue(Generic[T]):
         before = self._ready
         self._ready = deque(entry for entry in before if not unwanted(entry))
         gone = [entry for entry in before if unwanted(entry)]
-        for partition, parked in self._parked.items():
-            gone += [entry for entry in parked if unwanted(entry)]
-            self._parked[partition] = deque(entry for entry in parked if not unwanted(entry))
-        for gate in self._gates:
-            gone += gate.drop(unwanted)
+        for partition, paused in self._paused.items():
+            gone += [entry for entry in paused if unwanted(entry)]
+            self._paused[partition] = deque(entry for entry in paused if not unwanted(entry))
+        for limiter in self._limiters:
+            gone += limiter.drop(unwanted)
         for entry in gone:
             dropped.append(entry[1])
-            self.done(entry)
+            self.free_lane(entry)
         return dropped
 
     def _queued(self) -> Iterator[Entry[T]]:
         yield from self._ready
-        for parked in self._parked.values():
-            yield from parked
-        for gate in self._gates:
-            yield from gate.held
+        for paused in self._paused.values():
+            yield from paused
+        for limiter in self._limiters:
+            yield from limiter.waiting
         for lanes in self._lanes_of_partitions():
             for waiting in lanes.values():
                 if waiting is not None:
                     yield from waiting
 
     def _lanes_of_partitions(self) -> Iterator[dict[Hashable, deque[Entry[T]] | None]]:
-        for part in self._slices.values():
+        for part in self._parts.values():
             yield part.lanes

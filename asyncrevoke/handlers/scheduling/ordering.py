@@ -1,38 +1,48 @@
-"""How the records of one handler flow: which wait for each other, and how many run."""
+"""Which records of one handler wait for each other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.config.record_function import function_name
-from asyncrevoke.handlers.policy.batch import Batch, Item
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
 from asyncrevoke.handlers.policy.decode_failure import decode_error
-from asyncrevoke.handlers.scheduling.handler_limiter import Gate
-from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, Order, order_by_name
-from asyncrevoke.handlers.scheduling.lanes import Entry
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneKeys, lane_keys_by_name
+from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 from asyncrevoke.model import UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.handlers.registry import Handler
+    from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.model import Record
 
-# Told of each record whose lane cannot be known, and why.
-OnRefused: TypeAlias = "Callable[[Record, BaseException], None]"
+
+class OrderingReactions(Protocol):
+    """What follows when a user's ``order_by`` function fails."""
+
+    def ordering_failed(self, record: Record, error: BaseException) -> None:
+        """The lane of this record is unknown; it is about to be put without a lane."""
+        ...
 
 
-class Flow(NamedTuple):
-    """``order`` is None for that of the queue. ``alone``: one batch of a partition at a time."""
+class HandlerOrdering(NamedTuple):
+    """The lanes of a handler's items.
 
-    order: Order[Item] | None
-    gate: Gate[Entry[Item]] | None
-    alone: bool
+    ``lane_keys`` is None for those of the queue, ``limiter`` None for a handler without limits.
+    ``one_batch_at_a_time``: a batch of a partition waits for the end of the last one.
+    """
+
+    lane_keys: LaneKeys[Item] | None
+    limiter: HandlerLimiter[Entry[Item]] | None
+    one_batch_at_a_time: bool
 
 
 def lane_key(order_by: Callable[[Record], Hashable], nulls: NullKeys, record: Record) -> Hashable:
-    """The lane of a record by a function of the user; DecodeError if that fails."""
+    """The key that a user's function gives a record; DecodeError if the function fails."""
     what = f"order_by={function_name(order_by)} gives no key"
     try:
         key = order_by(record)
@@ -49,39 +59,40 @@ def lane_key(order_by: Callable[[Record], Hashable], nulls: NullKeys, record: Re
     raise failure
 
 
-def flow_of(
+def handler_ordering(
     handler: Handler,
     order_by: OrderBy | None,
     nulls: NullKeys,
-    gate: Gate[Entry[Item]] | None,
-    on_refused: OnRefused,
-) -> Flow:
-    """The flow of a handler in a consumer with this ``order_by``."""
-    as_configured = handler.order_by in ("as configured", order_by)
-    if handler.order_by != "as configured":
+    limiter: HandlerLimiter[Entry[Item]] | None,
+    reactions: OrderingReactions,
+) -> HandlerOrdering:
+    """The ordering of a handler in a consumer with this ``order_by``."""
+    is_the_queues = handler.order_by in (INHERIT, order_by)
+    if handler.order_by is not INHERIT:
         order_by = handler.order_by
     if handler.batch is not None:
-        # Batches hold many keys: they are in order by partition, or not at all.
-        alone = order_by is not None
-        return Flow(order_by_name("partition" if alone else None, nulls), gate, alone)
+        # A batch holds many keys: batches are ordered by partition, or not at all.
+        one_at_a_time = order_by is not None
+        by_partition = lane_keys_by_name("partition" if one_at_a_time else None, nulls)
+        return HandlerOrdering(by_partition, limiter, one_at_a_time)
     if callable(order_by):
-        return Flow(_order_by_call(order_by, nulls, on_refused), gate, alone=True)
-    order = None if as_configured else order_by_name(order_by, nulls)
-    return Flow(order, gate, alone=order_by is not None)
+        by_function = _lane_keys_by_function(order_by, nulls, reactions)
+        return HandlerOrdering(by_function, limiter, one_batch_at_a_time=True)
+    own_keys = None if is_the_queues else lane_keys_by_name(order_by, nulls)
+    return HandlerOrdering(own_keys, limiter, one_batch_at_a_time=order_by is not None)
 
 
-def _order_by_call(
-    order_by: Callable[[Record], Hashable], nulls: NullKeys, on_refused: OnRefused
-) -> Order[Item]:
+def _lane_keys_by_function(
+    order_by: Callable[[Record], Hashable], nulls: NullKeys, reactions: OrderingReactions
+) -> LaneKeys[Item]:
     def key_of(item: Item) -> Hashable:
-        assert not isinstance(item, Batch)
+        assert not isinstance(item, HandlerBatch)
         if isinstance(item, UnreadableRecord):
             return NO_LANE
         try:
             return lane_key(order_by, nulls, item)
-        except BaseException as error:  # noqa: BLE001 - all of it is the user's function's
-            # It fails when it is taken, without waiting for others: nobody knows for whom.
-            on_refused(item, error)
+        except BaseException as error:  # noqa: BLE001 - whatever the user's function raises
+            reactions.ordering_failed(item, error)
             return NO_LANE
 
     def keys(items: Sequence[Item]) -> Iterable[Hashable]:

@@ -1,56 +1,53 @@
-"""What has failed and waits for its next attempt."""
+"""Failed records and batches that wait for their next attempt."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from asyncrevoke.handlers.scheduling.lane_order import Keyed
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncrevoke.handlers.scheduling.clock import Clock, Timer
-    from asyncrevoke.handlers.scheduling.lanes import Entry, LaneQueue
+    from asyncrevoke.handlers.policy.batch import Item
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.model import TopicPartition
 
-T = TypeVar("T", bound=Keyed)
+
+class RetryReactions(Protocol):
+    """What follows when a wait is over."""
+
+    def retry_due(self, entry: Entry[Item]) -> None:
+        """The next attempt of this entry may begin."""
+        ...
 
 
-class Waiting(Generic[T]):
-    """Entries between two attempts: each keeps its lane, and no worker.
+class RetryQueue:
+    """Entries between two attempts: each keeps its lane busy, and needs no worker.
 
-    When an entry is due it goes back to ``lanes``, before all that is ready; until a worker has
-    begun with it, it still counts as waiting.
+    An entry stays in the queue until a worker begins its next attempt.
     """
 
-    def __init__(self, lanes: LaneQueue[T], clock: Clock) -> None:
-        self._lanes = lanes
+    def __init__(self, clock: HandlerClock, reactions: RetryReactions) -> None:
         self._clock = clock
-        self._entries: dict[T, tuple[Entry[T], Timer]] = {}
-        # Something is ready: wakes the workers.
-        self.notify: Callable[[], None] = lambda: None
+        self._reactions = reactions
+        self._entries: dict[Item, tuple[Entry[Item], Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, entry: Entry[T], delay: float) -> None:
-        """This entry is tried again after ``delay`` seconds."""
-        self._entries[entry[1]] = entry, self._clock.call_later(delay, lambda: self._due(entry))
+    def put(self, entry: Entry[Item], delay: float) -> None:
+        """The next attempt of this entry is due after ``delay`` seconds."""
+        timer = self._clock.call_later(delay, lambda: self._reactions.retry_due(entry))
+        self._entries[entry[1]] = entry, timer
 
-    def begin(self, item: T) -> None:
-        """Its next attempt begins."""
+    def attempt_started(self, item: Item) -> None:
+        """A worker has begun the next attempt."""
         self._entries.pop(item, None)
 
-    def give_up(self, partition: TopicPartition | None = None) -> list[Entry[T]]:
-        """Take out all entries, of one partition or of any; their lanes stay busy."""
-        given_up: list[Entry[T]] = []
+    def remove(self, partition: TopicPartition | None = None) -> list[Entry[Item]]:
+        """Remove the entries of one partition, or all; their lanes stay busy."""
+        removed: list[Entry[Item]] = []
         for item, (entry, timer) in list(self._entries.items()):
             if partition is None or entry[0].partition == partition:
                 timer.cancel()
                 del self._entries[item]
-                given_up.append(entry)
-        return given_up
-
-    def _due(self, entry: Entry[T]) -> None:
-        self._lanes.again(entry)
-        self.notify()
+                removed.append(entry)
+        return removed

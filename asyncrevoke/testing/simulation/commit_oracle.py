@@ -45,7 +45,8 @@ class CommitOracle:
             first = self._first.get(holding)
             if unfinished is None or first is None or holding.next is None or holding.former:
                 continue
-            done = unfinished.get(partition, holding.next)
+            # What was dropped unstarted is before the next record, and not in anybody's hands.
+            done = min(unfinished.get(partition, holding.next), holding.next)
             if done > first:
                 needs[partition] = done
         self._requests[view.member.client, ticket] = needs

@@ -17,7 +17,13 @@ from wire.response_frames import spoil
 from wire.spoiled_records import fetched
 
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-from asyncrevoke.handlers.dead_letters.retry_message import _ADDED, Past, Postponed, due_of, past_of
+from asyncrevoke.handlers.dead_letters.retry_message import (
+    _HEADERS,
+    RetryHistory,
+    RetryMessage,
+    due_time_ms,
+    retry_history,
+)
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.records import CorruptBatch, decode_batches
 
@@ -65,7 +71,7 @@ class RetryHeaders:
     def generate(self, random: random.Random) -> bytes:
         """The headers that are written there, some of them changed, missing, twice or damaged."""
         headers: list[Header] = [
-            (name.encode(), value) for name, value in zip(_ADDED, _SOUND, strict=True)
+            (name.encode(), value) for name, value in zip(_HEADERS, _SOUND, strict=True)
         ]
         for _ in range(random.choice((0, 1, 1, 2, 4))):
             at = random.randrange(len(headers))
@@ -93,11 +99,11 @@ class RetryHeaders:
         if isinstance(read, UnreadableRecord):
             self.counts["unreadable"] += 1
             return
-        assert math.isfinite(due_of(read))
-        found = past_of(read)
+        assert math.isfinite(due_time_ms(read))
+        found = retry_history(read)
         if found is None:
             self.counts["none"] += 1
-            found = Past(read, 0, 0)
+            found = RetryHistory(read, 0, 0)
         else:
             self.counts["pasts"] += 1
             assert found.calls >= 0
@@ -105,8 +111,8 @@ class RetryHeaders:
             assert found.record.offset >= 0
             assert found.record.partition >= 0
         self._write(DeadLetter(found.record, ValueError("no"), found.calls + 1))
-        postponed = self._write(Postponed(found, ValueError("no"), 1.0))
-        again = past_of(postponed)
+        postponed = self._write(RetryMessage(found, ValueError("no"), 1.0))
+        again = retry_history(postponed)
         assert again is not None
         assert (again.calls, again.returns) == (found.calls, found.returns + 1)
         assert again.record.headers == found.record.headers

@@ -1,0 +1,16 @@
+"""The value of an option that takes the consumer's value."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class Inherit(Enum):
+    """The type of :data:`INHERIT`."""
+
+    INHERIT = "INHERIT"
+
+
+INHERIT: Final = Inherit.INHERIT
+"""Given as an option of a handler or a task group: the value that the consumer has."""

@@ -1,0 +1,320 @@
+"""What becomes of a record whose call has failed: retry, another topic, skip, pause or stop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.errors import DecodeError, HandlerExitError, UnreadableRecordError
+from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
+from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
+from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
+    Item,
+    first_unfinished_offset,
+    unfinished_records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+    from asyncrevoke.handlers.scheduling.record_source import TakenRecords
+    from asyncrevoke.model import Record
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+
+
+class StopReactions(Protocol):
+    """What follows when a failure ends the consumer or the task group."""
+
+    def stop_after_failure(self, error: BaseException) -> None:
+        """Start nothing more, let what has started end, and raise the first such error."""
+        ...
+
+
+class FailurePolicy:
+    """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
+
+    Implements :class:`BatchSink`: batches complete, skip and send single records by themselves.
+    """
+
+    def __init__(
+        self,
+        context: RunnerContext,
+        source: TakenRecords,
+        backlog: Backlog,
+        histories: RetryHistories,
+        reactions: StopReactions,
+    ) -> None:
+        self._log = context.log
+        self._random = context.random
+        self._dead_letters = context.dead_letters
+        self._wall_clock = context.wall_clock
+        self._recorder = context.recorder
+        self._call_recorder = context.call_recorder
+        self._observers = observers = context.observers
+        self._tracer = None if observers is None else observers.tracer
+        self._source = source
+        self._backlog = backlog
+        self._histories = histories
+        self._reactions = reactions
+
+    def apply(self, entry: Entry[Item], handler: Handler, error: BaseException) -> bool:
+        """Decide about a failed item. True if it is done: skipped, or nothing of it has failed."""
+        item = entry[1]
+        calls = self._backlog.calls_of(item)
+        stops = isinstance(error, WorkerResourceError)
+        if stops and error.__cause__ is not None:
+            error = error.__cause__
+            error.add_note("worker_resources could not be opened")
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            error, stops = HandlerExitError(error), True
+        if stops:
+            self._stop_consumer(entry, error, handler)
+        elif self._backlog.is_paused_by_failure(item):
+            self._abandon(entry, error, handler)
+        elif isinstance(error, _NotSentError):
+            cause = error.__cause__ or error
+            self._pause_partition(entry, cause, handler, unsent_to=error.topic)
+        elif isinstance(item, HandlerBatch):
+            return self._batch_failed(entry, item, error, handler, calls)
+        else:
+            return self._record_failed(entry, item, error, handler, calls)
+        return False
+
+    def call_cancelled(self, item: Item, handler: Handler, error: BaseException) -> None:
+        """The item is not done. An error that is raised instead of the cancellation is logged."""
+        if not isinstance(error, asyncio.CancelledError):
+            self._warn(
+                "handler failed when cancelled; record will be processed again",
+                item,
+                handler,
+                error,
+            )
+        if self._recorder is not None:
+            self._recorder.handler_cancelled(unfinished_records(item), error)
+        self._backlog.abandon(item)
+
+    def stop(self, error: BaseException) -> None:
+        """Stop the consumer or the task group."""
+        self._reactions.stop_after_failure(error)
+
+    # -- BatchSink -------------------------------------------------------------------------------
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """Count records of a batch as done."""
+        if self._recorder is not None:
+            self._recorder.batch_completed(records)
+        self._source.complete_all(records)
+
+    def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
+        """Count a failed record as done."""
+        self._warn("handler failed; record skipped", record, handler, error)
+        self._report("skipped", record, error)
+        self._source.complete(record)
+
+    async def send_to_topic(
+        self, record: Record, handler: Handler, error: BaseException, calls: int
+    ) -> None:
+        """Write a record to the retry topic or to the dead letter topic."""
+        topic = self._topic_for(record, handler, error)
+        assert topic is not None
+        assert self._dead_letters is not None
+        history = self._histories.of(record)
+        if not isinstance(error, (DecodeError, UnreadableRecordError)):
+            history = history._replace(calls=history.calls + calls)
+        later = handler.retry_topic
+        returns = later is not None and later.topic == topic
+        try:
+            if later is not None and returns:
+                due = self._wall_clock() + later.delay
+                message: DeadLetter = RetryMessage(history, error, due)
+            else:
+                message = DeadLetter(history.record, error, history.calls)
+            if self._tracer is not None:
+                message.set_headers(self._tracer.headers(topic, message.headers, error))
+            await self._dead_letters.send(topic, message)
+        except Exception as failure:
+            raise _NotSentError(topic) from failure
+        self._warn(
+            "handler failed; record sent to the retry topic"
+            if returns
+            else "handler failed; record sent to the dead letter topic",
+            record,
+            handler,
+            error,
+            to_topic=topic,
+            attempts=history.calls,
+        )
+        self._report("dead_lettered", record, error)
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def _may_retry(
+        self, record: Record, handler: Handler, error: BaseException, calls: int
+    ) -> bool:
+        """Whether ``retry`` has another call for it. Records of a retry topic have one call each
+        time they are read."""
+        retry = handler.retry
+        if retry is None or not retry.allows(error, calls):
+            return False
+        return not self._histories.of(record).returns
+
+    def _topic_for(self, record: Record, handler: Handler, error: BaseException) -> str | None:
+        """The topic that a failed record goes to; None if ``on_error`` decides."""
+        later = handler.retry_topic
+        if later and later.takes(error, handler.retry, self._histories.of(record).returns):
+            return later.topic
+        return handler.dead_letter
+
+    def _record_failed(
+        self, entry: Entry[Item], record: Record, error: BaseException, handler: Handler, calls: int
+    ) -> bool:
+        if self._may_retry(record, handler, error, calls):
+            self._retry(entry, error, handler, calls)
+        elif self._topic_for(record, handler, error) is not None:
+            self._backlog.send_next(entry, calls, error)
+        elif handler.on_error == "skip":
+            self._backlog.forget_attempts(record)
+            self.skip(record, handler, error)
+            return True
+        else:
+            self._apply_on_error(entry, error, handler)
+        return False
+
+    def _batch_failed(
+        self,
+        entry: Entry[Item],
+        batch: HandlerBatch,
+        error: BaseException,
+        handler: Handler,
+        calls: int,
+    ) -> bool:
+        to_retry: list[BaseException] = []
+        errors = batch.errors or dict.fromkeys(batch.called, error)
+        for record, its_error in errors.items():
+            if self._may_retry(record, handler, its_error, calls):
+                to_retry.append(its_error)
+            elif self._topic_for(record, handler, its_error) is not None:
+                batch.send_elsewhere(record, its_error)
+            elif handler.on_error == "skip":
+                self.skip(record, handler, its_error)
+                batch.remove([record])
+            else:
+                self._apply_on_error(entry, its_error, handler)
+                return False
+        if to_retry:
+            self._retry(entry, to_retry[0], handler, calls)
+        elif batch.unsent:
+            self._backlog.send_next(entry, calls)
+        elif batch.records:
+            # The records of the call are done: the value after them does not decode.
+            self._apply_on_error(entry, error, handler)
+        else:
+            self._backlog.forget_attempts(batch)
+            self._backlog.batch_ended(batch)
+            return True
+        return False
+
+    def _retry(
+        self, entry: Entry[Item], error: BaseException, handler: Handler, calls: int
+    ) -> None:
+        item = entry[1]
+        if not self._backlog.may_retry(item):
+            self._abandon(entry, error, handler)
+            return
+        assert handler.retry is not None
+        delay = handler.retry.delay(calls, self._random)
+        self._warn(
+            "handler failed; retrying", item, handler, error, attempt=calls, seconds=round(delay, 3)
+        )
+        self._report("retried", item, error)
+        self._backlog.retry_later(entry, delay, calls)
+
+    def _abandon(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+        """No further attempt is made here: the next owner processes the records."""
+        self._warn(
+            "handler failed while its partition stops; record will be processed again",
+            entry[1],
+            handler,
+            error,
+        )
+        self._report("abandoned", entry[1], error)
+        self._backlog.abandon_lane(entry)
+
+    def _apply_on_error(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+        """``on_error`` is not "skip"."""
+        if handler.on_error == "pause":
+            self._pause_partition(entry, error, handler)
+        else:
+            self._stop_consumer(entry, error, handler)
+
+    def _stop_consumer(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+        item = entry[1]
+        where = f"{item.topic}-{item.partition} at offset {first_unfinished_offset(item)}"
+        error.add_note(f"while {handler.name} handled {where}")
+        self._report("stopped", item, error)
+        self._backlog.abandon(item)
+        self.stop(error)
+
+    def _pause_partition(
+        self,
+        entry: Entry[Item],
+        error: BaseException,
+        handler: Handler,
+        unsent_to: str | None = None,
+    ) -> None:
+        """Start nothing more of the partition, which stays assigned. Calls that run go on.
+
+        ``unsent_to`` is the topic that did not take the record.
+        """
+        item = entry[1]
+        self._report("paused", item, error)
+        self._backlog.pause_after_failure(item)
+        to_topic = {} if unsent_to is None else {"to_topic": unsent_to}
+        self._log.error(
+            "handler failed; partition paused until resume()"
+            if unsent_to is None
+            else "record could not be sent to another topic; partition paused until resume()",
+            **_place(item, handler),
+            **to_topic,
+            exc_info=error,
+        )
+        self._backlog.abandon_lane(entry)
+
+    # -- logging and reporting --------------------------------------------------------------------
+
+    def _report(self, decision: FailureDecision, item: Item, error: BaseException) -> None:
+        for record in unfinished_records(item):
+            if self._recorder is not None:
+                self._recorder.failure_decided(record, decision, error)
+            if self._call_recorder is not None:
+                self._call_recorder.failure_decided(record, decision, error)
+            if self._observers is not None:
+                self._observers.on_failure_decision(record, decision)
+
+    def _warn(
+        self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object
+    ) -> None:
+        self._log.warning(event, **_place(item, handler), **fields, exc_info=error)
+
+
+def _place(item: Item, handler: Handler) -> dict[str, object]:
+    return {
+        "handler": handler.name,
+        "partition": f"{item.topic}-{item.partition}",
+        "offset": first_unfinished_offset(item),
+    }
+
+
+class _NotSentError(Exception):
+    """A record could not be written to ``topic``; the cause says why."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic

@@ -1,0 +1,116 @@
+"""Composes the parts that run handlers, and says what follows from what happens in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
+from asyncrevoke.handlers.execution.dispatch import Dispatcher
+from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
+from asyncrevoke.handlers.execution.invocation import HandlerInvoker
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, first_unfinished_offset
+from asyncrevoke.handlers.scheduling.backlog import Backlog
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.lanes import LaneQueue
+from asyncrevoke.handlers.scheduling.ordering import HandlerOrdering, handler_ordering
+from asyncrevoke.handlers.scheduling.worker_pool import WorkerPool
+
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.execution.failure_policy import StopReactions
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+    from asyncrevoke.handlers.scheduling.record_source import TakenRecords
+    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
+
+
+class HandlerPipeline:
+    """Backlog, lanes, workers and dispatch of one runner or task group.
+
+    A record is put into ``backlog``, waits in a lane, is taken by a worker of ``pool``, and called
+    by ``dispatcher``. ``stop_reactions`` says what follows from a failure that ends all of it.
+    """
+
+    def __init__(
+        self,
+        source: TakenRecords,
+        membership: MembershipGuard,
+        lookup: HandlerLookup,
+        context: RunnerContext,
+        stop_reactions: StopReactions,
+    ) -> None:
+        self._context = context
+        order_by = context.order_by
+        self._lanes: LaneQueue[Item] = LaneQueue(
+            None if callable(order_by) else order_by, context.null_keys
+        )
+        self.backlog = Backlog(source, self._lanes, context.clock, self)
+        histories = RetryHistories(
+            handler.retry_topic.topic for handler in lookup.handlers if handler.retry_topic
+        )
+        invoker = HandlerInvoker(context, lookup, membership, self.backlog, histories)
+        failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
+        self.dispatcher = Dispatcher(
+            context, source, membership, lookup, self.backlog, invoker, failures
+        )
+        self.pool: WorkerPool[Item] = WorkerPool(
+            self._lanes,
+            self.dispatcher,
+            context.concurrency,
+            membership,
+            context.deadline,
+        )
+
+    def ordering_of(self, handler: Handler) -> HandlerOrdering:
+        """The ordering of a handler, with a limiter of its own if it has limits; once for each."""
+        context, limits = self._context, handler.limits
+        limiter: HandlerLimiter[Entry[Item]] | None = None
+        if limits.delay_calls:
+            limiter = HandlerLimiter(context.clock, limits.concurrency, limits.rate, self)
+        return handler_ordering(handler, context.order_by, context.null_keys, limiter, self)
+
+    def lose(self, partition: TopicPartition) -> None:
+        """The partition is lost: drop what is queued of it, and cancel what runs."""
+        self.backlog.lose(partition)
+        self.pool.cancel(partition)
+
+    async def close(self) -> None:
+        """Cancel what runs, and abandon what is not done; also if this is cancelled."""
+        abandoned: list[Item] = []
+        try:
+            abandoned = await self.pool.close()
+        finally:
+            self.backlog.abandon_queued()
+            for item in abandoned:
+                self._context.log.error(
+                    "cancelled handler did not exit; abandoned",
+                    partition=f"{item.topic}-{item.partition}",
+                    offset=first_unfinished_offset(item),
+                )
+                self.backlog.abandon(item)
+
+    # -- what follows ----------------------------------------------------------------------------
+
+    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
+        """A batch has enough records, or its first record has waited enough."""
+        self.backlog.put_batch(partition, batch)
+        self.pool.notify()
+
+    def retry_due(self, entry: Entry[Item]) -> None:
+        """The wait before the next attempt of an entry is over."""
+        self.backlog.retry_due(entry)
+        self.pool.notify()
+
+    def limiter_permits(self, limiter: HandlerLimiter[Entry[Item]]) -> None:
+        """Time permits further calls of a handler with a rate limit."""
+        self._lanes.queue_permitted(limiter)
+        self.pool.notify()
+
+    def ordering_failed(self, record: Record, error: BaseException) -> None:
+        """A user's ``order_by`` function has failed for a record."""
+        self.backlog.fail_when_taken(record, error)
+
+    def entries_ready(self) -> None:
+        """Entries may be ready."""
+        self.pool.notify()

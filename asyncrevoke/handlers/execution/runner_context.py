@@ -1,0 +1,56 @@
+"""What a handler runner or a task group gives to its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from random import random as random_fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
+    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
+    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
+    from asyncrevoke.runtime.hooks.observers import Observers
+    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
+
+
+def _event_loop() -> HandlerClock:
+    return asyncio.get_running_loop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerContext:
+    """``concurrency`` calls run at once, in lanes by ``order_by`` and ``null_keys``; the source
+    delivers ``max_in_flight`` records ahead.
+
+    ``state`` and ``worker_resources`` are what handlers get in their context. ``dead_letters``
+    writes to dead letter topics and retry topics, and is needed if a handler has one;
+    ``wall_clock`` (seconds since the epoch) says when records of a retry topic are due. ``clock``
+    times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of retries.
+    ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how long a
+    cancelled runner waits for handlers.
+    """
+
+    concurrency: int
+    log: HandlerLogger
+    order_by: OrderBy | None = "key"
+    null_keys: NullKeys = "ordered"
+    max_in_flight: int = 2000
+    state: object = None
+    worker_resources: WorkerResources | None = None
+    dead_letters: DeadLetterSender | None = None
+    wall_clock: Callable[[], float] = time.time
+    clock: HandlerClock = field(default_factory=_event_loop)
+    random: Callable[[], float] = random_fraction
+    call_recorder: CallRecorder | None = None
+    observers: Observers | None = None
+    recorder: HandlerRecorder | None = None
+    deadline: ShutdownDeadline | None = None

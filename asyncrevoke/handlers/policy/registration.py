@@ -1,0 +1,131 @@
+"""One registered handler: its function and its options."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+
+from asyncrevoke.config import OrderBy
+from asyncrevoke.config.inherit import Inherit
+from asyncrevoke.handlers.policy.decoding import Decoder
+from asyncrevoke.handlers.policy.handler_function import HandlerFunction
+from asyncrevoke.handlers.policy.limits import HandlerLimits
+from asyncrevoke.handlers.policy.middleware import Middleware
+from asyncrevoke.handlers.policy.retry import Retry
+from asyncrevoke.handlers.policy.retry_topic import RetryTopic
+from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
+
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.limits import RateLimit
+
+OnError: TypeAlias = Literal["stop", "skip", "pause"]
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What ``handler(...)`` takes by name."""
+
+    pattern: str | re.Pattern[str] | None
+    """A regular expression for topics, instead of their names."""
+    retry: Retry | None
+    """Calls the function again if it raises. The lane of the record waits meanwhile."""
+    retry_topic: RetryTopic | None
+    """Takes a record after the last attempt of ``retry``. The consumer reads it from there after a
+    delay; its partition goes on meanwhile."""
+    dead_letter: str | None
+    """A topic for records that have failed for good, or do not decode. Such a record is done when
+    the topic has it. If it cannot be written, its partition is paused."""
+    on_error: OnError | None
+    """What follows without ``dead_letter``. ``"stop"`` (default): the consumer ends, ``run`` raises
+    the error, and the next owner reads the record again. ``"skip"``: the error is logged, and the
+    record is done. ``"pause"``: its partition is paused until ``resume`` reads the record again."""
+    batch: bool
+    """The first parameter is a list of values (``list[Order]``) of one partition, in offset order;
+    ``list[Record]`` receives the records. Batches of a partition are handled one at a time unless
+    ``order_by=None``. ``BatchError({index: exception})`` says which values failed; any other
+    exception fails all of them."""
+    max_records: int | None
+    """A batch is handled when it has so many records (default 500)."""
+    max_wait: float | None
+    """Or when so many seconds have passed since its first record arrived (default 0.2)."""
+    max_handler_time: float | None
+    """Cancels a call after so many seconds, which is a failure (HandlerTimeoutError); a line of the
+    log warns at half of it. The partition of a call that still runs 5 s later is paused."""
+    decoder: Decoder | None
+    """A sync function that returns the value of a ``Record``, tombstones included. It runs in the
+    event loop, so it must not block. If it raises, the value does not decode."""
+    order_by: OrderBy | Inherit | None
+    """Which records wait for each other; by default the consumer's ``order_by``."""
+    concurrency: int | None
+    """How many calls of this handler run at once, within the consumer's ``concurrency``. A call
+    that waits for this or for ``rate_limit`` takes none of the latter."""
+    rate_limit: RateLimit | None
+    """How many calls begin within a time."""
+    max_in_flight: int | None
+    """How many records of this handler are taken and not done (one more for each partition at
+    most), within the consumer's ``max_in_flight``. By default an equal share of that if the handler
+    has one of the other two limits, so that its waiting records leave room for other handlers."""
+
+
+class BatchOptions(NamedTuple):
+    """How a handler takes batches.
+
+    A batch is handled when it has ``max_records``, or ``max_wait`` seconds after its first record
+    arrived. ``decode`` returns the value of one record, ``call`` receives all values.
+    """
+
+    max_records: int
+    max_wait: float
+    decode: Decoder
+    call: BatchHandlerCall
+
+
+class Handler(NamedTuple):
+    """A registered function. ``call`` decodes a record's value and calls the function with it.
+
+    Either ``topics`` or ``pattern`` is given, and either ``call`` or ``batch``. ``decoder`` is None
+    if values are decoded by annotation. ``middleware`` is that of the routers through which the
+    handler was included, the outermost first.
+    """
+
+    name: str
+    function: HandlerFunction
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    retry: Retry | None
+    retry_topic: RetryTopic | None
+    dead_letter: str | None
+    on_error: OnError
+    call: HandlerCall | None
+    wants_context: bool
+    batch: BatchOptions | None
+    max_handler_time: float | None
+    decoder: Decoder | None
+    order_by: OrderBy | Inherit | None
+    limits: HandlerLimits
+    middleware: tuple[Middleware, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that it handles by name, its retry topic included."""
+        return self.topics if self.retry_topic is None else (*self.topics, self.retry_topic.topic)
+
+
+class HandlerLookup(Protocol):
+    """All handlers of a consumer, and the handler of each topic; a Router is one."""
+
+    @property
+    def handlers(self) -> tuple[Handler, ...]:
+        """All handlers, in the order of registration."""
+        ...
+
+    def get(self, topic: str, /) -> Handler | None:
+        """The handler of a topic, None if there is none."""
+        ...
+
+    def find(self, topic: str, /) -> Handler:
+        """The handler of a topic; ConfigError if there is none."""
+        ...
+
+    def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:
+        """The middleware around a handler, the outermost first."""
+        ...

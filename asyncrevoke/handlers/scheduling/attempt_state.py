@@ -1,0 +1,39 @@
+"""The attempts at a record or batch whose next call is not an ordinary first one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class AttemptState:
+    """``calls`` counts the calls made so far.
+
+    ``send_for``: no further call is made, the record is written to another topic for this error.
+    ``fails_with``: set before the first call of a record whose lane is unknown or that cannot be
+    read. It fails with this error when a worker takes it.
+    """
+
+    __slots__ = ("calls", "fails_with", "send_for")
+
+    def __init__(self, calls: int, fails_with: BaseException | None = None) -> None:
+        self.calls = calls
+        self.fails_with = fails_with
+        self.send_for: BaseException | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the handler was called before."""
+        return self.calls > 0 or self.send_for is not None
+
+    def start_call(self) -> int:
+        """Count a call that begins now; returns its number."""
+        self.calls += 1
+        return self.calls
+
+    def send_elsewhere(self, error: BaseException) -> None:
+        """The last call has failed with this, and the record goes to another topic."""
+        self.send_for = error
+
+
+# A record that has not failed, whose first call is traced.
+TRACED: Final = AttemptState(0)

@@ -1,0 +1,38 @@
+"""How many records of each handler may be in flight, within the consumer's max_in_flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.handlers.policy.registration import HandlerLookup
+
+
+def in_flight_limits(
+    lookup: HandlerLookup, max_in_flight: int
+) -> Callable[[str], tuple[str, int] | None] | None:
+    """For each topic, a name for its handler and how many of its records may be in flight.
+
+    A handler whose calls may have to wait gets its equal share of ``max_in_flight`` unless it has a
+    ``max_in_flight`` of its own: otherwise its waiting records would leave no room for those of
+    other handlers. None if no handler has a limit.
+    """
+    handlers = lookup.handlers
+    share = max(1, max_in_flight // len(handlers)) if handlers else max_in_flight
+    limits: dict[int, tuple[str, int]] = {}
+    for number, handler in enumerate(handlers):
+        most = handler.limits.max_in_flight
+        if most is None and handler.limits.delay_calls:
+            most = max(share, 1 if handler.batch is None else handler.batch.max_records)
+        if most is not None and most < max_in_flight:
+            limits[id(handler)] = f"{number}: {handler.name}", most
+    if not limits:
+        return None
+
+    def limit_of(topic: str) -> tuple[str, int] | None:
+        handler = lookup.get(topic)
+        return None if handler is None else limits.get(id(handler))
+
+    return limit_of

@@ -1,0 +1,79 @@
+"""The lanes of one partition, and what stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from asyncrevoke.handlers.scheduling.lane_order import NO_LANE, LaneItem
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+    from asyncrevoke.model import TopicPartition
+
+T = TypeVar("T", bound=LaneItem)
+
+
+class PartitionLanes(Generic[T]):
+    """The lanes of one partition, for items of one offset tracker.
+
+    After a seek the partition has another tracker, and another object of this class with the same
+    ``lanes``: order holds across the seek. ``last_started`` is the highest offset that was taken,
+    -1 if none. ``default_keys``: the lane keys are those of the queue, and there is no limiter.
+    ``check_on_take``: there is a limiter, or the partition is paused. ``runs_last``: while the
+    partition is revoked, the key of the lane that runs last.
+    """
+
+    __slots__ = (
+        "check_on_take",
+        "default_keys",
+        "lanes",
+        "last_started",
+        "limiter",
+        "partition",
+        "runs_last",
+        "tracker_id",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        tracker_id: int,
+        lanes: dict[Hashable, deque[Entry[T]] | None],
+        limiter: HandlerLimiter[Entry[T]] | None,
+        *,
+        default_keys: bool,
+    ) -> None:
+        self.default_keys = default_keys
+        self.limiter = limiter
+        self.partition = partition
+        self.tracker_id = tracker_id
+        self.lanes = lanes
+        self.last_started = -1
+        self.check_on_take = limiter is not None
+        self.runs_last: Hashable = NO_LANE
+
+    def pause(self) -> None:
+        """Entries are checked when they are taken."""
+        self.check_on_take = True
+
+    def resume(self) -> None:
+        """Entries are checked when they are taken only if they are limited."""
+        self.check_on_take = self.limiter is not None
+
+    def run_last(self, key: Hashable) -> None:
+        """The partition is revoked: this lane runs after the others."""
+        self.runs_last = key
+        self.default_keys = False
+
+    def revocation_withdrawn(self, *, default_keys: bool) -> None:
+        """No lane runs last any more."""
+        self.runs_last = NO_LANE
+        self.default_keys = default_keys
+
+
+# The partition's lanes, the item, the number of the put that it came with, and the key of its lane
+# unless that is the default one: a longer tuple, or computing the key again, costs time.
+Entry: TypeAlias = tuple[PartitionLanes[T], T, int] | tuple[PartitionLanes[T], T, int, Hashable]
