@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel
+from asyncrevoke.core.io.effects import Channel, Node, ResetConnection
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupResponse,
@@ -53,6 +53,9 @@ class LeaveGroup:
         self._member_id = ""
         self._reason = ""
         self._outstanding: int | None = None
+        self._sent_to: Node | None = None
+        # The broker at which a LeaveGroup that was given up is still not answered.
+        self._forgotten: Node | None = None
         # Whether LeaveGroup has to be sent (again), and whether a JoinGroup is not answered.
         self._owed = False
         self._joins = False
@@ -78,8 +81,12 @@ class LeaveGroup:
         self._owed = self._joins = False
         self._outbox.cancel_timer(_TIMER)
         if self._outstanding is not None:
-            self._outbox.forget(self._outstanding)
+            self._outbox.redirect(self._outstanding, self._answered_too_late)
+            self._forgotten = self._sent_to
             self._outstanding = None
+
+    def _answered_too_late(self, _now: float, _reply: Reply) -> None:
+        self._forgotten = None
 
     def _proceed(self, now: float) -> None:
         if self._outstanding is not None:
@@ -93,7 +100,12 @@ class LeaveGroup:
         node = self._coordinator.node
         if node is None or not self._owed or self._outstanding is not None:
             return
+        if self._forgotten is not None:
+            # Brokers answer in order: it would wait there behind one that nobody waits for.
+            self._outbox.put(ResetConnection(self._forgotten, Channel.HEARTBEAT))
+            self._forgotten = None
         self._owed = False
+        self._sent_to = node
         self._outstanding = self._outbox.send(
             LeaveGroupRequest(
                 group_id=self._group_id,
