@@ -202,7 +202,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             failure = self._handlers_failure()
             if failure is None or isinstance(failure, FatalError):
                 raise
-            self._session.log.exception("closing failed, after another error", exc_info=closing)
+            self._session.log.exception(
+                "closing failed after another error, which is raised", exc_info=closing
+            )
             raise failure from None
         if (failure := self._handlers_failure()) is not None:
             raise failure
@@ -225,7 +227,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         try:
             await session.aclose(graceful=False)
         except Exception as closing:
-            session.log.exception("closing failed, after another error", exc_info=closing)
+            session.log.exception(
+                "closing failed after another error, which is raised", exc_info=closing
+            )
 
     def stop(self) -> None:
         """End the loop or the handlers. May be called in any thread; does not wait.
@@ -409,7 +413,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     def _signalled(self, number: signal.Signals) -> None:
         session = self._session
         if session is not None:
-            session.log.info("draining; a second signal ends at once", signal=number.name)
+            session.log.info(
+                "draining; a second signal ends the process at once", signal=number.name
+            )
             session.stop()
 
     # --- states ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, WorkerResources
     from asyncrevoke.handlers.policy.decoding import Decoder
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.runtime.session.session import Session
@@ -151,7 +151,7 @@ class HandlerHost:
 
     @asynccontextmanager
     async def open_resources(
-        self, log: HandlerLog, deadline: ShutdownDeadline | None = None
+        self, log: HandlerLogger, deadline: ShutdownDeadline | None = None
     ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
         """Open ``resources``, and let calls open ``worker_resources``, until left."""
         async with (
@@ -161,7 +161,7 @@ class HandlerHost:
             yield state, workers
 
     def _workers(
-        self, state: object, log: HandlerLog, deadline: ShutdownDeadline | None
+        self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         if self._worker_resources is None:
             return nullcontext()

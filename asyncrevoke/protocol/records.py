@@ -11,13 +11,13 @@ from itertools import islice
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 
 from asyncrevoke.model import Record, UnreadableRecord
 from asyncrevoke.protocol.single_records import (
     MAX_RECORD_HEADERS,
     TooManyObjects,
+    parser,
     pieces,
     read_one_by_one,
     reason,
@@ -286,11 +286,11 @@ class _RecordMaker(NamedTuple):
     partition: int
     tracker_id: int
 
-    def records(self, data: bytes | memoryview) -> list[Record]:
+    def records(self, data: bytes) -> list[Record]:
         """The records of a batch without compression. Raises what the parser raises, and ValueError
         for a record with too many headers."""
         topic, partition, tracker_id = self
-        batch = DefaultRecordBatch(data)
+        batch = parser(data)
         kind = batch.timestamp_type
         return [
             Record(
@@ -478,7 +478,7 @@ def _refusal(error: TooLarge | TooManyObjects) -> str:
 
 def _is_abort(data: bytes) -> bool:
     try:
-        batch = DefaultRecordBatch(data)
+        batch = parser(data)
         if batch.compression_type != 0:
             raise CorruptBatch("a control batch is compressed")
         key = next(iter(batch)).key or b""

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from aiokafka.record.default_records import DefaultRecordBatch
+
 from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from aiokafka.record._protocols import DefaultRecordBatchProtocol
 
     from asyncrevoke.model import Record, UnreadableRecord
 
 __all__ = [
     "MAX_RECORD_HEADERS",
     "TooManyObjects",
+    "parser",
     "pieces",
     "read_one_by_one",
     "reason",
@@ -33,6 +38,10 @@ _PIECE: Final = 64 * 1024
 _COUNT_AT: Final = BATCH_HEADER_SIZE - 4
 _LONGEST_VARINT: Final = 10
 _ATTRIBUTES_MORE: Final = 0x80
+# Set in each byte of a number but its last one.
+_CONTINUES: Final = 0x80
+# At most two numbers are read at the end of a batch without a look at where it ends.
+_ZEROS: Final = bytes(16)
 
 
 class TooManyObjects(ValueError):  # noqa: N818 - it names what was read
@@ -40,6 +49,19 @@ class TooManyObjects(ValueError):  # noqa: N818 - it names what was read
 
     def __init__(self, most: int) -> None:
         super().__init__(f"it holds more than {most} records and headers, which is the limit")
+
+
+def parser(data: bytes) -> DefaultRecordBatchProtocol:
+    """The parser (aiokafka's) of a batch whose header is whole; it reads nothing beyond ``data``.
+
+    A number (varint) has no end for the parser but a byte below 0x80, and where one begins is not
+    always compared with the end of the data. The zero byte that follows the content of each bytes
+    object ends a number that begins there, or else the record is refused before the next number;
+    not so if the last byte continues a number.
+    """
+    if data[-1] < _CONTINUES:
+        return DefaultRecordBatch(data)
+    return DefaultRecordBatch(memoryview(data + _ZEROS)[: len(data)])
 
 
 def too_many_headers() -> NoReturn:

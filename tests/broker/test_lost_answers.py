@@ -1,6 +1,6 @@
 """What a real Apache Kafka makes of a member that repeats a heartbeat whose answer was lost.
 
-The simulated coordinator follows it (``asyncrevoke.testing.simulation.epoch_group``).
+The simulated coordinator follows it (``asyncrevoke.testing.fake_kafka.consumer_group``).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ from asyncrevoke.protocol.messages import (
     Response,
     TopicMetadata,
 )
-from asyncrevoke.testing.simulation.log import PartitionLog, decode_simulated
+from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog, decode_simulated
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -19,9 +19,9 @@ from asyncrevoke.core.commit.refused_commits import RejectedCommits, commit_erro
 from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     GroupAuthorizationError,
     PartitionLostError,
@@ -287,10 +287,8 @@ class Committer:
             case OffsetCommitResponse(errors=errors):
                 self.slowest = max(self.slowest * 0.99, now - sent.sent_at)
                 self._handle_response(now, sent, dict(errors))
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._reactions.failed(now, AuthenticationError(detail))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._reactions.failed(now, UnsupportedVersionError(detail))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in sent.entries:

@@ -19,13 +19,13 @@ from asyncrevoke.core.fetch.cursor import PartitionCursor
 from asyncrevoke.core.fetch.drain import RecordDrain
 from asyncrevoke.core.fetch.memory_budget import MemoryBudget
 from asyncrevoke.core.fetch.responses import FetchResponses
-from asyncrevoke.core.fetch.session import SessionFetch, end_sessions
+from asyncrevoke.core.fetch.session import NO_SUCH_SESSION, SessionFetch, end_sessions
 from asyncrevoke.core.fetch.truncation_detection import TruncationDetection
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.errors import AuthenticationError, UnsupportedVersionError
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
+from asyncrevoke.protocol.messages import ErrorCode, FetchResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,13 +45,6 @@ if TYPE_CHECKING:
 _TIMER = "fetching"
 _NEVER = float("inf")
 _UNLIMITED = 2**62
-_NO_SUCH_SESSION = frozenset(
-    (
-        ErrorCode.fetch_session_id_not_found,
-        ErrorCode.invalid_fetch_session_epoch,
-        ErrorCode.fetch_session_topic_id_error,
-    )
-)
 # Nobody tells us when a partition may flow again, so we look; not at every event.
 _LOOK_EVERY = 0.01
 # So many partitions may stand in one fetch though they are busy.
@@ -61,8 +54,8 @@ _POLLED_SOON = 0.005
 
 
 class _CompletedFetch(NamedTuple):
-    """An answer that was taken in: ``served`` got something, and if it ``joins`` goes with the
-    others of its lane again."""
+    """A fetch whose response was handled. ``served`` are the cursors that got something; if it
+    ``joins``, these are in the broker's next long poll with the others."""
 
     broker: BrokerFetches
     fetch: InFlightFetch
@@ -360,18 +353,7 @@ class Fetcher:
         broker.in_flight[channel] = fetch
         self._over_budget_fetches += scarce
         self._outbox.send(
-            FetchRequest(
-                partitions=named.partitions,
-                max_wait=max_wait,
-                min_bytes=max(config.fetch_min_bytes, 1),
-                max_bytes=max_bytes,
-                read_committed=config.isolation_level == "read_committed",
-                rack=self._rack(now, asked.values()),
-                session_id=named.session_id,
-                session_epoch=named.epoch,
-                forgotten=named.forgotten,
-                topic_ids=named.topic_ids,
-            ),
+            named.request(config, max_wait, max_bytes, self._rack(now, asked.values())),
             node,
             channel,
             config.fetch_max_wait + config.request_timeout,
@@ -415,19 +397,14 @@ class Fetcher:
                     is_held = self._reactions.is_poll_waiting
                     if is_held:
                         self._held_until = now + _POLLED_SOON
-            case FetchResponse(error=error) if fetch.partial and error in _NO_SUCH_SESSION:
+            case FetchResponse(error=error) if fetch.partial and error in NO_SUCH_SESSION:
                 # Brokers forget sessions; with everything named it is answered at once.
                 broker.session.forget()
             case FetchResponse(error=error):
                 self._broker_failed(now, broker, fetch, error.name)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._broker_failed(now, broker, fetch, detail)
-                self._reactions.failed(now, AuthenticationError(detail or "authentication failed"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._broker_failed(now, broker, fetch, detail)
-                self._reactions.failed(
-                    now, UnsupportedVersionError(detail or "no common version of Fetch")
-                )
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._broker_failed(now, broker, fetch, failed.detail)
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 self._cluster.note_failure(fetch.node)
                 if kind is FailureKind.TIMEOUT:

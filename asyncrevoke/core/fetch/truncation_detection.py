@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.fetch.cursor import FIRST_BACKOFF
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.errors import AuthenticationError, PartitionsError, TopicAuthorizationError
+from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.protocol.messages import (
     EpochQuery,
     ErrorCode,
@@ -166,7 +167,7 @@ class TruncationDetection:
                     why = reply.detail or reply.kind.value
                     self._cluster.note_failure(node)
                     if reply.kind is FailureKind.AUTHENTICATION:
-                        self._reactions.failed(now, AuthenticationError(why))
+                        self._reactions.failed(now, fatal_error(reply))
                 self._cluster.refresh(now, f"leader epochs from broker {node.node_id}: {why}")
                 for cursor in current:
                     self._check_later(now, cursor, why)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
+from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.metadata.topic import NO_ID, KnownTopic
 from asyncrevoke.errors import (
-    AuthenticationError,
     BrokerError,
     TopicAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -269,12 +268,8 @@ class ClusterMetadata:
                 self._succeeded(now, node, wanted, reply)
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._stop_with_error(now, AuthenticationError(detail or "authentication failed"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._stop_with_error(
-                    now, UnsupportedVersionError(detail or "no common version of Metadata")
-                )
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._stop_with_error(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 self._retry(now, node, detail or kind.value)
             case _:

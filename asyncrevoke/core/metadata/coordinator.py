@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
+from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     GroupAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -176,10 +175,8 @@ class Coordinator:
                 )
             case FindCoordinatorResponse(error=error):
                 self._retry(now, error.name)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._reactions.failed(now, AuthenticationError(detail))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._reactions.failed(now, UnsupportedVersionError(detail))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(detail=detail):
                 self._cluster.note_failure(asked)
                 self._retry(now, detail)

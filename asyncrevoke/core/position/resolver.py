@@ -10,19 +10,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
+from asyncrevoke.core.io.effects import Channel, Failed
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
 from asyncrevoke.core.position.search import AwaitedOffset, PositionSearch
 from asyncrevoke.errors import (
-    AuthenticationError,
     FatalError,
     GroupAuthorizationError,
     NoOffsetError,
     OffsetOutOfRangeError,
     PartitionsError,
     TopicAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.protocol.messages import (
@@ -316,10 +315,8 @@ class PositionResolver:
                     self._handle_committed(now, node, instance, search, found)
             case OffsetFetchResponse(error=error):
                 self._group_error(now, node, current, error)
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._fail(now, current, AuthenticationError(detail or "refused"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._fail(now, current, UnsupportedVersionError(detail or "OffsetFetch"))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._fail(now, current, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
                 self._coordinator.unanswered(now, f"offset fetch: {why}", node)
@@ -399,10 +396,8 @@ class PositionResolver:
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     self._handle_listed(now, instance, search, offsets.get(instance.partition))
-            case Failed(kind=FailureKind.AUTHENTICATION, detail=detail):
-                self._fail(now, current, AuthenticationError(detail or "refused"))
-            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._fail(now, current, UnsupportedVersionError(detail or "ListOffsets"))
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._fail(now, current, fatal_error(failed))
             case _:
                 why = f"unexpected {type(reply).__name__}"
                 if isinstance(reply, Failed):

@@ -165,7 +165,7 @@ class Seeking:
                 finished = self._left_of_map(instance, found.offset)
                 self._place(now, instance, found.offset, found.leader_epoch, finished)
             else:
-                finished = self._maps.read(found.offset, found.metadata)
+                finished = self._maps.read(instance, found.offset, found.metadata)
                 self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
                 instance.set_map_unverified(finished is not None)
                 # What is no map of ours is left alone until there is something to commit.

@@ -9,16 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
+from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, Node
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.queries.pending_query import OffsetSearch, PendingQuery
 from asyncrevoke.errors import (
-    AuthenticationError,
     BrokerError,
     ConfigError,
     GroupAuthorizationError,
     RequestTimeoutError,
     TopicAuthorizationError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -156,10 +155,8 @@ class OffsetQueries:
         """Anything but the response that was asked for."""
         if not isinstance(reply, Failed):
             self._retry_later(now, lookup, f"an answer other than {type(reply).__name__}")
-        elif reply.kind is FailureKind.AUTHENTICATION:
-            self._end(lookup, error=AuthenticationError(reply.detail or "authentication failed"))
-        elif reply.kind is FailureKind.UNSUPPORTED:
-            self._end(lookup, error=UnsupportedVersionError(reply.detail or "no common version"))
+        elif reply.kind in FATAL_FAILURES:
+            self._end(lookup, error=fatal_error(reply))
         else:
             self._cluster.note_failure(node)
             self._retry_later(
@@ -344,10 +341,7 @@ class OffsetQueries:
                         if offset.offset >= 0
                         else None
                     )
-        elif isinstance(reply, Failed) and reply.kind not in (
-            FailureKind.AUTHENTICATION,
-            FailureKind.UNSUPPORTED,
-        ):
+        elif isinstance(reply, Failed) and reply.kind not in FATAL_FAILURES:
             self._cluster.note_failure(node)
             search.trouble.setdefault(ErrorCode.network_exception, []).extend(asked)
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
-from asyncrevoke.handlers.policy.batch import Item, RecordBatch, unfinished_records
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """The :class:`ItemDispatch` of handlers: one method for each step of an item.
+    """Implements :class:`ItemDispatch`: one method for each step of an item.
 
-    ``start`` and ``completed`` are called for each record: they are functions without a look at
-    what this consumer does not use.
+    ``start`` and ``completed`` are called for each record, so they are chosen once, for what this
+    consumer uses: batches, a journal.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Dispatcher:
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}
         self._first_calls: dict[str, Callable[[Item], Awaitable[object]]] = {}
-        # Topics whose first calls need no context; single records of them may be traced.
+        # Topics whose first calls are direct, and whose records may be chosen for tracing.
         self._direct: set[str] = set()
         # Records whose handlers have returned, until flush_completed().
         self._completed: list[Record] = []
@@ -176,7 +176,7 @@ class Dispatcher:
             return first_calls[item.topic](item)
 
         def start_any(item: Item, /) -> Awaitable[object]:
-            if not isinstance(item, RecordBatch):
+            if not isinstance(item, HandlerBatch):
                 return start(item)
             recorder.handlers_started(item.records)
             state = attempts.get(item)
@@ -192,20 +192,20 @@ class Dispatcher:
         return start_any if has_batches else start
 
     def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
-        if isinstance(item, RecordBatch):
+        if isinstance(item, HandlerBatch):
             call = partial(self._invoker.call_batch, item, handler, calls)
             return invoke_batch(item, handler, calls, self._failures, call)
         return self._invoker.call_record(item, handler, calls)
 
     def _next_call(self, item: Item, state: AttemptState) -> Awaitable[object]:
-        if state is TRACED and not isinstance(item, RecordBatch):
+        if state is TRACED and not isinstance(item, HandlerBatch):
             self._backlog.forget_attempts(item)
             return self._invoker.call_record(item, self._handlers[item.topic], 1)
         return self._next_attempt(item, state)
 
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:
         handler = self._handlers[item.topic]
-        if state.send_for is not None and not isinstance(item, RecordBatch):
+        if state.send_for is not None and not isinstance(item, HandlerBatch):
             await self._send_to_topic(item, handler, state.send_for, state.calls)
         elif state.fails_with is not None:
             raise state.fails_with
@@ -227,7 +227,7 @@ class Dispatcher:
         self._sent.append((record.topic, len(self.call_times[record.topic])))
 
     def _item_completed(self, item: Item) -> None:
-        if isinstance(item, RecordBatch):
+        if isinstance(item, HandlerBatch):
             self._backlog.batch_ended(item)
         else:
             self._completed.append(item)

@@ -10,8 +10,8 @@ from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
     Item,
-    RecordBatch,
     first_unfinished_offset,
     unfinished_records,
 )
@@ -40,7 +40,7 @@ class StopReactions(Protocol):
 class FailurePolicy:
     """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
 
-    A :class:`BatchSink`, too.
+    Implements :class:`BatchSink`: batches complete, skip and send single records by themselves.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class FailurePolicy:
         elif isinstance(error, _NotSentError):
             cause = error.__cause__ or error
             self._pause_partition(entry, cause, handler, unsent_to=error.topic)
-        elif isinstance(item, RecordBatch):
+        elif isinstance(item, HandlerBatch):
             return self._batch_failed(entry, item, error, handler, calls)
         else:
             return self._record_failed(entry, item, error, handler, calls)
@@ -190,7 +190,7 @@ class FailurePolicy:
     def _batch_failed(
         self,
         entry: Entry[Item],
-        batch: RecordBatch,
+        batch: HandlerBatch,
         error: BaseException,
         handler: Handler,
         calls: int,
@@ -287,7 +287,7 @@ class FailurePolicy:
         )
         self._backlog.abandon_lane(entry)
 
-    # -- who is told -----------------------------------------------------------------------------
+    # -- logging and reporting --------------------------------------------------------------------
 
     def _report(self, decision: FailureDecision, item: Item, error: BaseException) -> None:
         for record in unfinished_records(item):

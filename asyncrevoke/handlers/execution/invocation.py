@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.batch import Item, RecordBatch
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall
@@ -83,7 +83,7 @@ class HandlerInvoker:
 
     async def call_batch(
         self,
-        batch: RecordBatch,
+        batch: HandlerBatch,
         handler: Handler,
         attempt: int,
         function: BatchHandlerCall,
@@ -156,7 +156,7 @@ class _Arguments(NamedTuple):
 class _LimitedCall:
     """What follows when one call takes long."""
 
-    def __init__(self, log: HandlerLog, backlog: Backlog, item: Item, handler: Handler) -> None:
+    def __init__(self, log: HandlerLogger, backlog: Backlog, item: Item, handler: Handler) -> None:
         self._log = log
         self._backlog = backlog
         self._item = item

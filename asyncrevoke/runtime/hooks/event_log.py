@@ -91,7 +91,11 @@ class EventLog:
             self._log.log(level, event, **plain)
         except Exception:
             # A processor of the application failed: that must not end the consumer.
-            self._logger.exception("a structlog processor failed on %r %r", event, plain)
+            self._logger.exception(
+                "structlog processor failed; event logged without it event=%r fields=%r",
+                event,
+                plain,
+            )
 
 
 def _plain(value: object) -> object:
@@ -99,7 +103,7 @@ def _plain(value: object) -> object:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, TopicPartition):
-        return printable(f"{value.topic}-{value.partition}")
+        return printable(str(value))
     if isinstance(value, (frozenset, set)):
         return sorted((_plain(item) for item in cast("set[object]", value)), key=str)
     if isinstance(value, (list, tuple)):

@@ -20,9 +20,9 @@ from asyncrevoke.core.io.effects import (
     BackgroundHeartbeatReply,
     Channel,
     Failed,
-    FailureKind,
     Send,
 )
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.runtime.loop.blocking_call_site import blocked_at
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Request
     from asyncrevoke.runtime.hooks.event_log import EventLog
     from asyncrevoke.runtime.loop.driver import HeartbeatReplies
-
-_NEVER_AGAIN = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
 
 
 class HeartbeatRequests(Protocol):
@@ -246,7 +244,7 @@ class HeartbeatThread:
 
 def _next(standby: BackgroundHeartbeat, sent: Request, reply: Replied | Failed) -> Request | None:
     if isinstance(reply, Failed):
-        return None if reply.kind in _NEVER_AGAIN else sent
+        return None if reply.kind in FATAL_FAILURES else sent
     return standby.next_message(reply.message)
 
 

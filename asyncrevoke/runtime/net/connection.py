@@ -351,7 +351,8 @@ class Connection:
         if response.unknown_errors:
             codes = ", ".join(map(str, sorted(set(response.unknown_errors))))
             _log.warning(
-                "%s answered %s with unknown error codes %s; handled as UNKNOWN_SERVER_ERROR",
+                "unknown error codes in a response; handled as UNKNOWN_SERVER_ERROR "
+                "node=%r request=%s codes=%s",
                 node_name(self.node),
                 request_name(pending.message),
                 codes,

@@ -56,7 +56,7 @@ class Probe(NamedTuple):
             state=None if health is None else health.state,
             assigned=0 if health is None else health.assigned,
             in_flight=0 if health is None else health.in_flight,
-            paused=[f"{tp.topic}-{tp.partition}" for tp in sorted(paused)],
+            paused=[str(tp) for tp in sorted(paused)],
         )
 
 

@@ -204,4 +204,4 @@ def with_errors(router: Router, errors: Errors) -> Router:
         on_error: Literal["skip", "stop"] = "skip" if errors == "record" else "stop"
         return handler._replace(dead_letter=None, retry_topic=None, on_error=on_error)
 
-    return router.with_handlers_changed(change)
+    return router.map_handlers(change)

@@ -14,7 +14,7 @@ from asyncrevoke.spark.errors import ReplayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.handlers.policy.log import HandlerLog
+    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
@@ -87,7 +87,7 @@ class ResultRows:
     ``"error"``; ``examples`` describes the first ones.
     """
 
-    def __init__(self, log: HandlerLog, failed_as: Literal["error", "skipped"]) -> None:
+    def __init__(self, log: HandlerLogger, failed_as: Literal["error", "skipped"]) -> None:
         self._log = log
         self._failed_as: Outcome = failed_as
         self._calls: dict[tuple[int, int], _Call] = {}

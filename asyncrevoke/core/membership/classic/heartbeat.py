@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
-from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.membership.unconfirmed import UnconfirmedLog
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _VERDICTS = frozenset(
     )
 )
 _FINAL = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))
-_MEMBERSHIP = "membership"
 
 
 class ClassicHeartbeat:
@@ -54,7 +53,7 @@ class ClassicHeartbeat:
         member: HeartbeatReactions,
     ) -> None:
         self._outbox = outbox
-        self._log = WaitLog(outbox)
+        self._log = UnconfirmedLog(outbox, config.group_id)
         self._config = config
         self._coordinator = coordinator
         self._member = member
@@ -201,7 +200,7 @@ class ClassicHeartbeat:
         match answer:
             case ErrorCode.none:
                 self.confirm(sent_at)
-                self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
+                self._log.confirmed(now)
                 self._member.heartbeat_confirmed(now, sent)
             case ErrorCode.rebalance_in_progress:
                 self._heard(sent_at)
@@ -216,22 +215,9 @@ class ClassicHeartbeat:
                 self._outbox.emit("debug", "heartbeat answered", answer=error.name)
 
     def _unanswered(self, now: float, asked: Node, why: str) -> None:
-        self._warn_unconfirmed(now)
+        self._log.unanswered(now, self.confirmed_at, self._config.session_timeout)
         self._coordinator.unanswered(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
-
-    def _warn_unconfirmed(self, now: float) -> None:
-        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
-        has moved grants a new session, but worth a line."""
-        confirmed = self.confirmed_at
-        if confirmed is not None and now - confirmed > self._config.session_timeout:
-            self._log.waiting(
-                now,
-                _MEMBERSHIP,
-                "membership is suspect: no heartbeat was confirmed for longer than the session",
-                group=self._config.group_id,
-                last_confirmed=round(now - confirmed, 1),
-            )
 
 
 def _request(identity: GroupMetadata) -> HeartbeatRequest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
@@ -246,7 +247,7 @@ class JoinAndSync:
         """Why there is no answer; None if that is final, and has been reported."""
         if not isinstance(reply, Failed):
             return f"answered with {type(reply).__name__}"
-        if reply.kind in (FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED):
+        if reply.kind in FATAL_FAILURES:
             self._member.request_failed(now, reply)
             return None
         return reply.detail or reply.kind.value

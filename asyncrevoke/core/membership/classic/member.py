@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.core.assignors.registry import choose_protocol
 from asyncrevoke.core.io.effects import Failed
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
 from asyncrevoke.core.membership.classic.fatal_errors import (
     RETRIED_ERRORS,
-    connection_error,
     group_error,
 )
 from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
@@ -644,11 +644,11 @@ class ClassicMembership:
 
     def request_failed(self, now: float, failed: Failed) -> None:
         """The consumer cannot go on."""
-        self.fail(now, connection_error(failed))
+        self.fail(now, fatal_error(failed))
 
     def heartbeat_failed(self, now: float, why: ErrorCode | Failed) -> None:
         """The consumer cannot go on."""
-        self.fail(now, connection_error(why) if isinstance(why, Failed) else self._fatal_error(why))
+        self.fail(now, fatal_error(why) if isinstance(why, Failed) else self._fatal_error(why))
 
     def _evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)

@@ -15,19 +15,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Failed, FailureKind
-from asyncrevoke.core.io.wait_log import WaitLog
+from asyncrevoke.core.io.fatal_error import fatal_error
 from asyncrevoke.core.membership.classic.fatal_errors import (
-    connection_error,
     consumer_group_error,
     no_consumer_protocol,
 )
 from asyncrevoke.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
+from asyncrevoke.core.membership.kip848.heartbeat_fields import HeartbeatFields
 from asyncrevoke.core.membership.kip848.state_table import (
     MEMBER_TRANSITIONS,
     MemberState,
     MemberTransition,
 )
 from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
+from asyncrevoke.core.membership.kip848.unknown_topics import UnknownTopics
+from asyncrevoke.core.membership.unconfirmed import UnconfirmedLog
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
@@ -51,10 +53,6 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import TopicIdPartitions
 
 _LEAVE_TIMER = "leave"
-_MISSING_TIMER = "unknown topics"
-# Between requests for metadata.
-_FIRST_MISSING_PAUSE = 0.1
-_LONGEST_MISSING_PAUSE = 5.0
 _LEAVE_TIMEOUT = 5.0
 _OFTEN_AFTER_JOIN = 10.0
 _OFTEN_AFTER_EPOCH = 5.0
@@ -88,7 +86,7 @@ class ConsumerGroupMembership:
         has_fallback: bool,
     ) -> None:
         self._outbox = outbox
-        self._log = WaitLog(outbox)
+        self._log = UnconfirmedLog(outbox, config.group_id)
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
@@ -97,25 +95,18 @@ class ConsumerGroupMembership:
         self._member_id = member_id
         # Whether closing gives our place away. A static member says all the same that it goes.
         self._sends_leave = config.group_instance_id is None
-        self._heartbeat = ConsumerGroupHeartbeat(
-            outbox,
-            config,
-            coordinator,
-            self,
-        )
+        self._heartbeat = ConsumerGroupHeartbeat(outbox, config, coordinator, self)
         self._reactions = reactions
         self._has_fallback = has_fallback
         self._state = MemberState.UNSUBSCRIBED
         self._epoch = JOIN_EPOCH
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
-        # What the coordinator was told last, if it was not told of a change.
-        self._sent_subscription: tuple[tuple[str, ...], str | None] | None = None
+        self._fields = HeartbeatFields(config)
         self._target = TargetAssignment(cluster)
         # What the newest assignment gives us: a partition of it that is released comes back.
         self._assigned: frozenset[TopicPartition] = frozenset()
-        self._missing = False
-        self._missing_pause = _FIRST_MISSING_PAUSE
+        self._unknown = UnknownTopics(outbox, cluster)
         self._fenced_at = float("-inf")
         # The coordinator may have us as a member.
         self._known = False
@@ -197,27 +188,20 @@ class ConsumerGroupMembership:
     def rejoin(self, now: float, _reason: str) -> None:
         """Partitions of ours have gone. If the coordinator does not take them from us, they are
         there again, or will be."""
-        self._missing = True
+        self._unknown.note(are_assigned=True)
         self._heartbeat.soon(now)
 
     def metadata_changed(self, now: float) -> None:
         """Topics or partitions have changed: some may be those that were assigned to us."""
-        if self._state in _MEMBER and self._missing:
+        if self._state in _MEMBER and self._unknown.are_assigned:
             self._reconcile(now)
 
     def metadata_refreshed(self, now: float) -> None:
         """Topics that are assigned to us may be known now; else they are asked for less and less
         often, and with each heartbeat."""
         self.metadata_changed(now)
-        asked = self._outbox.has_timer(_MISSING_TIMER)
-        if self._state in _MEMBER and self._missing and not asked:
-            at = now + self._missing_pause
-            self._missing_pause = min(self._missing_pause * 2, _LONGEST_MISSING_PAUSE)
-            self._outbox.set_timer(_MISSING_TIMER, at, self._ask_for_missing)
-
-    def _ask_for_missing(self, now: float) -> None:
-        if self._missing:
-            self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
+        if self._state in _MEMBER:
+            self._unknown.ask_later(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
         """Give everything up, then leave; ``group_left`` follows. Called again, it
@@ -288,61 +272,26 @@ class ConsumerGroupMembership:
         """The heartbeat that is due: ``full`` if the last one may not have arrived."""
         if self._state is MemberState.LEAVING or self._release_instance:
             for_good = self._sends_leave and not self._release_instance
-            return self._request(LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH)
-        subscription = (tuple(sorted(self._topics)), self._regex)
-        if not self._wanted and self._sent_subscription is not None:
-            subscription = self._sent_subscription  # we are leaving, and that is said otherwise
-        tells = full or subscription != self._sent_subscription
-        regex = subscription[1]
-        if regex is None and self._sent_subscription is not None and self._sent_subscription[1]:
-            regex = ""
-        self._sent_subscription = subscription
+            epoch = LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH
+            return self._fields.short(self._member_id, epoch)
         owned: tuple[TopicIdPartitions, ...] | None = None
         if self._state is MemberState.JOINING:
             self._known = True
             owned = ()
         elif full or self._state is MemberState.ACKNOWLEDGING:
             owned = self._owned()
-        return self._request(
-            self._epoch,
-            rack=self._config.client_rack if full else None,
-            rebalance_timeout=self._config.rebalance_timeout if full else None,
-            topics=subscription[0] if tells else None,
-            regex=regex if tells else None,
-            assignor=self._config.server_assignor if full else None,
-            owned=owned,
+        return self._fields.compose(
+            self._member_id, self._epoch, self._topics, self._regex, owned, full=full
         )
 
     def _owned(self) -> tuple[TopicIdPartitions, ...]:
         return self._target.owned(self._assignment.partitions())
 
-    def _request(
-        self,
-        epoch: int,
-        *,
-        rack: str | None = None,
-        rebalance_timeout: float | None = None,
-        topics: tuple[str, ...] | None = None,
-        regex: str | None = None,
-        assignor: str | None = None,
-        owned: tuple[TopicIdPartitions, ...] | None = None,
-    ) -> ConsumerGroupHeartbeatRequest:
-        return ConsumerGroupHeartbeatRequest(
-            group_id=self._group_id,
-            member_id=self._member_id,
-            member_epoch=epoch,
-            group_instance_id=self._config.group_instance_id,
-            rack=rack,
-            rebalance_timeout=rebalance_timeout,
-            topics=topics,
-            regex=regex,
-            assignor=assignor,
-            owned=owned,
-        )
-
     def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
         """What keeps the membership and says nothing, while there is one to keep."""
-        return self._request(self._epoch) if self._state in _MEMBER else None
+        if self._state not in _MEMBER:
+            return None
+        return self._fields.short(self._member_id, self._epoch)
 
     def background_epoch(self, now: float, epoch: int) -> bool:
         """Others were told our epoch. Whether it has moved on."""
@@ -382,12 +331,13 @@ class ConsumerGroupMembership:
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
                 self._unsupported(now, detail)
             case Failed(kind=FailureKind.AUTHENTICATION):
-                self.fail(now, connection_error(reply))
+                self.fail(now, fatal_error(reply))
             case _:
                 why = type(reply).__name__
                 if isinstance(reply, Failed):
                     why = reply.detail or reply.kind.value
-                self._warn_unconfirmed(now)
+                session = self._heartbeat.session
+                self._log.unanswered(now, self._heartbeat.confirmed_at, session)
                 self._heartbeat.unanswered(now, why)
 
     def _confirmed(
@@ -400,7 +350,7 @@ class ConsumerGroupMembership:
         since = self._heartbeat.unconfirmed_since
         if since is None:
             since = sent_at
-        self._log.over(now, "membership", "membership is confirmed again")
+        self._log.confirmed(now)
         if reply.member_id:
             self._member_id = reply.member_id
         moved = reply.member_epoch != self._epoch
@@ -415,17 +365,17 @@ class ConsumerGroupMembership:
             if self._target.replace(reply.assignment or ()) or self._state is MemberState.JOINING:
                 self._reconcile(now, since, news=True)
         else:
-            self._ask_for_missing(now)
+            self._unknown.ask(now)
         if moved:
             self._reactions.epoch_changed(now)
 
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Take up what the newest assignment adds and begin to give up what it takes. ``since``:
         the coordinator cannot have wanted it back before."""
-        kept, usable, self._missing = self._target.resolve()
+        kept, usable, are_unknown = self._target.resolve()
+        self._unknown.note(are_unknown)
         if news:
-            self._missing_pause = _FIRST_MISSING_PAUSE
-            self._ask_for_missing(now)
+            self._unknown.assignment_changed(now)
         if self._leaving or not self._wanted:
             return
         live = self._assignment.live()
@@ -490,28 +440,8 @@ class ConsumerGroupMembership:
             self.fail(now, consumer_group_error(error, reply.detail, self._config))
 
     def _wait(self, now: float, what: str, error: ErrorCode, detail: str) -> None:
-        self._log.waiting(
-            now,
-            "membership",
-            f"waiting for {what}",
-            group=self._group_id,
-            last_answer=error.name,
-            detail=detail,
-        )
+        self._log.waiting(now, what, error.name, detail)
         self._heartbeat.retry(now)
-
-    def _warn_unconfirmed(self, now: float) -> None:
-        """Unconfirmed for longer than the session lasts: no verdict, because a coordinator that
-        has moved grants a new session, but worth a line."""
-        confirmed = self._heartbeat.confirmed_at
-        if confirmed is not None and now - confirmed > self._heartbeat.session:
-            self._log.waiting(
-                now,
-                "membership",
-                "membership is suspect: no heartbeat was confirmed for longer than the session",
-                group=self._group_id,
-                last_confirmed=round(now - confirmed, 1),
-            )
 
     def _fenced(self, now: float, reason: str) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
@@ -543,9 +473,9 @@ class ConsumerGroupMembership:
         self._outbox.cancel_timer(_LEAVE_TIMER)
         self._target.clear()
         self._assigned = frozenset()
-        self._missing = False
+        self._unknown.note(are_assigned=False)
         self._release_instance = False
-        self._sent_subscription = None
+        self._fields.forget()
         self._epoch = JOIN_EPOCH
         self._transition(move)
 
