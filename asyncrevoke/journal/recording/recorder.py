@@ -10,11 +10,10 @@ import json
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
 from asyncrevoke.errors import IllegalStateError
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
+from asyncrevoke.journal.recording.commit_gate import CommitGate
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.recording.entries import (
     Attempts,
@@ -27,12 +26,11 @@ from asyncrevoke.journal.recording.entries import (
 )
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
-from asyncrevoke.runtime.net.requests import ForwardedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from asyncrevoke.core.io.effects import Emit, Notify, Send
+    from asyncrevoke.core.io.effects import Emit, Notify
     from asyncrevoke.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.entries import Entry, Queue
@@ -113,7 +111,7 @@ class Recorder:
 
     def requests(self, requests: Requests) -> Requests:
         """Delay commits until the journal's rows of the committed records are on disk."""
-        return _CommitGate(requests, self)
+        return CommitGate(requests, self)
 
     def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
         """The session begins."""
@@ -471,7 +469,7 @@ class Recorder:
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:
-    """Report a failed write to the consumer, even if nothing awaits it any more."""
+    """Mark the error as retrieved: the writer reports it to the consumer."""
     if not task.cancelled():
         task.exception()
 
@@ -484,37 +482,6 @@ class _WrittenCount:
     def __init__(self, done: list[Record]) -> None:
         self.done = done
         self.count = 0
-
-
-class _CommitGate(ForwardedRequests):
-    """Sends requests, and commits only when the journal has what they cover."""
-
-    def __init__(self, requests: Requests, recorder: Recorder) -> None:
-        super().__init__(requests)
-        self._recorder = recorder
-
-    @override
-    def begin(self, send: Send, then: Callable[[Replied | Failed], object]) -> bool:
-        """Send one request at once, unless it is a commit."""
-        if isinstance(send.message, OffsetCommitRequest):
-            return False
-        return self._requests.begin(send, then)
-
-    @override
-    async def request(self, send: Send) -> Replied | Failed:
-        """Send one request; a commit only when the rows of what it covers are on disk."""
-        message = send.message
-        if not isinstance(message, OffsetCommitRequest):
-            return await self._requests.request(send)
-        try:
-            async with asyncio.timeout(send.timeout):
-                await self._recorder.flush()
-        except TimeoutError:
-            what = f"the journal was not on disk within {send.timeout:g} s"
-            return Failed(send.request_id, FailureKind.UNREACHABLE, what)
-        reply = await self._requests.request(send)
-        self._recorder.committed(message, reply)
-        return reply
 
 
 def _strings(names: object) -> Iterable[str]:
