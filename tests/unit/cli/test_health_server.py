@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from unit.scripted_source import until
+from unit.handlers.scripted_source import until
 
 from asyncrevoke.cli.run.health_server import HealthAnswer, HealthServer
 from asyncrevoke.http_port.server import PortLimits

@@ -24,7 +24,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 from rich.console import Console
 from typer.testing import CliRunner
-from unit.scripted_brokers import tp
+from unit.core.scripted_brokers import tp
 
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
