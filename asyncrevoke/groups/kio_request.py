@@ -10,7 +10,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32
 
 from asyncrevoke.groups.errors import GroupsError, NotOfferedError
-from asyncrevoke.protocol.codec import LARGE
+from asyncrevoke.protocol.codec import LARGE_RESPONSE
 from asyncrevoke.protocol.guard import HostileFrame, read_response
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Prepared(Generic[Answer_co]):
     def decode(self, frame: io.BytesIO) -> Answer_co | GroupsError | LargeAnswer[Answer_co]:
         data = frame.getvalue()
         large = LargeAnswer(data, self._answer)
-        return large if len(data) > LARGE else large.decode()
+        return large if len(data) > LARGE_RESPONSE else large.decode()
 
 
 class LargeAnswer(Generic[Answer_co]):

@@ -114,7 +114,7 @@ class HandlerHost:
         from asyncrevoke.handlers.runner import HandlerRunner  # noqa: PLC0415
 
         config, log = self._config, session.log
-        dead_letters = session.letters or DeadLetterProducer(session.config, log)
+        dead_letters = session.dead_letters or DeadLetterProducer(session.config, log)
         try:
             async with self.open_resources(log, session.deadline) as (state, worker_resources):
                 context = RunnerContext(
@@ -127,13 +127,13 @@ class HandlerHost:
                     worker_resources=worker_resources,
                     dead_letters=dead_letters,
                     wall_clock=session.wall_clock,
-                    call_log=session.call_log,
+                    call_recorder=session.call_recorder,
                     observers=session.observers,
-                    witness=session.witness,
+                    recorder=session.recorder,
                     deadline=session.deadline,
                 )
                 runner = self._runner = HandlerRunner(session, router, context)
-                session.watch(runner)
+                session.add_owner(runner)
                 session.core.deliver_unreadable()
                 await runner.run()
         except asyncio.CancelledError:
@@ -146,7 +146,7 @@ class HandlerHost:
             log.exception("handler failed; consumer stopped", exc_info=error)
             raise
         finally:
-            session.close_soon()
+            session.begin_close()
             await dead_letters.aclose()
 
     @asynccontextmanager

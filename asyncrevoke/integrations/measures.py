@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
-    from asyncrevoke.runtime.hooks.observer import Called, Observed
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.observer import HandledItem, Observed
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution
@@ -48,7 +48,7 @@ class Measures(Observer):
 
     # --- hooks -----------------------------------------------------------------------------------
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """Whom to ask from now on."""
         self._consumer = consumer
         self._of_consumer = {
@@ -57,20 +57,20 @@ class Measures(Observer):
             names.CLIENT_ID: consumer.client_id,
         }
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """There is nobody to ask any more."""
         self._consumer = None
 
-    def polled(self, batch: PollResult) -> None:
+    def on_poll(self, batch: PollResult) -> None:
         """Count what is delivered."""
         for partition, records in batch.by_partition().items():
             self._consumed[partition] += len(records)
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         """Count calls that have ended well."""
         self._process[topic, ""].add_all(seconds)
 
-    def raised(self, what: Called, seconds: float, error: BaseException) -> None:
+    def on_handler_error(self, what: HandledItem, seconds: float, error: BaseException) -> None:
         """Count a call that has ended by an error."""
         self.failed(what.topic, names.error_type(error), seconds)
 
@@ -78,11 +78,11 @@ class Measures(Observer):
         """A call has raised something."""
         self._process[topic, error].add(seconds)
 
-    def decided(self, record: Record, decision: Decision) -> None:
+    def on_failure_decision(self, record: Record, decision: FailureDecision) -> None:
         """Count what becomes of failed records."""
         self._failures[record.topic, decision] += 1
 
-    def happened(self, event: str, fields: Mapping[str, object]) -> None:
+    def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Count commits and what the group does."""
         match event:
             case "committed":
@@ -112,7 +112,7 @@ class Measures(Observer):
         """A revocation has come to its end."""
         self._drains.add(seconds)
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """Count by how much the loop was late."""
         self._loop_lag.add(max(0.0, late))
 

@@ -39,9 +39,9 @@ class OpenTelemetryMetrics(Measures):
         self._provider = meter_provider
         self._instruments: _Instruments | None = None
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """From now on the meter has its metrics."""
-        super().opened(consumer)
+        super().on_open(consumer)
         provider = self._provider or get_meter_provider()
         shared = _instruments.get(provider)
         if shared is None:
@@ -49,7 +49,7 @@ class OpenTelemetryMetrics(Measures):
         shared.add(self)
         self._instruments = shared
 
-    def timed(self, topic: str, seconds: Sequence[float]) -> None:
+    def on_handlers_completed(self, topic: str, seconds: Sequence[float]) -> None:
         """Record calls that have ended well, one by one."""
         attributes = self.of({names.OPERATION: "process"}, topic)
         for value in seconds:
@@ -69,7 +69,7 @@ class OpenTelemetryMetrics(Measures):
         """A revocation has come to its end."""
         self._record(names.DRAIN, seconds, self.of({}))
 
-    def ticked(self, late: float) -> None:
+    def on_tick(self, late: float) -> None:
         """Record by how much the loop was late."""
         self._record(names.LOOP_LAG, max(0.0, late), self.of({}))
 

@@ -76,7 +76,7 @@ class OpenTelemetryTracing(Tracer):
         self._tracer: OpenTelemetryTracer | None = None
         self._attributes: dict[str, AttributeValue] = {}
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """Take the application's propagator and tracer provider."""
         provider = self._provider or get_tracer_provider()
         self._tracer = provider.get_tracer("asyncrevoke", schema_url=names.SCHEMA_URL)

@@ -52,9 +52,9 @@ class PrometheusMetrics(Measures):
         super().__init__()
         self._registry = registry
 
-    def opened(self, consumer: Observed) -> None:
+    def on_open(self, consumer: Observed) -> None:
         """From now on the registry has its metrics."""
-        super().opened(consumer)
+        super().on_open(consumer)
         collector = _collectors.get(self._registry)
         if collector is None:
             collector = _collectors[self._registry] = _Consumers()

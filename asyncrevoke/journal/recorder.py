@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from asyncrevoke.model import PollResult, Record
     from asyncrevoke.protocol.messages import FetchedPartition
     from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
-    from asyncrevoke.runtime.hooks.journal_hooks import Group
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.journal_hooks import CoreView
     from asyncrevoke.runtime.net.requests import Requests
 
 _NOTICES = {
@@ -86,10 +86,10 @@ class Recorder:
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
-        self._group: Group | None = None
+        self._group: CoreView | None = None
         # Called since the last turn ended, then until they end: when that was seen.
         self._began: list[Record] = []
-        self.began: Callable[[Record], object] = self._began.append
+        self.handler_started: Callable[[Record], object] = self._began.append
         self._open: dict[Record, int] = {}
         # Of ``strict``: about to be called, and what waits until that is on disk.
         self._starting: list[Record] = []
@@ -106,7 +106,7 @@ class Recorder:
         """Hold commits back until what they cover is on disk."""
         return _Requests(requests, self)
 
-    def opened(self, group: Group, on_error: Callable[[FatalError], None]) -> None:
+    def session_opened(self, group: CoreView, on_error: Callable[[FatalError], None]) -> None:
         """The session begins."""
         self._group = group
         self._writer = self._open_writer(on_error)
@@ -189,7 +189,7 @@ class Recorder:
         if self._closed or self._writer is None:
             return
         self._closed = True
-        self.turn(())
+        self.loop_turn_ended(())
         now = self._clock()
         for record, since in self._delivered.items():
             self._put(Attempts([record], since, now, Outcome.GIVEN_UP, None))
@@ -199,7 +199,7 @@ class Recorder:
         self._queue = None
         await self._writer.aclose()
 
-    def ordered(self, topic: str, handler: str, order_by: str | None) -> None:
+    def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler has this topic."""
         self._topics.add(topic)
         facts = json.dumps({"handler": handler, "order_by": order_by})
@@ -236,18 +236,18 @@ class Recorder:
 
     # --- handlers --------------------------------------------------------------------------------
 
-    def watch(self, done: list[Record]) -> None:
+    def watch_completed(self, done: list[Record]) -> None:
         """Somebody collects here the records that end well in a turn."""
         self._seen.append(_Seen(done))
 
-    def again(self, records: Sequence[Record]) -> None:
+    def handlers_started(self, records: Sequence[Record]) -> None:
         """These are called; those that are under way already go on."""
         now = self._clock()
         self._settle(now)
         for record in records:
             self._open.setdefault(record, now)
 
-    async def start(self, records: Sequence[Record]) -> None:
+    async def record_start(self, records: Sequence[Record]) -> None:
         """Return when it is on disk that these are about to be called. All that begin in one turn
         of the loop are written together."""
         now = self._clock()
@@ -272,7 +272,7 @@ class Recorder:
         self._open.update(dict.fromkeys(starting, now))
         self._put(Starts(starting, now))
 
-    def turn(self, done: Sequence[Record]) -> None:
+    def loop_turn_ended(self, done: Sequence[Record]) -> None:
         """A turn of the loop ends, in which the handlers of these records have ended."""
         now = self._clock()
         began = self._began
@@ -322,13 +322,15 @@ class Recorder:
         elif ended:
             self._put_well(ended, started, now)
 
-    def ended(self, records: Sequence[Record]) -> None:
+    def batch_completed(self, records: Sequence[Record]) -> None:
         """Records of a batch are done."""
         now = self._clock()
         self._settle(now)
         self._ended(records, now)
 
-    def decided(self, record: Record, decision: Decision, error: BaseException) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException
+    ) -> None:
         """A record's call has failed."""
         now = self._clock()
         self._settle(now)
@@ -341,7 +343,7 @@ class Recorder:
         if outcome is Outcome.RETRIED:
             self._next_attempt[record] = number + 1
 
-    def cancelled(self, records: Sequence[Record], error: BaseException) -> None:
+    def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
         """The call of these was cancelled."""
         now = self._clock()
         self._settle(now)
@@ -354,7 +356,7 @@ class Recorder:
 
     # --- iteration -------------------------------------------------------------------------------
 
-    def delivered(self, batch: PollResult) -> None:
+    def batch_returned(self, batch: PollResult) -> None:
         """A step returns this to a loop."""
         if not batch.records:
             return
@@ -364,7 +366,7 @@ class Recorder:
         else:
             self._delivered.update(dict.fromkeys(batch.records, now))
 
-    def asked(self, *, counts: bool) -> None:
+    def step_begun(self, *, counts: bool) -> None:
         """The next step starts. With acks nothing counts by that."""
         if not self._delivered or self._facts["commit_mode"] == "ack":
             return
@@ -379,11 +381,11 @@ class Recorder:
             )
         self._delivered.clear()
 
-    def submitted(self, record: Record) -> None:
+    def record_submitted(self, record: Record) -> None:
         """A task takes it over."""
         self._delivered.pop(record, None)
 
-    def completed(self, record: Record) -> None:
+    def record_completed(self, record: Record) -> None:
         """It is done."""
         since = self._delivered.pop(record, None)
         if since is not None:
@@ -391,7 +393,7 @@ class Recorder:
 
     # --- the group -------------------------------------------------------------------------------
 
-    def notified(self, notify: Notify) -> None:
+    def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, released or lost."""
         kind = _NOTICES[notify.kind]
         for partition in sorted(notify.partitions):
@@ -407,7 +409,7 @@ class Recorder:
                 if record.topic_partition in gone:
                     del self._next_attempt[record]
 
-    def happened(self, event: Emit) -> None:
+    def core_reported(self, event: Emit) -> None:
         """An event of the core."""
         fields = event.fields
         match event.event:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "dead_lettered"]
 
@@ -136,7 +136,7 @@ class Outcomes:
                 ended = ended._replace(result=None)
                 result = None
 
-    def first(
+    def first_call(
         self, call: Callable[[Record], Awaitable[object]], /
     ) -> Callable[[Record], Awaitable[object]]:
         """The same call, for the first one of records that nothing goes around: most of them."""
@@ -168,7 +168,9 @@ class Outcomes:
 
         return timed
 
-    def decided(self, record: Record, decision: Decision, error: BaseException, /) -> None:
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException, /
+    ) -> None:
         """Remember what becomes of a failed record."""
         self._refused[record.partition, record.offset] = error
         if decision == "skipped":

@@ -131,7 +131,7 @@ async def handle_all(
         state=opened.state,
         worker_resources=opened.workers,
         dead_letters=opened.dead_letters,
-        call_log=outcomes,
+        call_recorder=outcomes,
     )
     runner = HandlerRunner(source, opened.router, context)
     await runner.run()

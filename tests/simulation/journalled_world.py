@@ -67,7 +67,7 @@ class Scribe(Judge):
             "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
         }
         recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.books.clock.now)
-        recorder.opened(member.core, _must_not_fail)
+        recorder.session_opened(member.core, _must_not_fail)
         self._recorders[member.client] = recorder
         self._tracked[member.client] = self.next_shape.tracked
 
@@ -92,44 +92,44 @@ class Scribe(Judge):
             _now(recorder.flush())
             self._commits[member.client, effect.request_id] = effect.message
         elif isinstance(effect, Notify):
-            recorder.notified(effect)
+            recorder.partitions_changed(effect)
         elif isinstance(effect, Emit):
-            recorder.happened(effect)
+            recorder.core_reported(effect)
         super().effect(member, effect)
 
     def asked(self, member: Member) -> None:
         """A step begins."""
         if not self._tracked[member.client]:
-            self._recorders[member.client].asked(counts=True)
+            self._recorders[member.client].step_begun(counts=True)
         super().asked(member)
 
     def returned(self, member: Member, result: PollResult) -> None:
         """A step has returned this."""
-        self._recorders[member.client].delivered(result)
+        self._recorders[member.client].batch_returned(result)
         super().returned(member, result)
 
     def done(self, member: Member, record: Record) -> None:
         """The application has worked on a record."""
         if self._tracked[member.client]:
-            self._recorders[member.client].completed(record)
+            self._recorders[member.client].record_completed(record)
         super().done(member, record)
 
     def changed_style(self, member: Member, tracked: bool) -> None:
         """From the next step on it takes records in another way; ``tracked``: in a task group."""
         if tracked:
             # What it has worked on counts with that step.
-            self._recorders[member.client].asked(counts=True)
+            self._recorders[member.client].step_begun(counts=True)
         self._tracked[member.client] = tracked
         super().changed_style(member, tracked)
 
     def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """It has sought back to what it was given, and has not worked on."""
-        self._recorders[member.client].asked(counts=False)
+        self._recorders[member.client].step_begun(counts=False)
         super().sought(member, partition, offset)
 
     def left_uncounted(self, member: Member) -> None:
         """It left the loop with work that does not count."""
-        self._recorders[member.client].asked(counts=False)
+        self._recorders[member.client].step_begun(counts=False)
         super().left_uncounted(member)
 
     def closed(self, member: Member) -> None:

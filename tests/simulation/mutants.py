@@ -429,7 +429,7 @@ def acknowledges_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def says_what_it_owns_while_it_drains(patch: pytest.MonkeyPatch) -> None:
-    compose = ConsumerGroupMembership._compose
+    compose = ConsumerGroupMembership.compose_heartbeat
 
     def talkative(self: ConsumerGroupMembership, full: bool) -> ConsumerGroupHeartbeatRequest:
         request = compose(self, full)
@@ -438,7 +438,7 @@ def says_what_it_owns_while_it_drains(patch: pytest.MonkeyPatch) -> None:
             return structs.replace(request, owned=owned)
         return request
 
-    patch.setattr(ConsumerGroupMembership, "_compose", talkative)
+    patch.setattr(ConsumerGroupMembership, "compose_heartbeat", talkative)
 
 
 def never_acknowledges(patch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ async def run(
             max_in_flight=4,
             state=state,
             worker_resources=workers,
-            call_log=outcomes,
+            call_recorder=outcomes,
         )
         runner = HandlerRunner(source, with_errors(router, errors), context)
         async with asyncio.timeout(20):

@@ -69,21 +69,21 @@ class JournalledMember:
 
     async def begin(self) -> None:
         """Join, and be assigned the partition."""
-        self.recorder.opened(Membership(), self.failures.append)
-        self.recorder.ordered(TOPIC, "bill", "key")
-        self.recorder.watch(self._done)
-        self.recorder.notified(Notify(NotifyKind.ASSIGNED, frozenset({PARTITION})))
+        self.recorder.session_opened(Membership(), self.failures.append)
+        self.recorder.handler_registered(TOPIC, "bill", "key")
+        self.recorder.watch_completed(self._done)
+        self.recorder.partitions_changed(Notify(NotifyKind.ASSIGNED, frozenset({PARTITION})))
         if self.recorder.behind:
             await self.recorder.flush()
 
     async def handle(self, records: Sequence[Record], called: Callable[[int], None]) -> None:
         """Call a handler for each of them, all in one turn, and flush as a commit does."""
-        await asyncio.gather(*(self.recorder.start([each]) for each in records))
+        await asyncio.gather(*(self.recorder.record_start([each]) for each in records))
         for each in records:
-            self.recorder.began(each)
+            self.recorder.handler_started(each)
             called(each.offset)
         self._done += records
-        self.recorder.turn(self._done)
+        self.recorder.loop_turn_ended(self._done)
         self._done.clear()
         await self.recorder.flush()
 

@@ -75,7 +75,7 @@ async def test_calls_that_begin_in_one_turn_wait_for_one_sync(
     await member.recorder.flush()
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", synced.append)
-    starts = [member.recorder.start([record(offset)]) for offset in range(100)]
+    starts = [member.recorder.record_start([record(offset)]) for offset in range(100)]
     await asyncio.gather(*starts)
     assert len(synced) == 1
     monkeypatch.undo()
@@ -86,13 +86,13 @@ async def test_a_call_that_is_cancelled_leaves_the_sync_to_the_others(tmp_path: 
     member = JournalledMember(tmp_path, wall_clock=lambda: START / 1e6)
     await member.begin()
     one, other = record(0), record(1)
-    first = asyncio.create_task(member.recorder.start([one]))
-    second = asyncio.create_task(member.recorder.start([other]))
+    first = asyncio.create_task(member.recorder.record_start([one]))
+    second = asyncio.create_task(member.recorder.record_start([other]))
     await asyncio.sleep(0)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    member.recorder.cancelled([one], asyncio.CancelledError())
+    member.recorder.handler_cancelled([one], asyncio.CancelledError())
     await second
     await member.recorder.flush()
     rows = read_journal(tmp_path).table.to_pylist()
@@ -251,7 +251,7 @@ async def test_a_disk_that_fails_ends_what_waits_for_it(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    starts = [member.recorder.start([record(offset)]) for offset in range(3)]
+    starts = [member.recorder.record_start([record(offset)]) for offset in range(3)]
     errors = await asyncio.gather(*starts, return_exceptions=True)
     assert {type(error) for error in errors} == {JournalError}
     assert [type(error) for error in member.failures] == [JournalError]

@@ -15,7 +15,7 @@ from asyncrevoke.groups import kio_request, requests
 from asyncrevoke.groups.cluster import Cluster
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.protocol import guard
-from asyncrevoke.protocol.codec import LARGE
+from asyncrevoke.protocol.codec import LARGE_RESPONSE
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def test_a_large_answer_about_groups_is_decoded_in_another_thread(
     cluster: Cluster, threads: list[int]
 ) -> None:
     frame = answer(10_000)
-    assert len(frame) > LARGE
+    assert len(frame) > LARGE_RESPONSE
     cluster._client = Client(frame)
     found = await cluster.ask(1, COMMITTED)
     assert len(found.topics[0].partitions) == 10_000

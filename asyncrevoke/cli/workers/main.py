@@ -18,7 +18,7 @@ from asyncrevoke.cli.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.serving import ServingError, load, log, serve
 from asyncrevoke.cli.workers.report import Orders, Report
 from asyncrevoke.errors import FencedInstanceError
-from asyncrevoke.runtime.session.open_session import adapted
+from asyncrevoke.runtime.session.open_session import config_override
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
@@ -87,7 +87,7 @@ def main(text: str) -> int:
     output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
     output.install()
     if orders.number is not None:
-        adapted.set(partial(_with_own_id, orders.number))
+        config_override.set(partial(_with_own_id, orders.number))
         structlog.contextvars.bind_contextvars(worker=orders.number)
     with socket.socket(fileno=orders.socket) as connection:
         connection.set_inheritable(False)

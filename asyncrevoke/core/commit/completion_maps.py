@@ -115,7 +115,7 @@ class CompletionMaps:
 
     def _stop_delivery(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
         if not instance.too_far_ahead:
-            instance.too_far_ahead = True
+            instance.set_too_far_ahead(True)
             self._too_far_ahead[instance] = None
             self._outbox.emit(
                 "warning",
@@ -134,7 +134,7 @@ class CompletionMaps:
                     continue
                 self._outbox.emit("info", "partition resumed", partition=str(instance.partition))
             del self._too_far_ahead[instance]
-            instance.too_far_ahead = False
+            instance.set_too_far_ahead(False)
             self._outbox.wake()
 
     def _leaves_out_much(self, tracker: OffsetTracker) -> bool:
@@ -153,7 +153,8 @@ class CompletionMaps:
     def verify(self, instance: PartitionInstance) -> bool:
         """The end of the log is known: is what the map says possible? If it is not, the map is
         forgotten, and the records are handled again."""
-        tracker, buffer, instance.map_unverified = instance.tracker, instance.buffer, False
+        instance.set_map_unverified(False)
+        tracker, buffer = instance.tracker, instance.buffer
         if tracker is None or buffer is None or (finished := tracker.completed_earlier) is None:
             return True
         if finished.end <= instance.high_watermark:
@@ -173,7 +174,8 @@ class CompletionMaps:
             up_to=finished.end,
             log_end=instance.high_watermark,
         )
-        tracker.completed_earlier = buffer.completed_earlier = None
+        tracker.forget_completed_earlier()
+        buffer.forget_completed_earlier()
         self._written.pop(instance, None)
         return False
 

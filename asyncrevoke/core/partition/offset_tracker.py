@@ -188,6 +188,10 @@ class OffsetTracker(OffsetFlags):
             found.append(self._offset_at(min(index for index in first if index >= 0)))
         return min(found, default=None)
 
+    def forget_completed_earlier(self) -> None:
+        """The completion map of the former owner is wrong."""
+        self.completed_earlier = None
+
     def deliver(self, records: Sequence[Record], position: int, leader_epoch: int) -> None:
         """Register records as pending, each on its own; ``position`` is the offset after them."""
         if self._reread_to is not None:

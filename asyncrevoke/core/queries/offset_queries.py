@@ -79,7 +79,7 @@ class OffsetQueries:
                 )
 
             lookup = self._start(now, ticket, "the committed offsets", ask)
-            lookup.waits_for = "the group coordinator"
+            lookup.wait_for("the group coordinator")
             ask(now)
 
     def offsets_for_times(
@@ -148,9 +148,8 @@ class OffsetQueries:
     def _retry_later(self, now: float, lookup: PendingQuery, waits_for: str) -> None:
         if not self._is_open(lookup):
             return
-        lookup.waits_for = waits_for
-        backoff = lookup.backoff
-        lookup.backoff = min(backoff * 2, _LONGEST_BACKOFF)
+        lookup.wait_for(waits_for)
+        backoff = lookup.next_backoff(_LONGEST_BACKOFF)
         self._outbox.set_timer(lookup.retry_timer, now + backoff, lookup.ask, spread=backoff / 2)
 
     def _failed(self, now: float, lookup: PendingQuery, node: Node, reply: Reply) -> None:
@@ -262,7 +261,7 @@ class OffsetQueries:
         )
         if missing:
             node = self._cluster.any_node()
-            lookup.waits_for = f"the leaders of {', '.join(missing)}"
+            lookup.wait_for(f"the leaders of {', '.join(missing)}")
             self._outbox.send(
                 MetadataRequest(topics=tuple(missing)),
                 node,
@@ -305,8 +304,7 @@ class OffsetQueries:
                 by_node.setdefault(leader[0], []).append(
                     OffsetQuery(partition=partition, timestamp=timestamp, leader_epoch=leader[1])
                 )
-        search.outstanding = len(by_node)
-        search.trouble = {}
+        search.begin_attempt(len(by_node))
         for node, queries in by_node.items():
             self._outbox.send(
                 ListOffsetsRequest(
@@ -330,7 +328,7 @@ class OffsetQueries:
     ) -> None:
         if not self._is_open(lookup):
             return
-        search.outstanding -= 1
+        search.answered()
         asked = [query.partition for query in queries]
         if isinstance(reply, ListOffsetsResponse):
             told = {offset.partition: offset for offset in reply.offsets}
@@ -398,7 +396,8 @@ class OffsetQueries:
             self._end(lookup, error=TopicAuthorizationError([], message))
         else:
             # A broker that has just started may not know the topic yet.
-            lookup.denied += error in _UNKNOWN
+            if error in _UNKNOWN:
+                lookup.count_denial()
             self._handle_error(now, lookup, error, [])
 
 

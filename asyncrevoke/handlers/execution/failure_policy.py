@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import Decision
+    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 
 class StopReactions(Protocol):
@@ -55,8 +55,8 @@ class FailurePolicy:
         self._random = context.random
         self._dead_letters = context.dead_letters
         self._wall_clock = context.wall_clock
-        self._witness = context.witness
-        self._call_log = context.call_log
+        self._recorder = context.recorder
+        self._call_recorder = context.call_recorder
         self._observers = observers = context.observers
         self._tracer = None if observers is None else observers.tracer
         self._source = source
@@ -96,8 +96,8 @@ class FailurePolicy:
                 handler,
                 error,
             )
-        if self._witness is not None:
-            self._witness.cancelled(unfinished_records(item), error)
+        if self._recorder is not None:
+            self._recorder.handler_cancelled(unfinished_records(item), error)
         self._backlog.abandon(item)
 
     def stop(self, error: BaseException) -> None:
@@ -108,8 +108,8 @@ class FailurePolicy:
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """Count records of a batch as done."""
-        if self._witness is not None:
-            self._witness.ended(records)
+        if self._recorder is not None:
+            self._recorder.batch_completed(records)
         self._source.complete_all(records)
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
@@ -289,14 +289,14 @@ class FailurePolicy:
 
     # -- logging and reporting --------------------------------------------------------------------
 
-    def _report(self, decision: Decision, item: Item, error: BaseException) -> None:
+    def _report(self, decision: FailureDecision, item: Item, error: BaseException) -> None:
         for record in unfinished_records(item):
-            if self._witness is not None:
-                self._witness.decided(record, decision, error)
-            if self._call_log is not None:
-                self._call_log.decided(record, decision, error)
+            if self._recorder is not None:
+                self._recorder.failure_decided(record, decision, error)
+            if self._call_recorder is not None:
+                self._call_recorder.failure_decided(record, decision, error)
             if self._observers is not None:
-                self._observers.decided(record, decision)
+                self._observers.on_failure_decision(record, decision)
 
     def _warn(
         self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object

@@ -45,7 +45,7 @@ class HandlerInvoker:
         self._clock = context.clock
         self._state = context.state
         self._workers = context.worker_resources
-        self._call_log = context.call_log
+        self._call_recorder = context.call_recorder
         self._tracer = None if context.observers is None else context.observers.tracer
         self._middleware: dict[str, MiddlewareChain | None] = {}
 
@@ -69,7 +69,7 @@ class HandlerInvoker:
                 return None
             state, log, name = self._state, self._log, handler.name
             first = lambda record: call(record, HandlerContext(record, 1, state, log, name))  # noqa: E731
-        return first if self._call_log is None else self._call_log.first(first)
+        return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
     def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler with a single record."""
@@ -123,16 +123,16 @@ class HandlerInvoker:
         context = HandlerContext(
             record, attempt, self._state, self._log, handler.name, records, worker_state
         )
-        middleware, call_log = self._middleware[item.topic], self._call_log
+        middleware, call_recorder = self._middleware[item.topic], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer
         if tracer is not None and records is None and not tracer.wants(record):
             tracer = None
-        if middleware is None and longest is None and call_log is None and tracer is None:
+        if middleware is None and longest is None and call_recorder is None and tracer is None:
             return function(context)
         call: CallNext = partial(function, context)
-        if call_log is not None:
+        if call_recorder is not None:
             call = partial(
-                call_log.call, handler.name, handler.function, context.records, attempt, call
+                call_recorder.call, handler.name, handler.function, context.records, attempt, call
             )
         if middleware is not None:
             call = partial(middleware, context, call)

@@ -13,11 +13,10 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
     from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
+    from asyncrevoke.core.membership.classic.reactions import JoinReactions
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
@@ -25,7 +24,7 @@ _TIMEOUT = 5.0
 
 
 class LeaveGroup:
-    """Tells the coordinator that a member leaves; ``on_ended(now)`` follows in any case.
+    """Tells the coordinator that a member leaves; ``member.leave_ended`` follows in any case.
 
     LeaveGroup and JoinGroup travel on different connections, so that the coordinator may process a
     JoinGroup after the LeaveGroup that was sent later. In a classic group the JoinGroup is then
@@ -42,6 +41,7 @@ class LeaveGroup:
         config: ConsumerConfig,
         coordinator: Coordinator,
         joining: JoinAndSync,
+        member: JoinReactions,
     ) -> None:
         self._outbox = outbox
         self._group_id = config.group_id or ""
@@ -49,6 +49,7 @@ class LeaveGroup:
         self._timeout = min(config.request_timeout, _TIMEOUT)
         self._coordinator = coordinator
         self._joining = joining
+        self._member = member
         self._member_id = ""
         self._reason = ""
         self._outstanding: int | None = None
@@ -57,7 +58,6 @@ class LeaveGroup:
         self._joins = False
         # What the last LeaveGroup was answered.
         self._answer: str | None = None
-        self.on_ended: Callable[[float], None] = lambda _now: None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
         """Send LeaveGroup as soon as the coordinator is known; for a member that has no id yet, as
@@ -135,4 +135,4 @@ class LeaveGroup:
             answer = self._answer or "no answer"
             self._outbox.emit("info", "left the group", group=self._group_id, answer=answer)
         self.cancel()
-        self.on_ended(now)
+        self._member.leave_ended(now)

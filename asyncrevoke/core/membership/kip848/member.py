@@ -39,10 +39,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.outbox import Outbox, Reply
+    from asyncrevoke.core.membership.reactions import MembershipReactions
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.core.metadata.coordinator import Coordinator
     from asyncrevoke.core.partition.assignment import Assignment
@@ -69,10 +68,10 @@ _NOT_THERE = frozenset((MemberState.UNSUBSCRIBED, MemberState.FATAL))
 
 
 class ConsumerGroupMembership:
-    """One member of a consumer group. The composer sets the callbacks and calls :meth:`barrier`.
+    """One member of a consumer group.
 
     ``member_id`` is made by the client, once for its life, and kept when the member is fenced.
-    If ``on_unsupported(now, why)`` is set, a group that does not speak this protocol is no error.
+    With ``has_fallback`` a group that does not offer this protocol is no error.
     """
 
     def __init__(
@@ -84,6 +83,9 @@ class ConsumerGroupMembership:
         assignment: Assignment,
         revocation: Revocation,
         member_id: str,
+        reactions: MembershipReactions,
+        *,
+        has_fallback: bool,
     ) -> None:
         self._outbox = outbox
         self._log = WaitLog(outbox)
@@ -94,21 +96,15 @@ class ConsumerGroupMembership:
         self._group_id = config.group_id or ""
         self._member_id = member_id
         # Whether closing gives our place away. A static member says all the same that it goes.
-        self.sends_leave = config.group_instance_id is None
+        self._sends_leave = config.group_instance_id is None
         self._heartbeat = ConsumerGroupHeartbeat(
             outbox,
             config,
             coordinator,
-            self._compose,
-            self._heartbeat_answered,
-            self._repeatable,
-            self._epoch_heard,
+            self,
         )
-        self.on_added: Callable[[float, list[PartitionInstance]], None] = lambda _now, _added: None
-        self.on_ready: Callable[[float], None] = lambda _now: None
-        self.on_left: Callable[[float], None] = lambda _now: None
-        self.on_fatal: Callable[[float, FatalError], None] = lambda _now, _error: None
-        self.on_unsupported: Callable[[float, str], None] | None = None
+        self._reactions = reactions
+        self._has_fallback = has_fallback
         self._state = MemberState.UNSUBSCRIBED
         self._epoch = JOIN_EPOCH
         self._topics: frozenset[str] = frozenset()
@@ -192,7 +188,7 @@ class ConsumerGroupMembership:
     def _drop_all(self, now: float) -> None:
         """Nothing is subscribed to any more: give everything up, then leave."""
         if self._state is MemberState.JOINING:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         elif self._state in _MEMBER:
             self._assigned = frozenset()
             self._transition(MemberTransition.RECONCILE)
@@ -224,18 +220,23 @@ class ConsumerGroupMembership:
             self._cluster.refresh(now, "partitions of unknown topics are assigned to us")
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Give everything up, then leave; ``on_left`` follows. A second call may stop waiting."""
+        """Give everything up, then leave; ``group_left`` follows. Called again, it
+        may stop waiting for tasks."""
         self._leaving = True
         self._assigned = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
 
     def leave_now(self, now: float) -> None:
-        """Leave, whatever the group still owes us; ``on_left`` follows."""
+        """Leave, whatever the group still owes us; ``group_left`` follows."""
         if self._state is not MemberState.LEAVING:
             self._send_leave(now)
 
+    def set_sends_leave(self, leave: bool) -> None:
+        """Whether closing gives the member's place away; by default dynamic members do."""
+        self._sends_leave = leave
+
     def stop_leaving(self, now: float) -> None:
-        """No coordinator confirms that we leave; ``on_left`` follows at once."""
+        """No coordinator confirms that we leave; leaving ends at once."""
         if self._state is MemberState.LEAVING:
             self._leave_overdue(now)
 
@@ -259,7 +260,7 @@ class ConsumerGroupMembership:
         """An instance has ended. If its partition is ours by the newest assignment, it begins
         again."""
         if instance.partition in self._assigned and not self._leaving:
-            self.on_added(now, self._assignment.add([instance.partition]))
+            self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
         """Nothing is between being requested and being released or lost."""
@@ -283,10 +284,10 @@ class ConsumerGroupMembership:
         self._heartbeat.often(now + _OFTEN_AFTER_JOIN)
         self._heartbeat.start(now, after=after)
 
-    def _compose(self, full: bool) -> ConsumerGroupHeartbeatRequest:
+    def compose_heartbeat(self, full: bool) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat that is due: ``full`` if the last one may not have arrived."""
         if self._state is MemberState.LEAVING or self._release_instance:
-            for_good = self.sends_leave and not self._release_instance
+            for_good = self._sends_leave and not self._release_instance
             return self._request(LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH)
         subscription = (tuple(sorted(self._topics)), self._regex)
         if not self._wanted and self._sent_subscription is not None:
@@ -339,22 +340,23 @@ class ConsumerGroupMembership:
             owned=owned,
         )
 
-    def _repeatable(self) -> ConsumerGroupHeartbeatRequest | None:
+    def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
         """What keeps the membership and says nothing, while there is one to keep."""
         return self._request(self._epoch) if self._state in _MEMBER else None
 
-    def _epoch_heard(self, now: float, epoch: int) -> bool:
+    def background_epoch(self, now: float, epoch: int) -> bool:
         """Others were told our epoch. Whether it has moved on."""
         if epoch <= self._epoch:
             return False
         self._epoch = epoch
         self._heartbeat.often(now + _OFTEN_AFTER_EPOCH)
-        self.on_ready(now)
+        self._reactions.epoch_changed(now)
         return True
 
-    def _heartbeat_answered(
+    def heartbeat_answered(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
+        """A heartbeat was answered, or has failed."""
         match reply:
             case ConsumerGroupHeartbeatResponse(error=error) if error in _MOVED:
                 self._heartbeat.elsewhere(now, error.name)
@@ -415,7 +417,7 @@ class ConsumerGroupMembership:
         else:
             self._ask_for_missing(now)
         if moved:
-            self.on_ready(now)
+            self._reactions.epoch_changed(now)
 
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Take up what the newest assignment adds and begin to give up what it takes. ``since``:
@@ -442,10 +444,10 @@ class ConsumerGroupMembership:
             )
         if news or going or added:
             self._transition(MemberTransition.RECONCILE)
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         self._revocation.request(now, going, self._deadline(now, now if since is None else since))
         if added:
-            self.on_added(now, added)
+            self._reactions.partitions_added(now, added)
 
     def _deadline(self, now: float, since: float) -> float:
         """The coordinator fences a member that does not acknowledge in time, and it loses all."""
@@ -473,7 +475,7 @@ class ConsumerGroupMembership:
         if error in _FENCING or (error is ErrorCode.group_id_not_found and not joining):
             self._fenced(now, f"the coordinator answers {error.name}")
         elif error is ErrorCode.unsupported_version or (
-            error is ErrorCode.group_id_not_found and self.on_unsupported is not None
+            error is ErrorCode.group_id_not_found and self._has_fallback
         ):
             self._unsupported(now, reply.detail)
         elif error is ErrorCode.unreleased_instance_id:
@@ -517,23 +519,23 @@ class ConsumerGroupMembership:
         self._known = False
         self._revocation.lose(now, self._assignment.live(), reason)
         if self._leaving or not self._wanted:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         else:
             again = now - self._fenced_at < _FENCED_OFTEN
             self._fenced_at = now
             self._join(now, after=_FENCED_OFTEN if again else 0.0)
 
     def _unsupported(self, now: float, detail: str) -> None:
-        if self.on_unsupported is None:
+        if not self._has_fallback:
             self.fail(now, no_consumer_protocol(self._group_id, detail))
             return
         self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), "the group protocol has changed")
         if self._leaving:
-            self._revocation.barrier_due = True
+            self._revocation.request_barrier()
         else:
-            self.on_unsupported(now, detail)
+            self._reactions.group_protocol_unsupported(now, detail)
 
     def _forget(self, move: MemberTransition) -> None:
         """No heartbeats, no assignment and no epoch any more."""
@@ -551,7 +553,7 @@ class ConsumerGroupMembership:
 
     def _send_leave(self, now: float) -> None:
         dynamic = self._config.group_instance_id is None
-        silent = dynamic and not self.sends_leave
+        silent = dynamic and not self._sends_leave
         if silent or not self._known or self._state in _NOT_THERE:
             self._left(now)
             return
@@ -581,7 +583,7 @@ class ConsumerGroupMembership:
         was_leaving, self._leaving = self._leaving, False
         self._revocation.membership_begins()
         if was_leaving:
-            self.on_left(now)
+            self._reactions.group_left(now)
         elif not self._idle and self._wanted and self._state is MemberState.UNSUBSCRIBED:
             self._join(now)
 
@@ -594,5 +596,6 @@ class ConsumerGroupMembership:
         """The consumer cannot go on: everything is lost, and nothing is sent any more."""
         self._forget(MemberTransition.FAIL)
         self._revocation.lose(now, self._assignment.live(), str(error))
-        self._revocation.barrier_due = self._revocation.barrier_due or self._leaving
-        self.on_fatal(now, error)
+        if self._leaving:
+            self._revocation.request_barrier()
+        self._reactions.membership_failed(error)
