@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.tunnels import Tunnel
+from broker.connections.tunnels import Tunnel
 from wire.fake_broker import FakeBroker, heartbeat_response
 
 from asyncrevoke.broker.listeners.ports import free_ports

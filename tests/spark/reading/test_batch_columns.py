@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from wire.response_frames import spoil
-from wire.spoiled_records import fetched, seal
+from wire.frames.response_frames import spoil
+from wire.frames.spoiled_records import fetched, seal
 
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.records import CorruptBatch, decode_batches

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from kio.schema.offset_fetch.v7 import response as offsets7
-from wire import response_frames as frames
+from wire.frames import response_frames as frames
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups import kio_request, requests

@@ -24,7 +24,7 @@ from kio.schema.offset_commit.v10 import response as commit10
 from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, i32, i32Timedelta, i64
-from wire import response_frames as frames
+from wire.frames import response_frames as frames
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import codec, messages

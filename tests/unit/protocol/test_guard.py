@@ -12,7 +12,7 @@ import pytest
 from kio.schema.consumer_group_heartbeat.v1 import response as heartbeat1
 from kio.serial import _parse, entity_reader
 from kio.serial.errors import SerialError
-from wire import response_frames as frames
+from wire.frames import response_frames as frames
 
 import asyncrevoke
 from asyncrevoke.groups import requests as groups

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kio.schema.join_group.v9.response import JoinGroupResponse
 from kio.schema.metadata.v12.response import MetadataResponse
-from wire import response_frames as frames
+from wire.frames import response_frames as frames
 
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.guard import HostileFrame, read_response

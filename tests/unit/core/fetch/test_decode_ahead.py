@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from unit.core.fetch.test_fetching import Batch, FetchWorld, asked, data
 from unit.core.scripted_world import tp
 from unit.runtime.scripted_core import ScriptedCore, ScriptedRequests, make_driver
-from wire.spoiled_records import fetched
+from wire.frames.spoiled_records import fetched
 
 from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
 from asyncrevoke.core.partition.instance import InstanceTransition

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.core.fetch.test_fetching import FetchWorld, asked, data
 from unit.core.scripted_world import BROKERS, NODES, metadata, topic, tp
-from wire.spoiled_records import batch
+from wire.frames.spoiled_records import batch
 
 from asyncrevoke.core.io.effects import FailureKind, Send
 from asyncrevoke.errors import CorruptRecordError
