@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.journal.schema import Content
+    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.protocol.records import RecordDecoder
     from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 

@@ -15,6 +15,8 @@ from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aiokafka.record._protocols import DefaultRecordBatchProtocol
+
     from asyncrevoke.model import Record, UnreadableRecord
 
 __all__ = [
@@ -49,7 +51,7 @@ class TooManyObjects(ValueError):  # noqa: N818 - it names what was read
         super().__init__(f"it holds more than {most} records and headers, which is the limit")
 
 
-def parser(data: bytes) -> DefaultRecordBatch:
+def parser(data: bytes) -> DefaultRecordBatchProtocol:
     """The parser (aiokafka's) of a batch whose header is whole; it reads nothing beyond ``data``.
 
     A number (varint) has no end for the parser but a byte below 0x80, and where one begins is not

@@ -12,10 +12,14 @@ from aiokafka.partitioner import DefaultPartitioner
 from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, Replied
 from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from asyncrevoke.testing.fake_kafka.brokers import Brokers
+from asyncrevoke.testing.fake_kafka.partition_log import (
+    PartitionLog,
+    SimulatedBatch,
+    decode_simulated,
+)
+from asyncrevoke.testing.fake_kafka.topics import Topics
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
-from asyncrevoke.testing.simulation.brokers import Brokers
-from asyncrevoke.testing.simulation.log import PartitionLog, SimulatedBatch, decode_simulated
-from asyncrevoke.testing.simulation.topics import Topics
 
 _SESSION_TIMEOUT = 45.0
 
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import FetchedPartition, Response
     from asyncrevoke.protocol.records import RecordBatch
     from asyncrevoke.runtime.hooks.dead_letter_writer import DeadLetterContent
-    from asyncrevoke.testing.simulation.clock import Clock
+    from asyncrevoke.testing.fake_kafka.clock import Clock
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -21,7 +21,7 @@ from asyncrevoke.testing.cluster import (
     encode_headers,
     to_partitions,
 )
-from asyncrevoke.testing.simulation.group import GroupState
+from asyncrevoke.testing.fake_kafka.group_state import GroupState
 from asyncrevoke.testing.virtual_time import virtual_time
 
 if TYPE_CHECKING:

@@ -19,16 +19,16 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
-from asyncrevoke.testing.simulation.coordinator import GroupCoordinator
-from asyncrevoke.testing.simulation.epoch_group import EpochGroup
-from asyncrevoke.testing.simulation.group import GroupMember, GroupState
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.protocol.messages import JoinGroupRequest, Response
-    from asyncrevoke.testing.simulation.epoch_member import EpochMember
-    from asyncrevoke.testing.simulation.group import Reply
+    from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember
+    from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 _OTHER = "other-member"
 _OTHER_CLIENT = -1

@@ -3,7 +3,7 @@
 Theory of operation. The running asyncio loop gets another ``time`` and ``call_at`` for a while, and
 keeps everything else: callbacks, sockets and threads run as ever. All that waits for time in
 asyncio (``sleep``, ``timeout``, ``call_later``, ``wait``) goes through those two, whoever calls
-it. Timers are alarms of the simulation's :class:`~asyncrevoke.testing.simulation.clock.Clock`,
+it. Timers are alarms of the simulation's :class:`~asyncrevoke.testing.fake_kafka.clock.Clock`,
 which the simulated brokers share: one queue, one order.
 
 Time passes in two ways. A *call* (``async with time.call()``) lets it jump from alarm to alarm,
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.testing.simulation.clock import Clock
+from asyncrevoke.testing.fake_kafka.clock import Clock
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import AsyncGenerator, Callable
     from contextvars import Context
 
-    from asyncrevoke.testing.simulation.clock import Alarm
+    from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 # Seconds on the wall: how often time passes by itself, and how long the loop may take to run dry.
 _TICK = 0.01

@@ -1,6 +1,7 @@
 """Commands as the pages show them: all that is named must exist."""
 
 import configparser
+import os
 import re
 import shlex
 import subprocess
@@ -31,7 +32,10 @@ def split_commands(block: str) -> list[list[str]]:
 
 def check_command(words: list[str], folder: Path) -> None:
     """Raises AssertionError if the command names something that is not there."""
+    search = ""
     while re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        name, _, value = words[0].partition("=")
+        search = value if name == "PYTHONPATH" else search
         words = words[1:]
     program, *arguments = words
     if program == "pip":
@@ -51,7 +55,7 @@ def check_command(words: list[str], folder: Path) -> None:
         assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
         _check_options((arguments[0],), arguments[1:])
     elif program == "python" and arguments[0] == "-m":
-        _check_options(("-m", arguments[1]), arguments[2:])
+        _check_options(("-m", arguments[1]), arguments[2:], search)
     else:
         raise AssertionError(f"no check for the command {shlex.join(words)}, in {folder}")
 
@@ -90,8 +94,8 @@ def _check_paths(arguments: list[str]) -> None:
         assert argument.startswith("-") or (ROOT / path).exists(), f"{path} does not exist"
 
 
-def _check_options(command: tuple[str, ...], arguments: list[str]) -> None:
-    text = _help_of(command)
+def _check_options(command: tuple[str, ...], arguments: list[str], search: str = "") -> None:
+    text = _help_of(command, search)
     for argument in arguments:
         if argument.startswith("--"):
             option = argument.partition("=")[0]
@@ -99,11 +103,12 @@ def _check_options(command: tuple[str, ...], arguments: list[str]) -> None:
 
 
 @cache
-def _help_of(command: tuple[str, ...]) -> str:
+def _help_of(command: tuple[str, ...], search: str) -> str:
+    paths = [str(ROOT), *(str(ROOT / each) for each in search.split(":") if each)]
     result = subprocess.run(
         [sys.executable, *command, "--help"],
         cwd=ROOT,
-        env={"COLUMNS": "200", "TERM": "dumb", "PYTHONPATH": str(ROOT)},
+        env={"COLUMNS": "200", "TERM": "dumb", "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -16,7 +16,7 @@ from documentation.option_reference import PAGE, options, with_reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ORACLES = ROOT / "asyncrevoke" / "testing" / "simulation"
+ORACLES = ROOT / "tests" / "simulation" / "invariants"
 BLOCKS = (PythonBlocks, ShellBlocks, TomlBlocks)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -96,7 +96,7 @@ def test_every_invariant_has_an_oracle_or_a_test_that_the_page_names() -> None:
     page = (ROOT / "docs/guarantees.md").read_text()
     rows = dict(re.findall(r"^\| (I\d+) \|(.*)$", page, re.MULTILINE))
     assert set(rows) == {f"I{number}" for number in range(1, 20)}
-    simulation = "".join(path.read_text() for path in ORACLES.glob("*.py"))
+    simulation = "".join(path.read_text() for path in ORACLES.rglob("*.py"))
     oracles = set(re.findall(r'"(I\d+)"', simulation))
     assert [name for name in rows if name not in oracles and "`tests/" not in rows[name]] == []
 

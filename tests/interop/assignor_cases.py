@@ -27,7 +27,7 @@ COORDINATES = (
     f"org.apache.kafka:kafka-clients:{KAFKA}+com.fasterxml.jackson.core:jackson-databind:2.19.0"
 )
 PROGRAM = Path(__file__).parent / "java" / "Assignors.java"
-VECTORS = Path(__file__).parents[1] / "unit" / "data" / "assignments.json"
+VECTORS = Path(__file__).parents[1] / "unit" / "core" / "assignors" / "data" / "assignments.json"
 COUNT = 200
 _RACKS = ["east", "north", "west"]
 

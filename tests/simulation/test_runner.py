@@ -1,15 +1,14 @@
 """A failing schedule is made small, and says what is needed to see it again."""
 
 import subprocess
-import sys
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from simulation.mutants import MUTANTS
-
-from asyncrevoke.testing.simulation.runner import run, run_many, shrink
-from asyncrevoke.testing.simulation.schedule import Disturbance, GroupMode, Schedule, draw
+from simulation.command import COMMAND, command_environment
+from simulation.mutants.mutants import MUTANTS
+from simulation.runner import run, run_many, shrink
+from simulation.schedules.schedule import Disturbance, GroupMode, Schedule, draw
 
 COMMITS_TOO_MUCH = next(m for m in MUTANTS if m.name == "commits past unfinished work")
 
@@ -45,16 +44,20 @@ def test_a_schedule_that_was_written_down_is_the_same_schedule() -> None:
 
 
 def test_the_command_prints_a_summary_and_fails_only_if_a_schedule_does() -> None:
-    command = [sys.executable, "-m", "asyncrevoke.testing.simulation", "--seeds", "0:3"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [*COMMAND, "--seeds", "0:3"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=command_environment()
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 schedules, 0 failed" in done.stdout
 
 
 def test_fresh_seeds_are_those_of_the_day_and_are_printed_so_that_they_can_be_run_again() -> None:
     def command(*options: str) -> str:
-        words = [sys.executable, "-m", "asyncrevoke.testing.simulation", *options]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        words = [*COMMAND, *options]
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env=command_environment()
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

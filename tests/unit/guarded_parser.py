@@ -19,6 +19,8 @@ from asyncrevoke.protocol.records import CorruptBatch, decode_batches
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aiokafka.record._protocols import DefaultRecordBatchProtocol
+
 _PAGES = 4
 _LENGTH_AT = 8
 _HEADER = 61
@@ -48,7 +50,9 @@ class GuardedMemory:
 
 def whole_batches() -> Iterator[bytes]:
     """Batches in which numbers of two bytes stand wherever a batch may be cut."""
-    for headers in ([("n" * 70, b"v" * 70), ("name", b"\xff")], [("", None)] * 65):
+    short: list[tuple[str, bytes | None]] = [("", None)] * 65
+    several: list[tuple[str, bytes | None]] = [("n" * 70, b"v" * 70), ("name", b"\xff")]
+    for headers in (several, short):
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 100_000)
         builder.append(0, 1000, b"k" * 70, b"v" * 70, headers)
         yield bytes(builder.build())
@@ -74,10 +78,10 @@ def main() -> None:
     faulthandler.enable()
     memory = GuardedMemory()
 
-    def guarded(data: bytes | memoryview) -> DefaultRecordBatch:
+    def guarded(data: bytes | memoryview) -> DefaultRecordBatchProtocol:
         return DefaultRecordBatch(memory.hold(data))
 
-    vars(single_records)["DefaultRecordBatch"] = guarded
+    setattr(single_records, "DefaultRecordBatch", guarded)  # noqa: B010 - a type, to mypy
     refused = 0
     for data in cut_batches():
         (batch,) = decode_batches(fetched(sealed(data)), read_committed=False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.schema.fetch.v11 import response as fetch11
 from kio.schema.metadata.v12 import response as metadata12
-from wire import response_frames as frames
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
+from wire.frames import response_frames as frames
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send

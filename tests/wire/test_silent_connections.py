@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from broker.tunnels import Tunnel
+from broker.connections.tunnels import Tunnel
 from wire.fake_broker import FakeBroker, heartbeat_response
 
-from asyncrevoke.broker.ports import free_ports
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import (
     Channel,

@@ -81,8 +81,8 @@ class RecordDrain:
         taken = self._ring.drain(limit)
         if self.not_due:
             self._wait_until_due(now)
-        spoiled, self.corrupt = self.corrupt, []
-        for cursor in spoiled:
+        with_corrupt, self.corrupt = self.corrupt, []
+        for cursor in with_corrupt:
             buffer, error = cursor.instance.buffer, cursor.corrupt_record
             if buffer is not None and error is not None:
                 buffer.discard()
@@ -90,13 +90,13 @@ class RecordDrain:
                 self._responses.report_corrupt(now, cursor, error)
         for partition in taken:
             cursor = self._cursors[partition]
-            if cursor.corrupt_record is not None and cursor not in spoiled:
+            if cursor.corrupt_record is not None and cursor not in with_corrupt:
                 self._responses.recovered(now, cursor)
             self._fetcher.records_taken(now, cursor)
-        for cursor in spoiled:
+        for cursor in with_corrupt:
             self._fetcher.records_taken(now, cursor)
-        barren, self.empty = self.empty, []
-        for cursor in barren:
+        without_records, self.empty = self.empty, []
+        for cursor in without_records:
             if cursor.instance.partition not in taken:
                 self._fetcher.records_taken(now, cursor)
                 self._reactions.position_passed(now, cursor.instance)

@@ -47,7 +47,7 @@ _NEVER = float("inf")
 _UNLIMITED = 2**62
 # Nobody tells us when a partition may flow again, so we look; not at every event.
 _LOOK_EVERY = 0.01
-# So many partitions may stand in one fetch though they are busy.
+# So many busy partitions may be in one long poll with the others.
 _FEW = 32
 # How long a poll that waits may take to come for what was fetched, before more is asked for.
 _POLLED_SOON = 0.005
@@ -322,8 +322,8 @@ class Fetcher:
             self._place_all(now, list(broker.needs_fetch))
             return False
         # With the memory used up, one fetch for those that have nothing is still allowed.
-        scarce = self._memory.is_exhausted
-        if scarce and self._over_budget_fetches:
+        exhausted = self._memory.is_exhausted
+        if exhausted and self._over_budget_fetches:
             return False
         channel, max_wait, cursors = broker.next_fetch(now, config.fetch_max_wait)
         most = min(config.max_partition_fetch_bytes, broker.max_response_bytes or _UNLIMITED)
@@ -334,7 +334,7 @@ class Fetcher:
             buffer = cursor.instance.buffer
             if buffer is None or not cursor.is_active:
                 cursor.move_to(self._inactive)
-            elif not (scarce and buffer.buffered) and self._has_same_topic_id(cursor, ids):
+            elif not (exhausted and buffer.buffered) and self._has_same_topic_id(cursor, ids):
                 partition = cursor.request(buffer, most)
                 wanted[partition.partition] = partition
                 asked[partition.partition] = FetchTarget(cursor, buffer, partition.offset)
@@ -348,10 +348,10 @@ class Fetcher:
             session = broker.session
             named = session.next_fetch(wanted, topic_ids)
         fetch = InFlightFetch(
-            node, channel, now, max_wait, max_bytes, scarce, asked, session, named.epoch > 0
+            node, channel, now, max_wait, max_bytes, exhausted, asked, session, named.epoch > 0
         )
         broker.in_flight[channel] = fetch
-        self._over_budget_fetches += scarce
+        self._over_budget_fetches += exhausted
         self._outbox.send(
             named.request(config, max_wait, max_bytes, self._rack(now, asked.values())),
             node,

@@ -46,7 +46,7 @@ class SubscriptionState:
         self._assignment = assignment
         self._manual = manual
         self._classic = classic
-        # The one that subscribing leads to; manual assignment may stand in its place.
+        # The one for subscriptions; assign() uses the manual one.
         self._group_membership: Membership = kip848 or classic or manual
         self.membership: Membership = self._group_membership
         self._reactions = reactions

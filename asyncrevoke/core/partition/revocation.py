@@ -151,7 +151,7 @@ class Revocation:
                     self._complete(now, instance)
 
     def resume_poll(self, now: float) -> None:
-        """A poll is parked (again): what has drained while none was may go."""
+        """A poll waits (again): release what has drained while none did."""
         if not self._polling:
             self._polling = True
             self.progress(now)
@@ -231,7 +231,7 @@ class Revocation:
 
     def progress(self, now: float) -> None:
         """Something was completed or acknowledged: release what has drained, where a poll boundary
-        allows it (a poll is parked, or we are leaving)."""
+        allows it (a poll waits, or the consumer leaves)."""
         for instance in list(self._revoking):
             if instance.state is InstanceState.COMMITTING:
                 if self._reactions.is_committed(instance):

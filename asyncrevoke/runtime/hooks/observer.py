@@ -33,7 +33,7 @@ class HandledItem(Protocol):
 class ConsumerSnapshot(NamedTuple):
     """The state of a consumer at one moment: ``at`` seconds on the event loop's clock.
 
-    ``health.blocking`` are the records that delay a revocation.
+    ``health.blocking_records`` are those that delay a revocation.
     """
 
     at: float

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
-from wire.raw_batches import Header, header_bomb, raw_batch, record, sealed, varint
-from wire.response_frames import spoil
+from wire.frames.raw_batches import Header, header_bomb, raw_batch, record, sealed, varint
+from wire.frames.response_frames import spoil
 
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError

@@ -12,8 +12,8 @@ import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from unit.test_buffer import dense
-from wire.response_frames import spoil
+from unit.core.partition.test_buffer import dense
+from wire.frames.response_frames import spoil
 
 from asyncrevoke.core.partition.completion_map import (
     CompletionMap,

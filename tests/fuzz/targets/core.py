@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import msgspec
+from simulation.cluster.large_batches import decode_some_large
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
@@ -88,7 +89,7 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.simulation.log import PartitionLog, decode_some_large
+from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

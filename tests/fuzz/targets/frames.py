@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import msgspec
-from wire import response_frames, second_codec
+from wire.frames import response_frames, second_codec
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol import codec, guard, messages

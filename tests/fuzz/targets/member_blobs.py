@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from wire.response_frames import spoil
+from wire.frames.response_frames import spoil
 
 from asyncrevoke.core.membership.classic.assignment_user_data import (
     AssignmentUserData,

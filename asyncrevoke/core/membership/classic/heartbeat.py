@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind
-from asyncrevoke.core.membership.unconfirmed import UnconfirmedLog
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _TIMER = "heartbeat"
 _EAGER_INTERVAL = 0.3
 _EAGER_SECONDS = 5.0
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_VERDICTS = frozenset(
+_MEMBERSHIP_ERRORS = frozenset(
     (
         ErrorCode.unknown_member_id,
         ErrorCode.illegal_generation,
@@ -53,7 +53,7 @@ class ClassicHeartbeat:
         member: HeartbeatReactions,
     ) -> None:
         self._outbox = outbox
-        self._log = UnconfirmedLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox, config.group_id)
         self._config = config
         self._coordinator = coordinator
         self._member = member
@@ -207,7 +207,7 @@ class ClassicHeartbeat:
                 self._member.heartbeat_during_rebalance(now, sent)
             case ErrorCode.group_authorization_failed as error:
                 self._member.heartbeat_failed(now, error)
-            case error if error in _VERDICTS:
+            case error if error in _MEMBERSHIP_ERRORS:
                 self._member.heartbeat_rejected(now, sent, sent_at, error)
             case error:
                 if error is ErrorCode.coordinator_load_in_progress:

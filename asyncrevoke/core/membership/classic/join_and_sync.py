@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
-# A JoinGroup may be parked for the rebalance timeout, and is answered after it; but one that takes
-# so long is sent again all the same, because the coordinator may have forgotten it, or answered it
-# on a dead connection: then whoever has not joined by the rebalance timeout is put out.
+# The coordinator may hold a JoinGroup back until the rebalance timeout, and answers it then. One
+# that takes so long is sent again: the coordinator may have forgotten it, or answered it on
+# a dead connection, and removes members that have not joined by the rebalance timeout.
 _SHARE_OF_REBALANCE = 0.75
 _DOUBT_TIMER = "join-doubt"
 _DOUBT_FOR = 1.0
@@ -66,12 +66,12 @@ class JoinAndSync:
         # Whether the coordinator knows us by a generation.
         self._known = False
         self._backoff = _FIRST_BACKOFF
-        # The broker at which a request that was given up may still be parked.
+        # The broker at which a cancelled request may still be held back.
         self._forgotten: Node | None = None
 
     @property
     def outstanding(self) -> bool:
-        """Whether a request is on its way or parked at the coordinator."""
+        """Whether a request is on its way or held back by the coordinator."""
         return self._outstanding is not None
 
     @property
@@ -193,7 +193,7 @@ class JoinAndSync:
         if self._request is None or node is None or self._outstanding is not None:
             return
         if self._forgotten is not None:
-            # Brokers answer in order: it would wait there behind one that is parked.
+            # Brokers answer in order: it would wait there behind one that is held back.
             self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
         self._sent_to, self._term = node, self._coordinator.term

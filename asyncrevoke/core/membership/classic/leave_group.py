@@ -32,7 +32,7 @@ class LeaveGroup:
     it adds a member that nobody is, and whose partitions have no reader until the rebalance
     timeout. The answer to that JoinGroup is awaited therefore, and the member it has added leaves
     too. Waiting takes no longer than a rebalance: LeaveGroup makes a classic group's coordinator
-    answer a JoinGroup that it has parked.
+    answer a JoinGroup that it holds back.
     """
 
     def __init__(

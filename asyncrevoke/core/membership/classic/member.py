@@ -8,7 +8,7 @@ If another rebalance starts meanwhile we join at once and still list what is del
 ourselves, now and then, if some of it is released and some is not (see ``staged_release.py``).
 
 Whatever the coordinator says about our membership is believed only if it is about the membership
-that we have now (see ``is_verdict``): commits and heartbeats travel beside JoinGroup.
+that we have now (see ``is_current_membership``): commits and heartbeats are sent beside JoinGroup.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ class ClassicMembership:
 
     @property
     def may_commit(self) -> bool:
-        """While a JoinGroup is parked the broker still accepts the old generation; between join
-        and sync it accepts none."""
+        """While the coordinator holds a JoinGroup back, it accepts the old generation; between
+        join and sync it accepts none."""
         return self._generation >= 0 and self._state in (
             ClassicState.STABLE,
             ClassicState.REVOKING,
@@ -446,7 +446,7 @@ class ClassicMembership:
         return self._member_id_unwritten_since not in (None, self._coordinator.term)
 
     def _joined_a_coordinator(self, now: float) -> None:
-        """A coordinator that assigns takes a member that it has put out for a new one of the same
+        """A coordinator that assigns takes a member that it has removed for a new one of the same
         id, and does not say so: after a session without an answer others may have what we hold."""
         if self._heartbeat.may_be_evicted(now):
             self._partitions.clear_assigned()
@@ -550,7 +550,7 @@ class ClassicMembership:
             to_go=len(change.must_go),
         )
         if change.must_go or self._rejoin_owed or (self.eager and change.going):
-            # Owed even if all of it was released while the JoinGroup was parked: until we join
+            # Owed even if all of it was released while JoinGroup was held back: until we join
             # again the group believes that we hold it, and nobody gets it.
             self._transition(ClassicState.STABLE, ClassicTransition.REVOKE)
             self._revocation.request_barrier()
@@ -569,7 +569,7 @@ class ClassicMembership:
             )
         self._reactions.membership_ready(now)
 
-    # --- rebalances and verdicts -----------------------------------------------------------------
+    # --- rebalances and errors -------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
         """The coordinator says that the group prepares a rebalance."""
@@ -591,7 +591,7 @@ class ClassicMembership:
                 self._revocation.tighten(self._group_deadline(now))
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """A true verdict: the coordinator does not accept our membership any more."""
+        """A commit has shown that the coordinator does not accept this membership any more."""
         if error is ErrorCode.fenced_instance_id:
             self.fail(now, self._fatal_error(ErrorCode.fenced_instance_id))
         else:

@@ -84,11 +84,10 @@ class ConsumerGroupHeartbeat:
         # As far as it can be known from outside the broker, in seconds.
         self.session = config.session_timeout
 
-    @property
-    def unconfirmed_since(self) -> float | None:
-        """Send time of the first heartbeat after the last one that was confirmed: what the
-        coordinator tells us now, it may have decided then."""
-        return self._unconfirmed_since
+    def unconfirmed_since(self, sent_at: float) -> float:
+        """Send time of the first heartbeat after the last one that was confirmed; ``sent_at`` if
+        there is none. What the coordinator answers now it may have decided then."""
+        return sent_at if self._unconfirmed_since is None else self._unconfirmed_since
 
     def start(self, now: float, *, after: float = 0.0) -> None:
         """Beat from now on, or ``after`` so many seconds, beginning with a full one."""
@@ -152,8 +151,11 @@ class ConsumerGroupHeartbeat:
         self._coordinator.mark_unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
-    def unanswered(self, now: float, why: str) -> None:
+    def unanswered(self, now: float, reply: Reply) -> None:
         """It was not answered: send all fields, as soon as the coordinator is known."""
+        why = type(reply).__name__
+        if isinstance(reply, Failed):
+            why = reply.detail or reply.kind.value
         self._coordinator.unanswered(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 

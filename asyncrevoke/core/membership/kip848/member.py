@@ -20,6 +20,7 @@ from asyncrevoke.core.membership.classic.fatal_errors import (
     consumer_group_error,
     no_consumer_protocol,
 )
+from asyncrevoke.core.membership.kip848.error_table import HeartbeatErrorAction, heartbeat_action
 from asyncrevoke.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
 from asyncrevoke.core.membership.kip848.heartbeat_fields import HeartbeatFields
 from asyncrevoke.core.membership.kip848.state_table import (
@@ -29,7 +30,7 @@ from asyncrevoke.core.membership.kip848.state_table import (
 )
 from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
 from asyncrevoke.core.membership.kip848.unknown_topics import UnknownTopics
-from asyncrevoke.core.membership.unconfirmed import UnconfirmedLog
+from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.model import GroupMetadata, TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
@@ -60,7 +61,6 @@ _OFTEN_AFTER_EPOCH = 5.0
 _FENCED_OFTEN = 1.0
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
-_FENCING = frozenset((ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch))
 _MEMBER = frozenset((MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE))
 _NOT_THERE = frozenset((MemberState.UNSUBSCRIBED, MemberState.FATAL))
 
@@ -86,7 +86,7 @@ class ConsumerGroupMembership:
         has_fallback: bool,
     ) -> None:
         self._outbox = outbox
-        self._log = UnconfirmedLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox, config.group_id)
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
@@ -140,8 +140,7 @@ class ConsumerGroupMembership:
 
     @property
     def session(self) -> float:
-        """Seconds without a heartbeat after which we may be no member any more: brokers do not
-        tell, so it is what Kafka's default is for the interval that the group asks for."""
+        """Seconds without a heartbeat after which the member may have been removed."""
         return self._heartbeat.session
 
     @property
@@ -160,8 +159,7 @@ class ConsumerGroupMembership:
     # --- what the user and the cluster change ----------------------------------------------------
 
     def subscribe(self, now: float, topics: frozenset[str], regex: str | None = None) -> None:
-        """The topics that we want have changed, or the ``regex`` (RE2) that the broker resolves;
-        the assignment follows (KIP-70)."""
+        """The topics have changed, or the ``regex`` (RE2) that the broker resolves (KIP-70)."""
         if (topics, regex) == (self._topics, self._regex):
             return
         self._topics, self._regex = topics, regex
@@ -186,8 +184,7 @@ class ConsumerGroupMembership:
             self._revocation.request(now, self._assignment.live(), self._deadline(now, now))
 
     def rejoin(self, now: float, _reason: str) -> None:
-        """Partitions of ours have gone. If the coordinator does not take them from us, they are
-        there again, or will be."""
+        """Partitions have gone. If they stay assigned, their topics are there again, or will be."""
         self._unknown.note(are_assigned=True)
         self._heartbeat.soon(now)
 
@@ -197,15 +194,13 @@ class ConsumerGroupMembership:
             self._reconcile(now)
 
     def metadata_refreshed(self, now: float) -> None:
-        """Topics that are assigned to us may be known now; else they are asked for less and less
-        often, and with each heartbeat."""
+        """Topics that are assigned may be known now; else they are asked for again later."""
         self.metadata_changed(now)
         if self._state in _MEMBER:
             self._unknown.ask_later(now)
 
     def leave(self, now: float, *, wait_for_tasks: bool) -> None:
-        """Give everything up, then leave; ``group_left`` follows. Called again, it
-        may stop waiting for tasks."""
+        """Release everything, then leave. Called again, it may stop waiting for tasks."""
         self._leaving = True
         self._assigned = frozenset()
         self._revocation.leave(now, wait_for_tasks=wait_for_tasks)
@@ -241,8 +236,7 @@ class ConsumerGroupMembership:
                 self._join(now)
 
     def released(self, now: float, instance: PartitionInstance) -> None:
-        """An instance has ended. If its partition is ours by the newest assignment, it begins
-        again."""
+        """An instance has ended. If its partition is assigned again, another one begins."""
         if instance.partition in self._assigned and not self._leaving:
             self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
@@ -333,12 +327,8 @@ class ConsumerGroupMembership:
             case Failed(kind=FailureKind.AUTHENTICATION):
                 self.fail(now, fatal_error(reply))
             case _:
-                why = type(reply).__name__
-                if isinstance(reply, Failed):
-                    why = reply.detail or reply.kind.value
-                session = self._heartbeat.session
-                self._log.unanswered(now, self._heartbeat.confirmed_at, session)
-                self._heartbeat.unanswered(now, why)
+                self._log.unanswered(now, self._heartbeat.confirmed_at, self._heartbeat.session)
+                self._heartbeat.unanswered(now, reply)
 
     def _confirmed(
         self,
@@ -347,9 +337,7 @@ class ConsumerGroupMembership:
         sent_at: float,
         reply: ConsumerGroupHeartbeatResponse,
     ) -> None:
-        since = self._heartbeat.unconfirmed_since
-        if since is None:
-            since = sent_at
+        since = self._heartbeat.unconfirmed_since(sent_at)
         self._log.confirmed(now)
         if reply.member_id:
             self._member_id = reply.member_id
@@ -383,15 +371,7 @@ class ConsumerGroupMembership:
         self._assigned = usable
         added = self._assignment.add(tp for tp in sorted(usable) if tp not in self._assignment)
         if news:
-            self._outbox.emit(
-                "info",
-                "assigned",
-                group=self._group_id,
-                generation=self._epoch,
-                partitions=[str(tp) for tp in sorted(kept)],
-                added=len(added),
-                to_go=len(going),
-            )
+            self._log.assigned(self._epoch, kept, added=len(added), to_go=len(going))
         if news or going or added:
             self._transition(MemberTransition.RECONCILE)
             self._revocation.request_barrier()
@@ -401,47 +381,36 @@ class ConsumerGroupMembership:
 
     def _deadline(self, now: float, since: float) -> float:
         """The coordinator fences a member that does not acknowledge in time, and it loses all."""
-        fenced = since + self._config.rebalance_timeout
-        if self._config.revoke_timeout is None:
-            return fenced
-        return min(fenced, now + self._config.revoke_timeout)
+        fenced, own = since + self._config.rebalance_timeout, self._config.revoke_timeout
+        return fenced if own is None else min(fenced, now + own)
 
-    # --- verdicts --------------------------------------------------------------------------------
+    # --- errors --------------------------------------------------------------------------------
 
     def rebalance_seen(self, now: float) -> None:
         """Our epoch has moved on: ask for it."""
         self._heartbeat.soon(now)
 
     def rejected(self, now: float, error: ErrorCode) -> None:
-        """A commit had a true verdict: the coordinator does not accept our membership any more."""
+        """A commit has shown that the coordinator does not accept this membership any more."""
         if error is ErrorCode.fenced_instance_id:
             self.fail(now, consumer_group_error(error, "", self._config))
         else:
             self._fenced(now, f"the coordinator answers {error.name}")
 
     def _handle_error(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
-        error = reply.error
-        joining = self._state is MemberState.JOINING
-        if error in _FENCING or (error is ErrorCode.group_id_not_found and not joining):
-            self._fenced(now, f"the coordinator answers {error.name}")
-        elif error is ErrorCode.unsupported_version or (
-            error is ErrorCode.group_id_not_found and self._has_fallback
-        ):
-            self._unsupported(now, reply.detail)
-        elif error is ErrorCode.unreleased_instance_id:
-            # By an earlier membership of ours, if its answers were lost; then it can be released.
-            self._release_instance = True
-            self._wait(now, "the instance id to be released", error, reply.detail)
-        elif error is ErrorCode.topic_authorization_failed:
-            self._wait(now, "access to a topic", error, reply.detail)
-        elif error.retriable or error is ErrorCode.unknown_server_error:
-            self._wait(now, "the coordinator", error, reply.detail)
-        else:
-            self.fail(now, consumer_group_error(error, reply.detail, self._config))
-
-    def _wait(self, now: float, what: str, error: ErrorCode, detail: str) -> None:
-        self._log.waiting(now, what, error.name, detail)
-        self._heartbeat.retry(now)
+        error, joining = reply.error, self._state is MemberState.JOINING
+        match heartbeat_action(error, joining=joining, has_fallback=self._has_fallback):
+            case HeartbeatErrorAction.REJOIN:
+                self._fenced(now, f"the coordinator answers {error.name}")
+            case HeartbeatErrorAction.USE_CLASSIC:
+                self._unsupported(now, reply.detail)
+            case HeartbeatErrorAction.FAIL:
+                self.fail(now, consumer_group_error(error, reply.detail, self._config))
+            case action:
+                if action is HeartbeatErrorAction.WAIT_FOR_INSTANCE_ID:
+                    self._release_instance = True
+                self._log.waiting(now, action.value, error.name, reply.detail)
+                self._heartbeat.retry(now)
 
     def _fenced(self, now: float, reason: str) -> None:
         self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
@@ -482,8 +451,7 @@ class ConsumerGroupMembership:
     # --- leaving and failing ---------------------------------------------------------------------
 
     def _send_leave(self, now: float) -> None:
-        dynamic = self._config.group_instance_id is None
-        silent = dynamic and not self._sends_leave
+        silent = self._config.group_instance_id is None and not self._sends_leave
         if silent or not self._known or self._state in _NOT_THERE:
             self._left(now)
             return

@@ -1,0 +1,116 @@
+"""The group as brokers see it, if its members may speak the classic protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, TopicPartition
+    from asyncrevoke.protocol.messages import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+        HeartbeatRequest,
+        HeartbeatResponse,
+        JoinGroupRequest,
+        LeaveGroupRequest,
+        LeaveGroupResponse,
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        OffsetFetchRequest,
+        OffsetFetchResponse,
+        SyncGroupRequest,
+    )
+    from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember
+    from asyncrevoke.testing.fake_kafka.group_state import (
+        CoordinatorEvents,
+        GroupMember,
+        GroupState,
+        Reply,
+    )
+
+
+class ServesClassicMembers(Protocol):
+    """A group whose coordinator answers JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+
+    @property
+    def events(self) -> CoordinatorEvents:
+        """What is told of each event."""
+        ...
+
+    @property
+    def members(self) -> Mapping[str, GroupMember] | Mapping[str, EpochMember]:
+        """The members by their ids."""
+        ...
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The generation, or the group epoch."""
+        ...
+
+    @property
+    def protocol(self) -> str | None:
+        """The assignor that all members support, or ``"consumer"``."""
+        ...
+
+    @property
+    def rebalances(self) -> int:
+        """How many rebalances there have been."""
+        ...
+
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets."""
+        ...
+
+    def accepts(self, client: int, identity: GroupMetadata) -> bool:
+        """Whether a commit of this client with this identity would be stored."""
+        ...
+
+    def consumer_heartbeat(
+        self, client: int, request: ConsumerGroupHeartbeatRequest, /
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Answer a ConsumerGroupHeartbeat."""
+        ...
+
+    def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
+        """Answer a JoinGroup, at once or when the join phase ends."""
+        ...
+
+    def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
+        """Answer a SyncGroup, at once or when the leader has sent the assignment."""
+        ...
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Answer a Heartbeat."""
+        ...
+
+    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Remove a member."""
+        ...
+
+    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets, if the member and its generation are valid."""
+        ...
+
+    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read offsets."""
+        ...
+
+    def unload(self) -> None:
+        """The broker is no longer the coordinator."""
+        ...
+
+    def crash(self) -> None:
+        """The broker was killed."""
+        ...
+
+    def load(self) -> None:
+        """Restore what was written to the log."""
+        ...

@@ -1,0 +1,155 @@
+"""Leaders of partitions: the requests that only the broker answers which leads the partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.protocol.messages import (
+    EpochEnd,
+    EpochQuery,
+    ErrorCode,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetQuery,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.testing.fake_kafka.clock import Clock
+    from asyncrevoke.testing.fake_kafka.group_state import Reply
+    from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
+    from asyncrevoke.testing.fake_kafka.topics import Topics
+
+
+class Leaders:
+    """Answers ListOffsets, OffsetsForLeaderEpoch and Fetch from the logs that ``broker`` leads."""
+
+    def __init__(self, clock: Clock, topics: Topics) -> None:
+        self._clock = clock
+        self._topics = topics
+
+    def list_offsets(self, broker: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
+        """Where logs begin or end, or have a time."""
+        return ListOffsetsResponse(
+            offsets=tuple(self._list_offset(broker, query) for query in message.queries)
+        )
+
+    def _list_offset(self, broker: int, query: OffsetQuery) -> ListedOffset:
+        log, error = self._led(broker, query.partition, query.leader_epoch)
+        if log is None:
+            return ListedOffset(partition=query.partition, error=error)
+        offset, timestamp = log.offset_at(query.timestamp)
+        return ListedOffset(
+            partition=query.partition,
+            error=ErrorCode.none,
+            offset=offset,
+            timestamp=timestamp,
+            leader_epoch=log.leader_epoch,
+        )
+
+    def epoch_ends(
+        self, broker: int, message: OffsetsForLeaderEpochRequest
+    ) -> OffsetsForLeaderEpochResponse:
+        """Where epochs end."""
+        return OffsetsForLeaderEpochResponse(
+            ends=tuple(self._epoch_end(broker, query) for query in message.queries)
+        )
+
+    def _epoch_end(self, broker: int, query: EpochQuery) -> EpochEnd:
+        log, error = self._led(broker, query.partition, query.leader_epoch)
+        if log is None:
+            return EpochEnd(partition=query.partition, error=error)
+        epoch, offset = log.end_of_epoch(query.epoch)
+        return EpochEnd(partition=query.partition, error=error, epoch=epoch, offset=offset)
+
+    def _led(
+        self, broker: int, partition: TopicPartition, epoch: int
+    ) -> tuple[PartitionLog | None, ErrorCode]:
+        log = self._topics.log(partition)
+        if log is None:
+            return None, ErrorCode.unknown_topic_or_partition
+        if log.leader_id != broker:
+            return None, ErrorCode.not_leader_or_follower
+        if 0 <= epoch < log.leader_epoch:
+            return None, ErrorCode.fenced_leader_epoch
+        if epoch > log.leader_epoch:
+            return None, ErrorCode.unknown_leader_epoch
+        return log, ErrorCode.none
+
+    def fetch(self, broker: int, message: FetchRequest, reply: Reply) -> None:
+        """Records, once there are any."""
+        ids, find = message.topic_ids, self._topics.log
+        _Fetch(self._clock, lambda entry: self._read(broker, entry, ids), find, message, reply)
+
+    def _read(
+        self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
+    ) -> FetchedPartition:
+        if not self._topics.has(entry.partition.topic, ids):
+            return FetchedPartition(partition=entry.partition, error=ErrorCode.unknown_topic_id)
+        log, error = self._led(broker, entry.partition, entry.leader_epoch)
+        if log is not None and not log.start <= entry.offset <= log.end:
+            error = ErrorCode.offset_out_of_range
+        if log is None or error is not ErrorCode.none:
+            return FetchedPartition(partition=entry.partition, error=error)
+        return FetchedPartition(
+            partition=entry.partition,
+            error=ErrorCode.none,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            records=log.read(entry.offset, entry.max_bytes) if entry.offset < log.end else b"",
+        )
+
+
+class _Fetch:
+    """One fetch, which waits for something to be there for at most ``max_wait``."""
+
+    __slots__ = ("_answered", "_message", "_read", "_reply")
+
+    def __init__(
+        self,
+        clock: Clock,
+        read: Callable[[FetchPartition], FetchedPartition],
+        log: Callable[[TopicPartition], PartitionLog | None],
+        message: FetchRequest,
+        reply: Reply,
+    ) -> None:
+        self._read = read
+        self._message = message
+        self._reply = reply
+        self._answered = False
+        if not self._try():
+            for entry in message.partitions:
+                waited_for = log(entry.partition)
+                if waited_for is not None:
+                    waited_for.waiting.append(self._grown)
+            clock.after(message.max_wait, self._waited)
+
+    def _grown(self) -> None:
+        self._try()
+
+    def _waited(self) -> None:
+        self._try(waited=True)
+
+    def _try(self, *, waited: bool = False) -> bool:
+        if self._answered:
+            return True
+        found = tuple(self._read(entry) for entry in self._message.partitions)
+        if (
+            not waited
+            and self._message.min_bytes > 0
+            and all(part.error is ErrorCode.none and not part.records for part in found)
+        ):
+            return False
+        self._answered = True
+        self._reply(FetchResponse(error=ErrorCode.none, partitions=found))
+        return True

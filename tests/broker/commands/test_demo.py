@@ -1,0 +1,113 @@
+"""The commands against a real broker, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from asyncrevoke.broker.admin import Admin
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(sys.platform == "win32", reason="signals"),
+]
+
+ROOT = Path(__file__).parents[3]
+
+
+def command(*arguments: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "asyncrevoke", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
+def test_demo_loses_repeats_and_reorders_nothing(
+    kafka_broker: RunningBroker, tmp_path: Path, protocol: str
+) -> None:
+    picture = tmp_path / "timeline.svg"
+    demo = command(
+        *("demo", "--seconds", "9", "--json", "--protocol", protocol, "--picture", str(picture)),
+        # Draining may take longer than a step of so short a schedule: a partition that was about
+        # to move then stays after all, and its draining was the stall of a kept one.
+        *("--max-stall", "4", "--audit"),
+        ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
+    )
+    output, errors = demo.communicate(timeout=90)
+    assert demo.returncode == 0, output + errors
+    result: dict[str, Any] = json.loads(output)
+    own = result["asyncrevoke"]
+    assert result["ok"] is True
+    assert own["handled"] == own["produced"] > 3000
+    assert (own["lost"], own["repeated"], own["order_violations"]) == (0, 0, 0)
+    audit = result["audit"]
+    assert audit["verdict"] == "PASS"
+    assert audit["read"] == audit["done"] == own["produced"]
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.slow
+def test_demo_beside_aiokafka_judges_both_and_repeats_only_what_a_kill_left(
+    kafka_broker: RunningBroker, tmp_path: Path
+) -> None:
+    demo = command(
+        *("demo", "--seconds", "6", "--json", "--kill", "--compare", "aiokafka"),
+        *("--max-stall", "4", "--rate", "150", "--picture", str(tmp_path / "timeline.svg")),
+        ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
+    )
+    output, errors = demo.communicate(timeout=110)
+    assert demo.returncode == 0, output + errors
+    result: dict[str, Any] = json.loads(output)
+    own, rival = result["asyncrevoke"], result["aiokafka"]
+    assert own["lost"] == 0
+    assert own["repeated"] == own["repeated_after_kill"]
+    assert rival["produced"] == own["produced"]
+
+
+def test_demo_without_a_broker_ends_with_the_reason(tmp_path: Path) -> None:
+    demo = command("demo", ASYNCREVOKE_BROKER="127.0.0.1:1")
+    _, errors = demo.communicate(timeout=30)
+    assert demo.returncode == 1
+    assert "no broker answers at 127.0.0.1:1" in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_broker_command_runs_until_it_is_told_to_end(number: signal.Signals) -> None:
+    broker = command("broker", "--port", "0", "--topic", "orders:3", "--json")
+    assert broker.stdout is not None
+    line = broker.stdout.readline()
+    facts: dict[str, Any] = json.loads(line)
+    host, port = facts["bootstrap_servers"].split(":")
+    with Admin(f"{host}:{port}") as admin:
+        assert admin.partitions("orders") == 3
+    broker.send_signal(number)
+    _, errors = broker.communicate(timeout=30)
+    assert broker.returncode == 0, errors
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{facts['pid']}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_broker_command_on_a_used_port_says_so(kafka_broker: RunningBroker) -> None:
+    port = kafka_broker.bootstrap_servers.rpartition(":")[2]
+    broker = command("broker", "--port", port)
+    _, errors = broker.communicate(timeout=30)
+    assert broker.returncode == 1
+    assert f"port {port} is in use" in errors

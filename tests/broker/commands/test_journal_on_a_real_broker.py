@@ -1,0 +1,336 @@
+"""Journals of real processes and their audit, against a real Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartition
+from asyncrevoke.audit.comparison import AuditResult, Range
+from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.topic.topic import Topic
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.journal import Journal, KafkaSink
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.topic.kafka_sink import collect
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.journal.format.schema import Content
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(110)]
+
+COUNT = 4000
+Level: TypeAlias = Literal["read_committed", "read_uncommitted"]
+DEADLINE = 60.0
+
+
+async def produce(
+    servers: str, topic: str, count: int, *, transaction: str | None = None, partitions: int = 1
+) -> int:
+    """In a transaction of this outcome, if one is given. Returns the offset after the last one."""
+    more: dict[str, Any] = {} if transaction is None else {"transactional_id": topic + transaction}
+    made: Any = AIOKafkaProducer(bootstrap_servers=servers, **more)  # half typed
+    async with made as producer:
+        if transaction is not None:
+            await producer.begin_transaction()
+        sent = [
+            await producer.send(
+                topic, b"v%d" % number, key=b"%d" % (number % 20), partition=number % partitions
+            )
+            for number in range(count)
+        ]
+        # Flushing alone tells of no failure.
+        written = await asyncio.gather(*sent)
+        if transaction == "commit":
+            await producer.commit_transaction()
+        elif transaction == "abort":
+            await producer.abort_transaction()
+        return int(max(each.offset for each in written)) + 1
+
+
+async def audited(
+    servers: str, topic: str, folder: Path, level: Level = "read_committed"
+) -> AuditResult:
+    config = ConsumerConfig(bootstrap_servers=servers)
+    async with Topic(topic, config, isolation_level=level, patience=5) as source:
+        return await audit(read_journal(folder), source, topic)
+
+
+async def killed_member(servers: str, topic: str, folder: Path, mode: str, sink: str = "") -> None:
+    """A member in another process that is killed in the middle of its work."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(Path(__file__).with_name("journalled_handler.py")),
+        *(servers, topic, str(folder), mode, sink),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(DEADLINE):
+            for _ in range(50):
+                assert await process.stdout.readline()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def finish(
+    servers: str, topic: str, journal: Path | Journal, count: int, **options: Any
+) -> None:
+    """Another member handles the rest, up to this offset."""
+    if isinstance(journal, Path):
+        journal = Journal(journal)
+    consumer = Consumer(bootstrap_servers=servers, group_id=topic, journal=journal, **options)
+    done = asyncio.Event()
+
+    @consumer.handler(topic)
+    async def handle(record: Record) -> None:
+        if record.offset == count - 1:
+            done.set()
+
+    async with consumer:
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await done.wait()
+        except TimeoutError:
+            pytest.fail(f"not done: {consumer.health()}, lag {consumer.lag()}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [("fast", "INCONCLUSIVE"), ("bare", "INCONCLUSIVE"), ("strict", "PASS")]
+)
+async def test_what_a_killed_process_had_committed_is_in_its_journal(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, mode: str, verdict: str
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    await produce(servers, kafka_topic, COUNT)
+    await killed_member(servers, kafka_topic, tmp_path, mode)
+    async with Consumer(bootstrap_servers=servers, group_id=kafka_topic) as looker:
+        found = (await looker.committed(TopicPartition(kafka_topic, 0))).popitem()[1]
+    assert found is not None
+    committed = found.offset
+    assert committed > 0
+    content = read_journal(tmp_path)
+    done = {
+        row["offset"]
+        for row in content.table.to_pylist()
+        if row["kind"] == "ATTEMPT" and row["outcome"] == "ok"
+    }
+    assert set(range(committed)) <= done
+    (state,) = content.sessions
+    assert not state.ended
+    assert not state.live
+    await finish(servers, kafka_topic, tmp_path, COUNT, group_instance_id="only")
+    result = await audited(servers, kafka_topic, tmp_path)
+    assert result.verdict == verdict
+    kinds = {a.kind for a in result.anomalies} - {"redelivery", "journal_gap", "orphan"}
+    assert kinds == ({"content_not_compared"} if mode == "bare" else set())
+    assert result.done == COUNT
+
+
+@pytest.mark.parametrize("content", ["batches", "records", None])
+async def test_members_that_join_and_leave_pass_the_audit(
+    kafka_broker: RunningBroker, tmp_path: Path, content: Content | None
+) -> None:
+    servers, topic = kafka_broker.bootstrap_servers, f"audited-{tmp_path.name}"
+    kafka_broker.create_topic(topic, 4)
+    await produce(servers, topic, COUNT, partitions=4)
+    handled: set[tuple[int, int]] = set()
+    changed = asyncio.Event()
+
+    def member() -> Consumer:
+        consumer = Consumer(
+            bootstrap_servers=servers,
+            group_id=topic,
+            journal=Journal(tmp_path, content=content),
+            heartbeat_interval=0.2,
+            concurrency=16,
+        )
+
+        @consumer.handler(topic)
+        async def handle(record: Record) -> None:
+            await asyncio.sleep(0.01)
+            handled.add((record.partition, record.offset))
+            changed.set()
+
+        return consumer
+
+    async def until(number: int) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while len(handled) < number:
+                changed.clear()
+                await changed.wait()
+
+    async with member():
+        await until(200)
+        async with member():
+            await until(1200)
+            async with member():
+                await until(2000)
+            await until(2600)
+        await until(COUNT)
+    result = await audited(servers, topic, tmp_path)
+    assert [a.kind for a in result.anomalies] == ([] if content else ["content_not_compared"] * 3)
+    assert result.verdict == "PASS"
+    assert len(result.sessions) == 3
+    assert len({span[1] for span in result.spans}) == 3
+
+
+async def test_aborted_transactions_are_no_loss(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    await produce(servers, kafka_topic, 20)
+    await produce(servers, kafka_topic, 10, transaction="abort")  # 20 to 29, a marker at 30
+    end = await produce(servers, kafka_topic, 10, transaction="commit")  # 31 to 40
+    await finish(servers, kafka_topic, tmp_path, end, isolation_level="read_committed")
+    result = await audited(servers, kafka_topic, tmp_path)
+    assert (result.verdict, result.anomalies, result.read) == ("PASS", [], 30)
+
+
+async def test_a_record_that_the_topic_has_otherwise_fails_with_its_batch(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers, other = kafka_broker.bootstrap_servers, f"{kafka_topic}-other"
+    kafka_broker.create_topic(other, 1)
+    made: Any = AIOKafkaProducer(bootstrap_servers=servers)  # half typed
+    async with made as producer:
+        for topic in (kafka_topic, other):
+            for first in (0, 10, 20):
+                batch = producer.create_batch()
+                for offset in range(first, first + 10):
+                    value = b"changed" if (topic, offset) == (other, 15) else b"%d" % offset
+                    batch.append(key=b"a", value=value, timestamp=1000 + offset)
+                await (await producer.send_batch(batch, topic, partition=0))
+    await finish(servers, kafka_topic, tmp_path, 30)
+    content = read_journal(tmp_path)
+    results: list[AuditResult] = []
+    for there in (kafka_topic, other):
+        config = ConsumerConfig(bootstrap_servers=servers)
+        async with Topic(there, config, isolation_level="read_committed", patience=5) as source:
+            results.append(await audit(content, source, kafka_topic))
+    same, changed = results
+    assert (same.verdict, same.anomalies) == ("PASS", [])
+    (anomaly,) = changed.anomalies
+    assert changed.verdict == "FAIL"
+    assert (anomaly.kind, anomaly.offset_lo, anomaly.offset_hi) == ("content_mismatch", 10, 19)
+    assert (anomaly.evidence["batch_from"], anomaly.evidence["batch_to"]) == (10, 19)
+
+
+async def test_the_command_tells_a_loss_by_its_exit_code(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    await produce(servers, kafka_topic, 10)
+    journal = tmp_path / "journal"
+    await finish(servers, kafka_topic, journal, 10)
+    command = [sys.executable, "-m", "asyncrevoke", "audit", str(journal)]
+    options = ["--topic", kafka_topic, "--bootstrap-servers", servers]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *options, *more], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    passed = await asyncio.to_thread(run, "--json")
+    assert passed.returncode == 0, passed.stderr
+    assert json.loads(passed.stdout)["verdict"] == "PASS"
+    # The topic grows by records that nobody handles: they are pending, and no failure.
+    await produce(servers, kafka_topic, 5)
+    assert (await asyncio.to_thread(run)).returncode == 0
+    # Somebody handles one of them, and commits all.
+    async with Consumer(
+        kafka_topic,
+        bootstrap_servers=servers,
+        group_id=kafka_topic,
+        commit_mode="manual",
+        journal=Journal(journal),
+    ) as other:
+        await other.poll(max_records=1)
+        await other.commit({TopicPartition(kafka_topic, 0): 15})
+    failed = await asyncio.to_thread(run, "--json", "--out", str(tmp_path / "out"))
+    assert failed.returncode == 1
+    lost = [a for a in json.loads(failed.stdout)["anomalies"] if a["kind"] == "lost"]
+    assert [(a["offset_lo"], a["offset_hi"]) for a in lost] == [(11, 14)]
+    assert "FAIL" in (tmp_path / "out" / "report.html").read_text()
+
+
+async def test_an_open_transaction_ends_the_reading_with_a_sentence(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    await produce(servers, kafka_topic, 10)
+    async with AIOKafkaProducer(
+        bootstrap_servers=servers, transactional_id=kafka_topic
+    ) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(kafka_topic, b"open", partition=0)
+        await producer.send_and_wait(kafka_topic, b"open", partition=0)
+        await finish(servers, kafka_topic, tmp_path, 12)
+        config = ConsumerConfig(bootstrap_servers=servers)
+        async with Topic(
+            kafka_topic, config, isolation_level="read_committed", patience=2
+        ) as source:
+            assert source.bounds[0] == (0, 10)
+            with pytest.raises(TopicError, match="a transaction may be open there"):
+                await source.read([Range(0, 0, 12)], lambda _records: None)
+        assert (await audited(servers, kafka_topic, tmp_path, "read_uncommitted")).verdict == "PASS"
+        await producer.abort_transaction()
+
+
+async def test_a_journal_in_a_topic_is_collected_and_audited(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers, sink = kafka_broker.bootstrap_servers, f"{kafka_topic}-journal"
+    kafka_broker.create_topic(sink, 2)
+    last = await produce(servers, kafka_topic, COUNT)
+    # Two machines, neither of whose disks is looked at afterwards.
+    to_topic = KafkaSink(sink, bootstrap_servers=servers)
+    await killed_member(servers, kafka_topic, tmp_path / "one", "fast", sink)
+    await finish(
+        servers,
+        kafka_topic,
+        Journal(tmp_path / "two", sink=to_topic),
+        last,
+        group_instance_id="only",
+    )
+    collected = await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+    assert (collected.sessions, collected.strange) == (2, 0)
+    result = await audited(servers, kafka_topic, tmp_path / "all")
+    assert result.done == COUNT
+    assert result.verdict == "INCONCLUSIVE"
+    assert {a.kind for a in result.anomalies} <= {"redelivery", "journal_gap"}
+    with pytest.raises(ConfigError, match="is not empty: name a new folder"):
+        await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+    with pytest.raises(ConfigError, match="has no topic 'nothing'"):
+        await collect("nothing", tmp_path / "none", bootstrap_servers=servers)
+
+
+async def test_nothing_is_committed_that_the_topic_of_the_journal_does_not_take(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers = kafka_broker.bootstrap_servers
+    await produce(servers, kafka_topic, 10)
+    tiny = f"{kafka_topic}-journal"
+    kafka_broker.create_topic(tiny, config={"max.message.bytes": "100"})
+    journal = Journal(tmp_path, sink=KafkaSink(tiny, bootstrap_servers=servers))
+    consumer = Consumer(bootstrap_servers=servers, group_id=kafka_topic, journal=journal)
+
+    @consumer.handler(kafka_topic)
+    async def handle(record: Record) -> None: ...
+
+    with pytest.raises(JournalError, match=f"topic '{tiny}' does not take the journal"):
+        async with asyncio.timeout(DEADLINE):
+            await consumer.run()
+    async with Consumer(bootstrap_servers=servers, group_id=kafka_topic) as looker:
+        found = await looker.committed(TopicPartition(kafka_topic, 0))
+    assert list(found.values()) == [None]

@@ -1,0 +1,336 @@
+"""``asyncrevoke run --workers``, ``--reload`` and ``--health-port`` on a real Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from asyncrevoke import ConsumerConfig
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.errors import GroupsError
+from asyncrevoke.groups.observer import describe_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.groups.facts import MemberFacts
+
+ROOT = Path(__file__).parents[3]
+DEADLINE = 60.0
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+APP = """
+import asyncio
+import os
+
+from asyncrevoke import Consumer, Record
+
+TOPIC = os.environ["TOPIC"]
+VERSION = 1
+consumer = Consumer(
+    bootstrap_servers=os.environ["BOOTSTRAP"], group_id=TOPIC, session_timeout=6, OPTIONS
+)
+
+
+@consumer.handler(TOPIC)
+async def bill(order: bytes, record: Record) -> None:
+    print("started", os.getpid(), order.decode(), VERSION, flush=True)
+    if order == b"crash" and not os.path.exists("crashed"):
+        open("crashed", "w").close()
+        os._exit(3)
+    while order == b"slow" and not os.path.exists("go"):
+        await asyncio.sleep(0.02)
+    print("ended", os.getpid(), order.decode(), VERSION, flush=True)
+"""
+
+
+class App:
+    """``asyncrevoke run`` as a process, its output in files."""
+
+    def __init__(self, folder: Path, broker: RunningBroker, topic: str) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.topic = topic
+        self._process: subprocess.Popen[str] | None = None
+
+    def write(self, options: str = "") -> None:
+        (self.folder / "app.py").write_text(APP.replace("OPTIONS", options))
+
+    def start(self, *options: str) -> None:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "BOOTSTRAP": self.broker.bootstrap_servers,
+            "TOPIC": self.topic,
+        }
+        with (self.folder / "out").open("w") as out, (self.folder / "log").open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "asyncrevoke", "run", "app:consumer", *options],
+                cwd=self.folder,
+                env=environment,
+                stdout=out,
+                stderr=log,
+                text=True,
+            )
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def said(self, word: str) -> list[list[str]]:
+        lines = (self.folder / "out").read_text().splitlines()
+        return [line.split()[1:] for line in lines if line.startswith(word)]
+
+    def orders(self, word: str) -> list[str]:
+        return [order for _, order, _ in self.said(word)]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            await asyncio.sleep(0.02)
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.process.wait, DEADLINE)
+
+    async def produce(self, *values: bytes, partition: int | None = None) -> None:
+        address = self.broker.bootstrap_servers
+        async with AIOKafkaProducer(bootstrap_servers=address) as producer:
+            for number, value in enumerate(values):
+                where = number % 4 if partition is None else partition
+                await producer.send_and_wait(self.topic, value, None, where)
+
+    async def members(self) -> tuple[MemberFacts, ...]:
+        config = ConsumerConfig(bootstrap_servers=self.broker.bootstrap_servers)
+        async with GroupsClient(config) as cluster:
+            try:
+                return (await describe_group(cluster, self.topic)).members
+            except GroupsError:  # there is none yet
+                return ()
+
+    async def until_members(self, number: int) -> tuple[MemberFacts, ...]:
+        deadline = time.monotonic() + DEADLINE
+        while len(found := await self.members()) != number:
+            assert time.monotonic() < deadline, (found, self.log)
+            await asyncio.sleep(0.05)
+        return found
+
+    async def committed(self) -> int:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.broker.bootstrap_servers)
+        await admin.start()
+        try:
+            offsets = await admin.list_consumer_group_offsets(self.topic)
+            return sum(item.offset for item in offsets.values())
+        finally:
+            await admin.close()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(DEADLINE)
+
+
+@pytest.fixture
+def app(tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str) -> Iterator[App]:
+    application = App(tmp_path, kafka_broker, kafka_topic)
+    application.write()
+    yield application
+    application.kill()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def status(port: int, path: str) -> tuple[int, dict[str, Any]] | None:
+    try:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"http://127.0.0.1:{port}{path}")
+            return answer.status_code, answer.json()
+    except httpx.TransportError:
+        return None
+
+
+async def until_ready(app: App, port: int) -> dict[str, Any]:
+    deadline = time.monotonic() + DEADLINE
+    while (answer := await status(port, "/readyz")) is None or answer[0] != 200:
+        assert app.process.poll() is None, app.log
+        assert time.monotonic() < deadline, (answer, app.log)
+        await asyncio.sleep(0.05)
+    return answer[1]
+
+
+async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: App) -> None:
+    port = free_port()
+    app.start("--workers", "2", "--health-port", str(port))
+    body = await until_ready(app, port)
+    assert [each["worker"] for each in body["consumers"]] == [1, 2]
+    await app.until_members(2)
+    await app.produce(*[b"slow"] * 8)
+    await app.until(lambda: len({pid for pid, *_ in app.said("started")}) == 2)
+    app.process.send_signal(signal.SIGTERM)
+    await app.until(lambda: app.log.count("draining; a second signal") == 2)
+    assert await status(port, "/livez") is not None
+    answer = await status(port, "/readyz")
+    assert answer is not None
+    assert answer[0] == 503
+    assert app.orders("ended") == []
+    (app.folder / "go").touch()
+    assert await app.ended() == 0, app.log
+    assert len(app.said("ended")) == len(app.said("started"))
+    assert await app.committed() == len(app.said("ended"))
+    assert await app.members() == ()
+    assert not any(is_running(int(pid)) for pid, *_ in app.said("started"))
+
+
+async def test_a_worker_that_dies_is_started_again_while_the_other_goes_on(app: App) -> None:
+    await app.produce(b"crash", *[b"fine"] * 7)
+    app.start("--workers", "2")
+    await app.until(lambda: "worker exited with an error; restarting it" in app.log)
+    assert "ended_by='exit code 3'" in app.log
+    await app.until(lambda: {"crash", "fine"} <= set(app.orders("ended")))
+    await app.until_members(2)
+    await app.until(lambda: app.orders("ended").count("fine") >= 7)
+    assert app.log.count("starting it again") == 1
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == 0, app.log
+    assert await app.committed() == 8
+
+
+async def test_a_second_sigterm_ends_all_at_once(app: App) -> None:
+    await app.produce(*[b"slow"] * 4)
+    app.start("--workers", "2")
+    await app.until(lambda: app.said("started"))
+    app.process.send_signal(signal.SIGTERM)
+    await app.until(lambda: "draining; a second signal" in app.log)
+    began = time.monotonic()
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == -signal.SIGTERM
+    assert time.monotonic() - began < 5
+    for pid in {int(pid) for pid, *_ in app.said("started")}:
+        while is_running(pid):
+            assert time.monotonic() - began < 5
+            await asyncio.sleep(0.02)
+
+
+async def test_what_has_not_drained_within_the_grace_is_killed(app: App) -> None:
+    await app.produce(b"slow")
+    app.start("--workers", "1", "--shutdown-timeout", "1")
+    await app.until(lambda: app.said("started"))
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == 1
+    assert "worker did not stop in time" in app.log
+    assert await app.committed() == 0
+
+
+async def test_workers_drain_when_their_supervisor_was_killed(app: App) -> None:
+    await app.produce(b"slow")
+    app.start("--workers", "1")
+    await app.until(lambda: app.said("started"))
+    app.process.kill()
+    await app.ended()
+    (app.folder / "go").touch()
+    ((pid, *_),) = app.said("started")
+    deadline = time.monotonic() + DEADLINE
+    while is_running(int(pid)):
+        assert time.monotonic() < deadline, app.log
+        await asyncio.sleep(0.02)
+    assert app.orders("ended") == ["slow"]
+    assert await app.committed() == 1
+
+
+async def test_each_worker_has_a_static_id_of_its_own(app: App) -> None:
+    app.write('group_instance_id="billing"')
+    app.start("--workers", "2")
+    found = await app.until_members(2)
+    ids = sorted(str(each.group_instance_id) for each in found)
+    assert ids == ["billing-1", "billing-2"]
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == 0, app.log
+
+
+async def test_a_worker_whose_static_id_another_process_has_taken_ends_all(
+    app: App, tmp_path: Path
+) -> None:
+    app.write('group_instance_id="billing"')
+    app.start("--workers", "1")
+    await app.until_members(1)
+    second = App(tmp_path, app.broker, app.topic)
+    (tmp_path / "log").rename(tmp_path / "log of the first")
+    second.start("--workers", "1")
+    try:
+        assert await app.ended() == 1
+        log = (tmp_path / "log of the first").read_text()
+        assert "application failed: FencedInstanceError" in log
+        assert "starting it again" not in log
+    finally:
+        second.process.send_signal(signal.SIGTERM)
+        await second.ended()
+
+
+async def test_a_changed_file_is_loaded_again_also_after_one_that_cannot_be(app: App) -> None:
+    app.start("--reload")
+    await app.produce(b"one")
+    await app.until(lambda: app.said("ended"))
+    path = app.folder / "app.py"
+    text = path.read_text()
+    path.write_text(text.replace("VERSION = 1", "VERSION ="))
+    await app.until(lambda: "waiting for a file to change" in app.log)
+    assert "SyntaxError" in app.log
+    path.write_text(text.replace("VERSION = 1", "VERSION = 2"))
+    await app.produce(b"two")
+    await app.until(lambda: "two" in app.orders("ended"))
+    assert {version for _, order, version in app.said("ended") if order == "two"} == {"2"}
+    app.process.send_signal(signal.SIGINT)
+    assert await app.ended() == 0, app.log
+
+
+async def test_one_process_tells_its_health_and_slow_clients_do_not_hold_it_up(app: App) -> None:
+    port = free_port()
+    app.start("--health-port", str(port))
+    await until_ready(app, port)
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+    try:
+        for number, client in enumerate(clients):
+            client.send(b"GET /livez HTTP/1.1\r\n" + b"\r\n" * (number % 2))  # half of them whole
+        await app.produce(*[b"order %d" % number for number in range(20)])
+        await app.until(lambda: len(app.said("ended")) == 20)
+        answer = await status(port, "/livez")
+        assert answer is not None
+        assert answer[0] == 200
+    finally:
+        for client in clients:
+            client.close()
+    app.process.send_signal(signal.SIGTERM)
+    assert await app.ended() == 0, app.log

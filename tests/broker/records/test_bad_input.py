@@ -1,0 +1,179 @@
+"""What a broker refuses or does not have: an error that names the fix, or a wait that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from broker.records.numbered_records import DEADLINE, Member, Numbers, until
+
+from asyncrevoke import (
+    AuthenticationError,
+    Consumer,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+)
+from asyncrevoke.broker import KafkaBroker, Security
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Unpack
+
+    from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.broker.admin import Operation
+    from asyncrevoke.config import ConsumerOptions
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
+
+
+class Guarded(Numbers):
+    """A topic on a broker with access control, of which its user alice has none."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        topic = f"guarded-{uuid.uuid4().hex[:8]}"
+        broker.create_topic(topic, 3)
+        super().__init__(broker.bootstrap_servers, broker.admin_addresses[0], topic)
+        self.broker = broker
+
+    def consumer(self, **options: Unpack[ConsumerOptions]) -> Consumer:
+        secure: ConsumerOptions = {**self.broker.client_options(), **options}
+        return super().consumer(**secure)
+
+    def allow_topic(self, operation: Operation) -> None:
+        self.broker.allow("alice", "topic", self.topic, [operation])
+
+    def allow_group(self, operation: Operation) -> None:
+        self.broker.allow("alice", "group", self.group, [operation])
+
+
+@pytest.fixture(scope="module")
+def guarded_broker() -> Iterator[KafkaBroker]:
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", acls=True)
+    with KafkaBroker(security=security) as broker:
+        yield broker
+
+
+@pytest.fixture
+def guarded(guarded_broker: KafkaBroker) -> Guarded:
+    return Guarded(guarded_broker)
+
+
+# -- access
+
+
+@pytest.mark.parametrize("allowed", ["nothing", pytest.param("describe", marks=pytest.mark.slow)])
+async def test_a_topic_that_may_not_be_read_is_an_error_and_flows_when_that_is_granted(
+    guarded: Guarded, allowed: Literal["nothing", "describe"]
+) -> None:
+    guarded.allow_group("read")
+    if allowed != "nothing":
+        guarded.allow_topic(allowed)
+    await guarded.send(30)
+    async with Member(guarded.consumer()) as member:
+        await until(lambda: bool(member.errors), "an error")
+        guarded.allow_topic("read")
+        await member.has_all(guarded)
+    for error in member.errors:
+        assert isinstance(error, TopicAuthorizationError)
+        assert guarded.topic in str(error)
+        assert "READ" in str(error)
+    assert len(member.errors) == len(set(map(str, member.errors))), "each of them once"
+    assert await guarded.committed() == 30
+
+
+@pytest.mark.parametrize("allowed", ["nothing", "describe"])
+async def test_a_group_that_may_not_be_used_is_a_fatal_error_that_names_the_right(
+    guarded: Guarded, allowed: Literal["nothing", "describe"]
+) -> None:
+    guarded.allow_topic("read")
+    if allowed != "nothing":
+        guarded.allow_group(allowed)
+    async with asyncio.timeout(DEADLINE), guarded.consumer() as consumer:
+        with pytest.raises(GroupAuthorizationError, match="grant READ on") as caught:
+            await anext(consumer)
+        assert guarded.group in str(caught.value)
+        with pytest.raises(GroupAuthorizationError):
+            await anext(consumer)
+
+
+@pytest.mark.parametrize("group", ["with a group", "without"])
+async def test_a_wrong_password_is_a_fatal_error_that_names_the_option(
+    guarded: Guarded, group: str
+) -> None:
+    consumer = guarded.consumer(
+        sasl_plain_password="not-this-one", group_id=guarded.group if "with " in group else None
+    )
+    async with asyncio.timeout(DEADLINE), consumer:
+        with pytest.raises(AuthenticationError, match="sasl_plain_password") as caught:
+            await anext(consumer)
+    assert guarded.bootstrap in str(caught.value)
+    assert "not-this-one" not in str(caught.value)
+
+
+async def test_a_protocol_that_the_broker_does_not_speak_is_named_in_a_warning(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(guarded.topic, bootstrap_servers=guarded.bootstrap, group_id="plain")
+    async with Member(consumer):
+        await until(lambda: "check security_protocol" in caplog.text, "a warning")
+    assert len([r for r in caplog.records if r.name.startswith("asyncrevoke")]) <= 3
+
+
+# -- topics
+
+
+async def test_a_topic_that_does_not_exist_yet_flows_when_it_is_created(
+    kafka_broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, later = (
+        Numbers(kafka_broker.bootstrap_servers, kafka_broker.bootstrap_servers, name)
+        for name in (f"here-{uuid.uuid4().hex[:8]}", f"later-{uuid.uuid4().hex[:8]}")
+    )
+    kafka_broker.create_topic(here.topic, 3)
+    await here.send(30)
+    consumer = Consumer(
+        here.topic, later.topic, bootstrap_servers=here.bootstrap, group_id=here.group
+    )
+    async with Member(consumer) as member:
+        # What is missing does not hold up what is there.
+        await member.has(30)
+        await until(lambda: later.topic in caplog.text, "a warning")
+        assert "create it" in caplog.text
+        await asyncio.to_thread(kafka_broker.create_topic, later.topic, 3)
+        await later.send(30)
+        await until(lambda: member.handled.total() == 60, "all records")
+    assert set(member.handled.values()) == {2}  # two topics, and the same places in both
+    assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1, caplog.text
+
+
+@pytest.mark.kafka_topic(partitions=3, config={"max.message.bytes": str(8 * 1024 * 1024)})
+async def test_a_record_larger_than_every_limit_is_delivered(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    address = kafka_broker.bootstrap_servers
+    large = b"x" * (3 * 1024 * 1024)
+    values: list[bytes | None] = []
+    async with AIOKafkaProducer(
+        bootstrap_servers=address, max_request_size=len(large) * 2
+    ) as producer:
+        for value in (b"before", large, b"after"):
+            for partition in range(3):
+                await producer.send_and_wait(kafka_topic, value, partition=partition)
+    consumer = Consumer(
+        kafka_topic,
+        bootstrap_servers=address,
+        group_id=None,
+        fetch_max_bytes=1000,
+        max_partition_fetch_bytes=100,
+        buffer_memory=1000,
+    )
+    async with asyncio.timeout(DEADLINE), consumer:
+        async for batch in consumer:
+            values.extend(record.value for record in batch.records)
+            if len(values) >= 9:
+                break
+    assert sorted(filter(None, values), key=len) == [b"after"] * 3 + [b"before"] * 3 + [large] * 3

@@ -1,0 +1,97 @@
+"""A producer that wants to exhaust its consumers, on a real broker: a few kilobytes of zstd with
+tens of millions of headers, which the broker takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, Kafka, until
+from wire.frames.raw_batches import header_bomb, raw_batch, record
+
+from asyncrevoke import Consumer, Record, TopicPartition, UnreadableRecordError
+
+if TYPE_CHECKING:
+    from asyncrevoke.broker import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> Kafka:
+    return Kafka(kafka_broker.bootstrap_servers, kafka_topic)
+
+
+class Raw:
+    """Stands for a batch that aiokafka's producer would build."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def build(self) -> bytearray:
+        return bytearray(self._data)
+
+
+async def send(kafka: Kafka, *batches: bytes) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka.address) as producer:
+        for data in batches:
+            batch = producer.create_batch()
+            assert batch.append(key=None, value=b"", timestamp=None) is not None
+            batch.close()
+            vars(batch)["_builder"] = Raw(data)
+            await (await producer.send_batch(batch, kafka.topic, partition=0))
+
+
+SPOILED = raw_batch(
+    record(0, key=b"a"),
+    record(1, headers=[(b"\xff", b"")]),
+    record(2, headers=[(b"\xff", b"")]),
+    record(3, key=b"b"),
+)
+
+
+@pytest.mark.kafka_topic(partitions=1)
+async def test_handlers_go_on_and_unreadable_records_go_to_the_dead_letter_topic(
+    kafka: Kafka,
+) -> None:
+    await kafka.create(kafka.dead)
+    await send(kafka, SPOILED, header_bomb(), raw_batch(record(0, key=b"c")))
+    consumer = Consumer(**kafka.options())
+    keys: list[bytes | None] = []
+
+    @consumer.handler(kafka.topic, dead_letter=kafka.dead, order_by=None)
+    async def handle(record: Record) -> None:
+        keys.append(record.key)
+
+    async with consumer:
+        await until(lambda: len(keys) == 3)
+        consumer.stop()
+    assert await kafka.committed() == 6
+    assert sorted(key or b"" for key in keys) == [b"a", b"b", b"c"]
+    letters = [dict(each.headers) for each in await kafka.dead_letters(3)]
+    assert sorted(each["asyncrevoke-origin-offset"] or b"" for each in letters) == [
+        b"1",
+        b"2",
+        b"4",
+    ]
+    assert {each["asyncrevoke-error-type"] for each in letters} == {
+        b"asyncrevoke.errors.UnreadableRecordError"
+    }
+
+
+@pytest.mark.kafka_topic(partitions=1)
+async def test_a_loop_gets_an_error_at_each_and_goes_on_where_it_seeks(kafka: Kafka) -> None:
+    await send(kafka, SPOILED, header_bomb(), raw_batch(record(0, key=b"c")))
+    partition = TopicPartition(kafka.topic, 0)
+    offsets: list[int] = []
+    refused: list[int] = []
+    async with asyncio.timeout(DEADLINE), Consumer(kafka.topic, **kafka.options()) as consumer:
+        while len(offsets) < 3:
+            try:
+                offsets += [each.offset for each in (await anext(consumer)).records]
+            except UnreadableRecordError as error:
+                refused.append(error.offset)
+                consumer.seek(partition, error.next_offset)
+    assert (offsets, refused) == ([0, 3, 5], [1, 2, 4])

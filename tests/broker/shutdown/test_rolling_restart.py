@@ -1,0 +1,74 @@
+"""Three brokers that are restarted one after another, while members join and leave."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from broker.records.numbered_records import Member, Numbers, Place, until
+
+from asyncrevoke.model import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncrevoke import Consumer
+    from asyncrevoke.broker import KafkaCluster
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def handled_by(members: list[Member]) -> Counter[Place]:
+    total: Counter[Place] = Counter()
+    for member in members:
+        total.update(member.handled)
+    return total
+
+
+async def test_a_rolling_restart_under_members_that_come_and_go_loses_and_repeats_nothing(
+    kafka_cluster: KafkaCluster,
+) -> None:
+    topic = f"numbers-{uuid.uuid4().hex[:8]}"
+    kafka_cluster.create_topic(topic, 6)
+    address = kafka_cluster.bootstrap_servers
+    numbers = Numbers(address, address, topic, partitions=6)
+    members: list[Member] = []
+    restarted = False
+
+    def consumer() -> Consumer:
+        # A coordinator that takes over may know a member that has left: it waits for its session.
+        return numbers.consumer(commit_interval=0.2, request_timeout=5.0, session_timeout=6.0)
+
+    async def come_and_go() -> int:
+        visits = 0
+        while not restarted:
+            async with Member(consumer(), tasks=True) as visitor:
+                members.append(visitor)
+                await until(lambda: len(visitor.handled) >= 20 or visitor.failed, "20 records", 60)
+            visits += 1
+        return visits
+
+    async with Member(consumer(), tasks=True) as resident:
+        members.append(resident)
+        async with numbers.trickling():
+            await resident.has(100)
+            coming_and_going = asyncio.create_task(come_and_go())
+            for broker in kafka_cluster.brokers:
+                await asyncio.to_thread(broker.stop)
+                # What is led elsewhere now flows before the next one goes.
+                await resident.has(len(resident.handled) + 100)
+                await asyncio.to_thread(kafka_cluster.start)
+                await resident.has(len(resident.handled) + 100)
+            restarted = True
+            visits = await coming_and_going
+        written = await numbers.written()
+        await until(
+            lambda: len(handled_by(members)) >= written.total() or resident.failed,
+            "all records are handled",
+        )
+        assert resident.consumer.assignment() == {TopicPartition(topic, n) for n in range(6)}
+    assert visits >= 1
+    assert handled_by(members) == written
+    assert not any(member.lost for member in members)
+    assert await numbers.committed() == written.total()

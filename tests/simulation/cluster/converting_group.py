@@ -1,0 +1,332 @@
+"""A group that its members make classic, or one whose coordinator assigns, by Kafka's rules (4.x).
+
+Theory of operation. The first member that joins by KIP-848 converts a classic group: what the
+leader assigned last is what each member has, whoever waits for the end of a join is told to join
+again, and classic members are served from then on by :class:`~classic_in_epochs.ClassicInEpochs`.
+When the last member by KIP-848 has gone, and classic ones are left, the group is classic again, and
+rebalances. It is also classic again when that member is a static one that comes back by the classic
+protocol; then it rebalances only if the target assignment is not the newest one, and else each
+member is taken to have what the target gives it. An empty group becomes whatever joins it. Offsets
+stay.
+
+What the coordinator does not see when it converts: partitions that a classic member still has
+although the last assignment no longer gives them to it (it drains), or of which the assignment was
+thrown away by a join that began too early. To the converted group these are free.
+
+What it does not give away until the next rebalance (:attr:`ConvertingGroup.unread`): partitions
+that were added after the last assignment of a leader, if a static member converts the group, whose
+subscription is known; and what a member still waits for, when the group becomes a classic one
+without a rebalance: that member is taken to have it, and is not told. Neither ends when static
+members convert the group once more. The rebalance of a group that becomes a classic one is not in
+the log: a coordinator that is loaded before it has ended knows nothing of it, nor of the member
+that has left, and what that one had is nobody's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.cluster.classic_members import ClassicInEpochs
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ErrorCode,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from asyncrevoke.testing.fake_kafka.consumer_group_member import EpochMember
+from asyncrevoke.testing.fake_kafka.group_state import (
+    CoordinatorEvents,
+    GroupMember,
+    GroupState,
+    Reply,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
+    from asyncrevoke.protocol.messages import Response
+    from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+    from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+
+
+class ConvertingGroup:
+    """Both kinds of group, of which one is in use. They share their offsets."""
+
+    def __init__(self, classic: GroupCoordinator, epochs: EpochGroup) -> None:
+        self._classic = classic
+        self._epochs = epochs
+        epochs.share_offsets(classic.stored_offsets)
+        epochs.on_removed = self._removed
+        self._by_epochs = False
+        self._guests = ClassicInEpochs(epochs, classic.new_member_id, self._names)
+        self.conversions = 0
+        # Who is taken to have what it was never told of, if anybody is, and in which epoch or
+        # generation that is so.
+        self._untold: dict[TopicPartition, str | None] = {}
+        self._untold_at = -1
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    @property
+    def _group(self) -> GroupCoordinator | EpochGroup:
+        return self._epochs if self._by_epochs else self._classic
+
+    @property
+    def events(self) -> CoordinatorEvents:
+        """Who hears of what happens."""
+        return self._classic.events
+
+    @events.setter
+    def events(self, events: CoordinatorEvents) -> None:
+        self._classic.events = self._epochs.events = events
+
+    @property
+    def members(self) -> Mapping[str, GroupMember] | Mapping[str, EpochMember]:
+        """The members by their ids."""
+        return self._group.members
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group, in the words of a classic one."""
+        return self._group.state
+
+    @property
+    def generation(self) -> int:
+        """The generation, or the epoch."""
+        return self._group.generation
+
+    @property
+    def protocol(self) -> str | None:
+        """What the group has in common."""
+        return self._group.protocol
+
+    @property
+    def leader(self) -> str | None:
+        """The id of the member that assigns, if one does."""
+        return self._group.leader
+
+    @property
+    def rebalances(self) -> int:
+        """How often partitions were assigned anew."""
+        return self._classic.rebalances + self._epochs.rebalances
+
+    @property
+    def unread(self) -> frozenset[TopicPartition]:
+        """The partitions that stay without a reader until the next rebalance."""
+        return self._names(self._still_untold())
+
+    def _still_untold(self) -> dict[TopicPartition, str | None]:
+        # Once a rebalance has ended that epoch is over, unless it is forgotten with its group.
+        assigned_at = self._epochs.target_epoch if self._by_epochs else self._classic.generation
+        if self._untold_at != assigned_at:
+            return {}
+        # Who comes back, as a static member does by another id, is told what it has.
+        return {
+            tp: owner
+            for tp, owner in self._untold.items()
+            if owner is None or owner in self.members
+        }
+
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets."""
+        return self._classic.offsets
+
+    def accepts(self, client: int, identity: GroupMetadata) -> bool:
+        """Whether a commit of this client with this identity would be stored."""
+        return self._group.accepts(client, identity)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def consumer_heartbeat(
+        self, client: int, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Answer a heartbeat of KIP-848, which may convert the group."""
+        if not self._by_epochs:
+            if request.member_epoch != JOIN_EPOCH:
+                return ConsumerGroupHeartbeatResponse(error=ErrorCode.group_id_not_found)
+            if self._classic.members and self._classic.protocol is None:
+                # Nobody has agreed on a protocol yet, of which the coordinator makes no error.
+                return ConsumerGroupHeartbeatResponse(error=ErrorCode.unknown_server_error)
+            self._become_epochs()
+        return self._epochs.consumer_heartbeat(client, request)
+
+    def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
+        """Answer a JoinGroup."""
+        if self._by_epochs and not self._epochs.members:
+            self._by_epochs = False
+            self._classic.adopt(0, ())
+        if self._by_epochs:
+            self._join_epochs(client, request, reply)
+        else:
+            self._classic.join_group(client, request, reply)
+
+    def _join_epochs(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
+        epochs = self._epochs
+        was_mixed = any(not member.is_classic for member in epochs.members.values())
+        answer = self._guests.join_group(client, request)
+        members = list(epochs.members.values())
+        if was_mixed and all(member.is_classic for member in members):
+            # The last one by epochs was replaced by its own instance, which has joined last.
+            members.sort(key=lambda member: member.member_id == answer.member_id)
+            self._become_classic(members, rebalance=epochs.target_epoch < epochs.generation)
+        reply(answer)
+
+    def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
+        """Answer a SyncGroup."""
+        if self._by_epochs:
+            answer = self._guests.sync_group(request)
+            self._told(request, answer)
+            reply(answer)
+        else:
+
+            def told(answer: Response) -> None:
+                self._told(request, answer)
+                reply(answer)
+
+            self._classic.sync_group(request, told)
+
+    def _told(self, request: SyncGroupRequest, answer: Response) -> None:
+        if isinstance(answer, SyncGroupResponse) and answer.error is ErrorCode.none:
+            mine = [tp for tp, owner in self._untold.items() if owner == request.member_id]
+            for partition in mine:
+                del self._untold[partition]
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Answer a heartbeat of a classic member."""
+        return (self._guests if self._by_epochs else self._classic).heartbeat(request)
+
+    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Answer a LeaveGroup."""
+        return (self._guests if self._by_epochs else self._classic).leave_group(request)
+
+    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets."""
+        return self._group.offset_commit(client, request)
+
+    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read offsets."""
+        return self._group.offset_fetch(client, request)
+
+    # --- loading and unloading -------------------------------------------------------------------
+
+    def unload(self) -> None:
+        """The broker is no longer the coordinator."""
+        self._group.unload()
+
+    def crash(self) -> None:
+        """The broker is gone."""
+        self._group.crash()
+
+    def load(self) -> None:
+        """Become what the log says; a conversion is in it."""
+        self._group.load()
+
+    # --- conversions -----------------------------------------------------------------------------
+
+    def _become_epochs(self) -> None:
+        classic, untold = self._classic, self._still_untold()
+        members = [
+            EpochMember(
+                known.member_id,
+                known.client,
+                known.instance_id,
+                known.rebalance_timeout,
+                decode_subscription(dict(known.protocols)[classic.protocol or ""]).topics,
+                epoch=classic.generation,
+                previous_epoch=classic.generation,
+                assigned=self._assigned(known),
+                protocols=known.protocols,
+                session_timeout=known.session_timeout,
+            )
+            for known in classic.members.values()
+        ]
+        classic.end(ErrorCode.rebalance_in_progress)
+        self._by_epochs = True
+        self._epochs.adopt(classic.generation if members else 0, members)
+        self._untold = untold | dict.fromkeys(self._existing(members) - self._epochs.owners.keys())
+        self._untold_at = self._epochs.target_epoch
+        if members:
+            self.conversions += 1
+            self.events.converted(dict(self._epochs.owners), ())
+
+    def _existing(self, members: Iterable[EpochMember]) -> set[TopicPartition]:
+        """All partitions of what these are subscribed to."""
+        return {
+            TopicPartition(self._epochs.key(topic), number)
+            for member in members
+            for topic in member.topics
+            for number in range(self._epochs.partitions(topic))
+        }
+
+    def _assigned(self, member: GroupMember) -> frozenset[TopicPartition]:
+        if not member.assignment:
+            return frozenset()
+        given = decode_assignment(member.assignment)[0]
+        return frozenset(TopicPartition(self._epochs.key(topic), n) for topic, n in given)
+
+    def _removed(self, member: EpochMember) -> None:
+        left = list(self._epochs.members.values())
+        if left and not member.is_classic and all(other.is_classic for other in left):
+            self._become_classic(left, rebalance=True)
+
+    def _become_classic(self, left: Iterable[EpochMember], *, rebalance: bool) -> None:
+        epochs, untold = self._epochs, self._still_untold()
+        left = list(left)
+        members = [
+            GroupMember(
+                known.member_id,
+                known.client,
+                known.instance_id,
+                known.session_timeout or epochs.session_timeout,
+                known.rebalance_timeout,
+                known.protocols,
+                is_new=False,
+                assignment=encode_assignment(sorted(self._names(epochs.target(known)))),
+            )
+            for known in left
+        ]
+        waiting: dict[TopicPartition, str | None] = {
+            tp: known.member_id
+            for known in left
+            if known.epoch == epochs.generation
+            for tp in sorted(epochs.target(known) - known.assigned)
+        }
+        nobodys = self._existing(left).difference(*(epochs.target(known) for known in left))
+        self._untold = untold | dict.fromkeys(nobodys) | waiting
+        self._untold_at = epochs.generation
+        behind = tuple(known.client for known in left if known.epoch != epochs.generation)
+        owners = dict(epochs.owners)
+        if not rebalance:
+            owners = {tp: known.client for known in left for tp in sorted(epochs.target(known))}
+        epochs.unload()
+        self._by_epochs = False
+        self.conversions += 1
+        self._classic.adopt(epochs.generation, members, rebalance=rebalance)
+        self.events.converted(owners, behind)
+
+    def _names(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of topics that exist, by the names of these."""
+        names = (
+            (tp, TopicPartition(tp.topic.partition("+")[0], tp.partition)) for tp in partitions
+        )
+        return frozenset(named for tp, named in names if self._epochs.key(named.topic) == tp.topic)

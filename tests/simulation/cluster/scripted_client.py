@@ -1,0 +1,164 @@
+"""A client that sends what a test tells it to, to see how the simulated cluster answers."""
+
+from random import Random
+from typing import TypeVar
+
+from simulation.cluster.network import Network
+
+from asyncrevoke.core.io.effects import Channel, Event, Failed, Node, Replied, Send
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    CommitEntry,
+    ErrorCode,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    Request,
+    Response,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.testing.fake_kafka.brokers import Brokers
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
+
+R = TypeVar("R", bound=Response)
+ORDERS = TopicPartition("orders", 0)
+
+
+class Cluster:
+    """A clock, brokers and a network."""
+
+    def __init__(self, brokers: int = 1, initial_delay: float = 0.0) -> None:
+        self.clock = Clock()
+        self.group = GroupCoordinator(self.clock, initial_delay=initial_delay)
+        self.brokers = Brokers(self.clock, Random(1), brokers, self.group)
+        self.network = Network(self.clock, Random(2), self.brokers)
+        self.brokers.create_topic("orders", 2)
+        self._clients = 0
+
+    def client(self) -> "Client":
+        self._clients += 1
+        return Client(self, self._clients - 1)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.now + seconds)
+
+
+class Client:
+    """``ask`` waits for the answer in virtual time, ``send`` does not."""
+
+    beside = False
+
+    def __init__(self, cluster: Cluster, client: int) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.events: dict[int, list[Event]] = {}
+        self.member_id = ""
+        self.generation = -1
+        self._requests = 0
+
+    def receive(self, event: Event) -> None:
+        assert isinstance(event, (Replied, Failed))
+        self.events.setdefault(event.request_id, []).append(event)
+
+    def send(
+        self,
+        message: Request,
+        channel: Channel = Channel.METADATA,
+        timeout: float = 60.0,
+        broker: int | None = None,
+    ) -> int:
+        self._requests += 1
+        number = self.cluster.brokers.coordinator if broker is None else broker
+        node = Node(number, f"broker-{number}", 9092)
+        self.cluster.network.send(self, Send(self._requests, message, node, channel, timeout))
+        return self._requests
+
+    def answer(self, request: int) -> Event | None:
+        events = self.events.get(request, [])
+        assert len(events) <= 1, "a request is answered once"
+        return events[0] if events else None
+
+    def ask(
+        self,
+        message: Request,
+        kind: type[R],
+        channel: Channel = Channel.METADATA,
+        within: float = 60,
+    ) -> R:
+        request = self.send(message, channel)
+        self.cluster.clock.run_until(
+            self.cluster.clock.now + within, lambda: request in self.events
+        )
+        event = self.answer(request)
+        assert isinstance(event, Replied), event
+        assert isinstance(event.message, kind), event
+        return event.message
+
+    # --- what members send -----------------------------------------------------------------------
+
+    def join_request(self, **changes: object) -> JoinGroupRequest:
+        fields: dict[str, object] = {
+            "group_id": "group",
+            "session_timeout": 6.0,
+            "rebalance_timeout": 10.0,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+            "protocols": (("range", b"metadata"),),
+        }
+        return JoinGroupRequest(**(fields | changes))  # type: ignore[arg-type]
+
+    def get_id(self, **changes: object) -> None:
+        answer = self.ask(self.join_request(**changes), JoinGroupResponse)
+        assert answer.error is ErrorCode.member_id_required
+        self.member_id = answer.member_id
+
+    def joined(self, answer: JoinGroupResponse) -> None:
+        self.generation = answer.generation
+
+    def sync_request(self, assignments: dict[str, bytes] | None = None) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            group_id="group",
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=None,
+            protocol_name="range",
+            assignments=tuple((assignments or {}).items()),
+        )
+
+    def become_sole_member(self) -> None:
+        self.get_id()
+        self.joined(self.ask(self.join_request(), JoinGroupResponse, Channel.JOIN))
+        self.ask(self.sync_request({self.member_id: b"all"}), SyncGroupResponse, Channel.JOIN)
+
+    def heartbeat(self, generation: int | None = None) -> HeartbeatRequest:
+        return HeartbeatRequest(
+            group_id="group",
+            generation=self.generation if generation is None else generation,
+            member_id=self.member_id,
+            group_instance_id=None,
+        )
+
+    def commit_request(
+        self, offset: int, generation: int | None = None, member_id: str | None = None
+    ) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id="group",
+            generation=self.generation if generation is None else generation,
+            member_id=self.member_id if member_id is None else member_id,
+            group_instance_id=None,
+            entries=(CommitEntry(partition=ORDERS, offset=offset),),
+        )
+
+    def commit(
+        self, offset: int, generation: int | None = None, member_id: str | None = None
+    ) -> object:
+        answer = self.ask(
+            self.commit_request(offset, generation, member_id),
+            OffsetCommitResponse,
+            Channel.COMMIT,
+        )
+        return answer.errors[0][1]

@@ -1,0 +1,236 @@
+"""A world: the cluster, its members, and who watches them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from simulation.cluster.converting_group import ConvertingGroup
+from simulation.cluster.large_batches import decode_some_large
+from simulation.cluster.network import Network
+from simulation.invariants.invariant_checker import Judge
+from simulation.invariants.oracle_state import Books
+from simulation.members.application import OPTIONS, Application, Pace, Shape
+from simulation.members.member import Member
+from simulation.schedules.schedule import (
+    INEXCUSABLE,
+    GroupMode,
+    Protocol,
+    Schedule,
+)
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.consumer_core import ConsumerCore
+from asyncrevoke.core.io.outbox import LARGE_FROM
+from asyncrevoke.testing.fake_kafka.brokers import Brokers
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
+from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_GROUP = "group"
+CLOSE_TIMEOUT = 12.0
+# So many members have the thread that keeps a frozen one's membership.
+_SHARE_OF_THREADS = 0.6
+# So many wait for the coordinator when they do not know whether they are members.
+_SHARE_OF_CAREFUL = 0.7
+# The default, one that mostly has to be cut off, and none.
+_MAP_SIZES = (512, 512, 512, 20, 0)
+# How many keys a member with a handler per record finds in a partition; 0: it keeps no order.
+_KEYS = (0, 2, 3, 5)
+
+
+def topic_name(index: int) -> str:
+    """The name of the schedule's topic number ``index``."""
+    return "ab"[index]
+
+
+class World:
+    """What there is of a schedule at any moment; what happens to it is its :class:`Course`."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.clock = Clock()
+        self.group = self._make_group()
+        self.brokers = Brokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
+        self.network = Network(self.clock, self.rng("network"), self.brokers)
+        self.network.slow = schedule.slow
+        self.books = Books(self.clock, self.brokers, self.network)
+        self.books.inexcusable = self._is_calm and schedule.mode is not GroupMode.CONVERTED
+        self.judge = Judge(self.books)
+        self.group.events = self.judge
+        self.network.processed_late = self.judge.processed_late
+        self.applications: dict[int, Application] = {}
+        self.closing = False
+        self.producing_until = 0.0
+        self._producer = self.rng("producer")
+        self.joins = self.rng("joins")
+        for index, partitions in enumerate(schedule.topics):
+            self.brokers.create_topic(topic_name(index), partitions)
+
+    @property
+    def _is_calm(self) -> bool:
+        return self.schedule.disturbance in INEXCUSABLE
+
+    def _make_group(self) -> GroupCoordinator | EpochGroup | ConvertingGroup:
+        schedule = self.schedule
+        classic = GroupCoordinator(self.clock, initial_delay=schedule.initial_delay)
+        epochs = EpochGroup(
+            self.clock,
+            self._count_of,
+            schedule.session_timeout,
+            assignment_interval=schedule.initial_delay,
+            lenient=schedule.seed % 2 == 0,
+            key=self._key_of,
+        )
+        match schedule.mode:
+            case GroupMode.CONSUMER:
+                return epochs
+            case GroupMode.CONVERTED:
+                return ConvertingGroup(classic, epochs)
+            case _:
+                return classic
+
+    def _key_of(self, topic: str) -> str:
+        return self.brokers.topics.key(topic)
+
+    def topics(self) -> tuple[str, ...]:
+        """The names of all topics, of those too that are deleted just now."""
+        return tuple(topic_name(index) for index in range(len(self.schedule.topics)))
+
+    def _count_of(self, topic: str) -> int:
+        return self.brokers.topics.count_of(topic)
+
+    def rng(self, name: str) -> Random:
+        """Chance for one purpose, so that dropping an incident leaves the rest as it was."""
+        return Random(f"{name} {self.schedule.seed}")
+
+    # --- members ---------------------------------------------------------------------------------
+
+    def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
+        """The core of a new member; a test may give another one."""
+        # In some schedules every assignment is computed beside the event loop.
+        large_from = 0 if self.schedule.seed % 4 == 1 else LARGE_FROM
+        return ConsumerCore(
+            config,
+            self.brokers.bootstrap(),
+            decode_some_large,
+            member_id=f"client{client}",
+            large_from=large_from,
+        )
+
+    def join(
+        self,
+        shape: Shape,
+        pace: Pace,
+        assignors: tuple[str, ...] | None = None,
+        instance_id: str | None = None,
+        protocol: Protocol | None = None,
+    ) -> Application:
+        """Let a new member join; ``protocol`` is its own where the group may have several."""
+        schedule, client = self.schedule, len(self.applications)
+        if schedule.static and instance_id is None:
+            instance_id = f"static{client}"
+        options: dict[str, object] = {
+            "bootstrap_servers": "broker-0:9092",
+            "group_id": _GROUP,
+            "group_instance_id": instance_id,
+            "auto_offset_reset": schedule.reset,
+            "rebalance_timeout": schedule.rebalance_timeout,
+            "revoke_timeout": schedule.revoke_timeout,
+            "close_timeout": CLOSE_TIMEOUT,
+            "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
+            "on_unconfirmed_membership": self._draw_on_unconfirmed_membership(client),
+            **OPTIONS[shape],
+            **self.pace_options(),
+            **self._protocol_options(client, assignors, protocol),
+        }
+        config = ConsumerConfig.from_options(**options)
+        rng = self.rng(f"member {client}")
+        core = self.make_core(config, client)
+        member = Member(
+            self.clock,
+            self.network,
+            self.judge,
+            client,
+            rng,
+            config,
+            core,
+            has_thread=self.rng(f"thread {client}").random() < _SHARE_OF_THREADS,
+        )
+        self.judge.admit(member)
+        application = Application(member, shape, pace, self.judge)
+        application.patient = self._is_calm
+        if shape is Shape.TASKS:
+            application.keys = self.rng(f"keys {client}").choice(_KEYS)
+        self.applications[client] = application
+        self.books.views[client].works_on = application.works_on
+        self.books.views[client].polls = application.polls
+        core.subscribe(member.now, self.topics())
+        core.start(member.now)
+        member.take_effects()
+        application.start()
+        return application
+
+    def _draw_on_unconfirmed_membership(self, client: int) -> str:
+        careful = self.rng(f"suspect {client}").random() < _SHARE_OF_CAREFUL
+        return "pause" if careful else "continue"
+
+    def pace_options(self) -> Mapping[str, object]:
+        """How often members ask and commit: all of it often, since schedules are short."""
+        return {"request_timeout": 5.0, "metadata_max_age": 5.0, "commit_interval": 0.7}
+
+    def _protocol_options(
+        self, client: int, assignors: tuple[str, ...] | None, protocol: Protocol | None
+    ) -> dict[str, object]:
+        if self.schedule.mode is GroupMode.CONVERTED and protocol is None:
+            protocol = self.rng(f"protocol {client}").choice(tuple(Protocol))
+        if self.schedule.mode is GroupMode.CONSUMER:
+            protocol = Protocol.CONSUMER
+        if protocol is Protocol.CONSUMER:
+            return {"group_protocol": "consumer"}
+        options: dict[str, object] = {
+            "assignors": assignors or self.schedule.assignors,
+            "session_timeout": self.schedule.session_timeout,
+        }
+        return options | ({"group_protocol": "auto"} if protocol is Protocol.AUTO else {})
+
+    def live(self) -> list[Application]:
+        """The applications that neither ended nor are about to."""
+        return [a for a in self.applications.values() if a.member.alive and not a.ending]
+
+    def produce(self) -> None:
+        """Write batches into partitions drawn by chance, before ``producing_until``."""
+        rng = self._producer
+        if self.brokers.topics.partitions():
+            partition = rng.choice(self.brokers.topics.partitions())
+            log = self.brokers.topics.log(partition)
+            assert log is not None
+            count = rng.choice((0, 1, 1, 2, 3, 8))
+            log.append(count, hole=rng.choice((0, 0, 0, 1, 5)) if count else 1)
+        pause = self.schedule.produce_every * rng.random()
+        if self.clock.now + pause < self.producing_until:
+            self.clock.after(pause, self.produce)
+
+    def report(self) -> str:
+        """Who waits for what."""
+        group = self.group
+        head = (
+            f"at {self.clock.now:.3f}: group {group.state.value}, generation {group.generation}, "
+            f"protocol {group.protocol}, leader {group.leader}, "
+            f"coordinator {self.brokers.coordinator}"
+        )
+        lines = [head]
+        for member in group.members.values():
+            waits = member.waits_for
+            lines.append(f"  {member.member_id} (client {member.client}) waits for {waits}")
+        for application in self.applications.values():
+            if application.member.alive:
+                lines.append(f"  {dict(application.member.facts())}")
+                lines.append(f"    {dict(application.facts())}")
+                held = self.books.views[application.member.client].held
+                lines.append(f"    holds {sorted(held)}")
+        return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""Virtual time goes on, and nothing happens before its time."""
+
+from random import Random
+
+import pytest
+from simulation.cluster.scripted_client import Cluster
+from simulation.members.member import Member, Observer
+
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.core.consumer_core import ConsumerCore
+from asyncrevoke.core.io.effects import Event, SetTimer
+from asyncrevoke.testing.fake_kafka.clock import Clock, StandstillError
+from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
+
+
+def test_what_turns_in_circles_at_one_moment_is_found() -> None:
+    clock = Clock()
+
+    def again() -> None:
+        clock.after(0.0, again)
+
+    clock.at(1.5, again)
+    with pytest.raises(StandstillError, match=r"at 1\.5000, and no end"):
+        clock.run_until(2.0)
+
+
+def test_much_may_happen_at_one_moment_and_the_next_one_has_a_count_of_its_own() -> None:
+    clock = Clock()
+    for moment in (1.0, 2.0):
+        for _ in range(60_000):
+            clock.at(moment, lambda: None)
+    clock.run_until(3.0)
+    assert clock.happened == 120_000
+
+
+class _Fired(Observer):
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    def before(self, member: Member, event: Event) -> None:
+        self.at.append(member.now)
+
+
+def test_a_timer_of_a_member_whose_clock_has_jumped_fires_no_earlier_than_it_was_set_to() -> None:
+    cluster, rng, fired = Cluster(), Random(1), _Fired()
+    config = ConsumerConfig(bootstrap_servers="broker-0:9092", group_id="group")
+    core = ConsumerCore(config, cluster.brokers.bootstrap(), decode_simulated)
+    member = Member(cluster.clock, cluster.network, fired, 0, rng, config, core)
+    for _ in range(1000):
+        member.jump(rng.random())
+        at = member.now + rng.random()
+        member.carry_out([SetTimer("timer", at, 0.0)])
+        cluster.clock.run_until(cluster.clock.now + 1.0)
+        # Who looks at the clock, and finds that it is not yet time, would set it again at once.
+        assert fired.at.pop() >= at
+    assert not fired.at

@@ -1,0 +1,539 @@
+"""The simulated coordinator converts groups, and serves classic members in them, as Kafka's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simulation.cluster.converting_group import ConvertingGroup
+
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    CommitEntry,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ErrorCode,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    Response,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from asyncrevoke.protocol.subscription import (
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from asyncrevoke.testing.fake_kafka.classic_coordinator import GroupCoordinator
+from asyncrevoke.testing.fake_kafka.clock import Clock
+from asyncrevoke.testing.fake_kafka.consumer_group import EpochGroup
+from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key, topic_id
+from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+E = ErrorCode
+COUNT = 4
+ALL = frozenset(TopicPartition("orders", number) for number in range(COUNT))
+Partitions = frozenset[TopicPartition]
+
+
+class Heard(CoordinatorEvents):
+    def __init__(self) -> None:
+        self.conversions: list[tuple[dict[TopicPartition, int], tuple[int, ...]]] = []
+        self.removed: list[tuple[int, str]] = []
+
+    def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
+        self.conversions.append((owners, behind))
+
+    def member_removed(self, client: int, member_id: str, reason: str) -> None:
+        self.removed.append((client, reason))
+
+
+@dataclass
+class Group:
+    clock: Clock = field(default_factory=Clock)
+    heard: Heard = field(default_factory=Heard)
+    assignment_interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        epochs = EpochGroup(
+            self.clock, lambda _topic: COUNT, 6.0, assignment_interval=self.assignment_interval
+        )
+        self.coordinator = ConvertingGroup(GroupCoordinator(self.clock), epochs)
+        self.coordinator.events = self.heard
+        self.clients = 0
+
+    def client(self) -> int:
+        self.clients += 1
+        return self.clients - 1
+
+    def wait(self, seconds: float = 0.05) -> None:
+        self.clock.run_until(self.clock.now + seconds)
+
+
+class Classic:
+    """A classic member, which answers to nothing by itself."""
+
+    def __init__(self, group: Group, instance_id: str | None = None) -> None:
+        self.group = group
+        self.client = group.client()
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.protocol = "cooperative-sticky"
+        self.leads = False
+        self.members: list[str] = []
+        self.answers: list[Response] = []
+
+    def join(self, owned: Iterable[TopicPartition] = ()) -> ErrorCode | None:
+        """Send a JoinGroup; None while it is parked."""
+        subscription = Subscription(topics=("orders",), owned=tuple(sorted(owned)))
+        request = JoinGroupRequest(
+            group_id="group",
+            session_timeout=6.0,
+            rebalance_timeout=8.0,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocols=((self.protocol, encode_subscription(subscription)),),
+        )
+        self.answers.clear()
+        self.group.coordinator.join_group(self.client, request, self.answers.append)
+        return self.joined()
+
+    def joined(self) -> ErrorCode | None:
+        """What the last JoinGroup was answered."""
+        if not self.answers:
+            return None
+        answer = self.answers[-1]
+        assert isinstance(answer, JoinGroupResponse)
+        if answer.error is E.member_id_required:
+            self.member_id = answer.member_id
+            return self.join()
+        if answer.error is E.none:
+            self.member_id, self.generation = answer.member_id, answer.generation
+            self.leads = answer.leader == answer.member_id
+            self.members = [member.member_id for member in answer.members]
+        return answer.error
+
+    def sync(self, assignments: dict[str, Partitions] | None = None) -> Partitions | ErrorCode:
+        """Send a SyncGroup; what is assigned, or why nothing is."""
+        given = assignments or {}
+        request = SyncGroupRequest(
+            group_id="group",
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_name=self.protocol,
+            assignments=tuple((id_, encode_assignment(sorted(tps))) for id_, tps in given.items()),
+        )
+        answers: list[Response] = []
+        self.group.coordinator.sync_group(request, answers.append)
+        self.group.wait()
+        assert len(answers) == 1
+        assert isinstance(answers[0], SyncGroupResponse)
+        if answers[0].error is not E.none:
+            return answers[0].error
+        return frozenset(decode_assignment(answers[0].assignment)[0])
+
+    def beat(self) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id="group",
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        return self.group.coordinator.heartbeat(request).error
+
+    def commit(self, number: int, offset: int) -> ErrorCode:
+        return commit(self.group, self.client, self.member_id, self.generation, number, offset)
+
+    def leave(self) -> ErrorCode:
+        request = LeaveGroupRequest(
+            group_id="group", member_id=self.member_id, group_instance_id=self.instance_id
+        )
+        return self.group.coordinator.leave_group(request).error
+
+
+class Modern:
+    """A member by KIP-848, which answers to nothing by itself."""
+
+    def __init__(self, group: Group, instance_id: str | None = None) -> None:
+        self.group = group
+        self.client = group.client()
+        self.instance_id = instance_id
+        self.member_id = f"modern{self.client}"
+        self.epoch = 0
+        self.assigned: Partitions = frozenset()
+
+    def beat(self, owned: Partitions | None = None) -> ErrorCode:
+        answer = self._ask(self.epoch, owned)
+        if answer.error is E.none:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self.assigned = by_key(answer.assignment)
+        return answer.error
+
+    def leave(self) -> ErrorCode:
+        return self._ask(-1, None).error
+
+    def _ask(self, epoch: int, owned: Partitions | None) -> ConsumerGroupHeartbeatResponse:
+        joins = epoch == 0
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="group",
+            member_id=self.member_id,
+            member_epoch=epoch,
+            group_instance_id=self.instance_id,
+            rebalance_timeout=8.0 if joins else None,
+            topics=("orders",) if joins else None,
+            owned=() if joins else None if owned is None else by_id(owned),
+        )
+        return self.group.coordinator.consumer_heartbeat(self.client, request)
+
+
+def commit(
+    group: Group, client: int, member_id: str, generation: int, number: int, offset: int
+) -> ErrorCode:
+    request = OffsetCommitRequest(
+        group_id="group",
+        generation=generation,
+        member_id=member_id,
+        group_instance_id=None,
+        entries=(CommitEntry(partition=TopicPartition("orders", number), offset=offset),),
+    )
+    return group.coordinator.offset_commit(client, request).errors[0][1]
+
+
+def classic_group(assignment_interval: float = 0.0) -> tuple[Group, Classic]:
+    """A classic group of one, which has everything."""
+    group = Group(assignment_interval=assignment_interval)
+    member = Classic(group)
+    member.join()
+    group.wait()
+    assert member.joined() is E.none
+    assert member.sync({member.member_id: ALL}) == ALL
+    assert group.coordinator.state is GroupState.STABLE
+    return group, member
+
+
+def converted_group() -> tuple[Group, Classic, Modern]:
+    """The same, with a member by KIP-848 that has just joined, and is to get half of it."""
+    group, member = classic_group()
+    modern = Modern(group)
+    assert modern.beat() is E.none
+    return group, member, modern
+
+
+def shared() -> tuple[Group, Classic, Modern]:
+    """Each of the two has half, and knows it."""
+    group, member, modern = converted_group()
+    member.join(ALL)
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    member.join(kept)
+    assert member.sync() == kept
+    assert modern.beat() is E.none
+    return group, member, modern
+
+
+def test_the_first_member_by_epochs_converts_a_classic_group_in_which_all_keep_what_they_have() -> (
+    None
+):
+    group, member, modern = converted_group()
+    ((owners, behind),) = group.heard.conversions
+    assert owners == dict.fromkeys(ALL, member.client)
+    assert behind == ()
+    assert modern.epoch > member.generation
+    assert modern.assigned == frozenset()  # nothing is free yet
+
+
+def test_a_classic_member_is_asked_to_join_again_and_gives_up_in_two_steps() -> None:
+    _, member, modern = converted_group()
+    generation = member.generation
+    assert member.beat() is E.rebalance_in_progress
+    assert member.join(ALL) is E.none
+    assert member.generation == generation  # it still owns what it has to give up
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    assert len(kept) == 2
+    # As long as it lists the others they are its own, however often it joins.
+    for _ in range(3):
+        assert member.beat() is E.rebalance_in_progress
+        assert member.join(ALL) is E.none
+        assert member.sync() == kept
+        modern.beat()
+        assert modern.assigned == frozenset()
+    assert member.commit(3, 5) is E.none
+    assert member.join(kept) is E.none
+    assert member.generation > generation
+    assert member.sync() == kept
+    assert member.beat() is E.none
+    assert modern.beat() is E.none
+    assert modern.assigned == ALL - kept
+
+
+def test_an_eager_member_that_joins_with_nothing_takes_part_at_once() -> None:
+    _, member, modern = converted_group()
+    assert member.join() is E.none
+    assert member.generation == modern.epoch
+    assert modern.beat() is E.none
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    assert len(kept) == len(modern.assigned) == 2
+
+
+def test_a_classic_member_that_does_not_join_again_is_put_out_by_its_rebalance_timeout() -> None:
+    group, member, modern = converted_group()
+    assert member.beat() is E.rebalance_in_progress
+    for _ in range(9):
+        group.wait(1.0)
+        member.beat()
+        modern.beat()
+    assert group.heard.removed == [(member.client, "it did not rejoin in time")]
+    assert modern.assigned == ALL
+
+
+def test_a_classic_member_that_joins_anew_is_served_without_a_leader() -> None:
+    group, member, modern = shared()
+    other = Classic(group)
+    assert other.join() is E.none
+    assert not other.leads
+    assert other.members == []
+    assert other.sync() == frozenset()  # nothing is free
+    assert other.beat() is E.none  # and it waits for others
+    assert member.beat() is E.rebalance_in_progress
+    assert modern.beat() is E.none
+
+
+def test_a_classic_member_without_a_protocol_of_the_others_is_refused() -> None:
+    group, _, _ = shared()
+    other = Classic(group)
+    other.protocol = "range"
+    assert other.join() is E.inconsistent_group_protocol
+
+
+def test_a_classic_member_commits_with_its_epoch_for_a_generation() -> None:
+    _, member, _ = shared()
+    member.generation -= 1
+    assert member.commit(0, 1) is E.illegal_generation
+    member.generation += 1
+    assert member.commit(0, 1) is E.none
+
+
+def test_the_group_is_classic_again_when_the_last_member_by_epochs_has_left() -> None:
+    group, member, modern = shared()
+    assert modern.leave() is E.none
+    assert group.coordinator.state is GroupState.PREPARING
+    assert group.heard.conversions[-1][1] == ()
+    assert member.beat() is E.rebalance_in_progress
+    assert member.join(frozenset(list(ALL)[:2])) is E.none
+    assert member.leads
+    assert member.sync({member.member_id: ALL}) == ALL
+    assert member.commit(0, 3) is E.none
+    assert modern.beat() is E.group_id_not_found
+
+
+def test_a_member_that_had_not_reached_the_epoch_is_no_valid_one_after_the_way_back() -> None:
+    group, member, modern = converted_group()
+    member.join(ALL)
+    member.sync()
+    assert modern.leave() is E.none
+    assert group.heard.conversions[-1][1] == (member.client,)
+    assert member.beat() is E.illegal_generation
+    assert member.commit(3, 5) is E.illegal_generation
+
+
+def test_a_parked_join_is_told_of_a_rebalance_when_the_group_is_converted() -> None:
+    group, member = classic_group()
+    other = Classic(group)
+    assert other.join() is None
+    modern = Modern(group)
+    assert modern.beat() is E.none
+    assert other.joined() is E.rebalance_in_progress
+    # To the coordinator it is a member that has nothing.
+    assert other.join() is E.none
+    assert member.beat() is E.rebalance_in_progress
+
+
+def test_what_a_member_drains_is_free_to_a_coordinator_that_converts() -> None:
+    group, member = classic_group()
+    other = Classic(group)
+    other.join()
+    member.join(ALL)
+    group.wait()
+    assert member.joined() is E.none
+    half = frozenset(sorted(ALL)[:2])
+    # The leader has withheld the other half, which it still works on.
+    assert member.sync({member.member_id: half}) == half
+    modern = Modern(group)
+    assert modern.beat() is E.none
+    assert set(group.heard.conversions[0][0]) == half
+    assert modern.assigned
+    assert modern.assigned <= ALL - half
+    assert member.commit(3, 5) is E.none  # nobody checks whose it is
+
+
+def test_an_empty_group_becomes_what_joins_it_and_keeps_its_offsets() -> None:
+    group, member = classic_group()
+    assert member.commit(1, 7) is E.none
+    assert member.leave() is E.none
+    group.wait()
+    modern = Modern(group)
+    assert modern.beat() is E.none
+    assert modern.assigned == ALL
+    assert group.coordinator.offsets[TopicPartition("orders", 1)].offset == 7
+    assert modern.leave() is E.none
+    again = Classic(group)
+    again.join()
+    group.wait()
+    assert again.joined() is E.none
+    assert again.leads
+    assert group.heard.conversions == []
+
+
+def test_a_static_member_comes_back_by_the_other_protocol_and_fences_its_former_self() -> None:
+    group, _, _ = shared()
+    first = Classic(group, "static")
+    assert first.join() is E.none
+    second = Modern(group, "static")
+    assert second.beat() is E.none
+    assert first.beat() is E.fenced_instance_id
+    third = Classic(group, "static")
+    assert third.join() is E.none
+    assert second.beat() is E.fenced_instance_id
+
+
+def test_the_last_member_by_epochs_comes_back_as_a_classic_one_and_nothing_moves() -> None:
+    group, member = classic_group()
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    member.join(ALL)
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    member.join(kept)
+    assert member.sync() == kept
+    assert modern.beat() is E.none
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert group.coordinator.state is GroupState.STABLE
+    assert again.sync() == modern.assigned == ALL - kept
+    assert member.beat() is E.none
+    assert not again.leads
+    assert modern.beat() is E.group_id_not_found
+    assert group.heard.conversions[-1] == (
+        dict.fromkeys(kept, member.client) | dict.fromkeys(ALL - kept, again.client),
+        (),
+    )
+
+
+def test_it_is_given_the_whole_target_and_who_still_drains_is_no_valid_member() -> None:
+    group, member = classic_group()
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    member.join(ALL)
+    kept = member.sync()
+    assert isinstance(kept, frozenset)
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert again.sync() == ALL - kept
+    assert group.heard.conversions[-1][1] == (member.client,)
+    assert member.beat() is E.illegal_generation
+
+
+def test_the_group_rebalances_if_the_last_member_by_epochs_comes_back_to_a_stale_target() -> None:
+    group, member = classic_group(assignment_interval=5.0)
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    other = Classic(group)
+    assert other.join() is E.none
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert again.generation == 0
+    assert group.coordinator.state is GroupState.PREPARING
+    assert again.sync() is E.illegal_generation
+    assert member.beat() in (E.rebalance_in_progress, E.illegal_generation)
+
+
+def test_what_nobody_reads_when_a_static_member_converts_the_group_waits_for_a_rebalance() -> None:
+    group = Group()
+    member, static = Classic(group), Classic(group, "static")
+    member.join()
+    static.join()
+    group.wait()
+    assert member.joined() is static.joined() is E.none
+    half, rest = frozenset(sorted(ALL)[:2]), frozenset(sorted(ALL)[2:3])
+    shares = {member.member_id: half, static.member_id: rest}
+    leader, other = (member, static) if member.leads else (static, member)
+    assert leader.sync(shares) == shares[leader.member_id]
+    assert other.sync() == shares[other.member_id]
+    modern = Modern(group, "static")
+    assert modern.beat() is E.none
+    assert modern.assigned == rest
+    assert member.beat() is E.none  # as if it were the newest assignment
+    assert group.coordinator.unread == ALL - half - rest
+    assert Modern(group).beat() is E.none
+    assert member.beat() is E.rebalance_in_progress
+    assert not group.coordinator.unread
+
+
+def test_what_a_member_was_to_be_told_stays_unread_however_often_static_ones_convert() -> None:
+    group = Group()
+    modern, waiting = Modern(group, "static"), Classic(group)
+    assert modern.beat() is E.none
+    assert waiting.join() is E.none
+    assert waiting.sync() == frozenset()
+    assert modern.beat() is E.none
+    kept = modern.assigned
+    assert modern.beat(kept) is E.none  # what the other one waits for is free
+    again = Classic(group, "static")
+    assert again.join() is E.none
+    assert again.sync() == kept
+    for join in (
+        Modern(group, "static").beat,
+        Classic(group, "static").join,
+        Modern(group, "static").beat,
+    ):
+        assert waiting.beat() is E.none
+        assert group.coordinator.unread == ALL - kept
+        assert join() is E.none
+    assert group.coordinator.unread == ALL - kept
+    assert waiting.join() is E.none
+    assert waiting.sync() == ALL - kept
+    assert not group.coordinator.unread
+
+
+def test_the_rebalance_of_a_group_made_classic_is_forgotten_with_its_coordinator() -> None:
+    group, member, modern = shared()
+    had = modern.assigned
+    assert modern.leave() is E.none
+    assert member.beat() is E.rebalance_in_progress
+    group.coordinator.unload()
+    group.coordinator.load()
+    assert group.coordinator.state is GroupState.STABLE
+    assert member.beat() is E.none
+    assert group.coordinator.unread == had
+    other = Classic(group)
+    assert other.join() is None
+    assert member.join(ALL - had) is E.none
+    group.wait()
+    assert not group.coordinator.unread
+
+
+def test_a_moved_coordinator_knows_a_converted_group() -> None:
+    group, member, modern = shared()
+    group.coordinator.unload()
+    group.coordinator.load()
+    assert member.beat() is E.none
+    assert modern.beat() is E.none
+    group.wait(6.5)
+    assert {client for client, _ in group.heard.removed} == {member.client, modern.client}
+
+
+def test_a_topic_created_again_is_another_one() -> None:
+    assert topic_id("orders+1") != topic_id("orders")
+    assert by_key(by_id(ALL)) == ALL

@@ -1,0 +1,57 @@
+"""No member is busy without end at one instant: neither a timer nor a poll wakes itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from simulation.invariants.oracle_state import Books, Violation
+
+if TYPE_CHECKING:
+    from simulation.members.member import Member
+
+# Virtual time stands still while a core works: what repeats itself as often makes no progress.
+MOST_FIRINGS = 10
+MOST_EMPTY_POLLS = 20
+
+
+class BusyLoopOracle:
+    """Counts, for each member and instant, how often each timer fires and how many polls return
+    nothing."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._instants: dict[int, float] = {}
+        self._firings: dict[int, Counter[str]] = {}
+        self._empty_polls: Counter[int] = Counter()
+
+    def fired(self, member: Member, key: str) -> None:
+        """A timer of this member has fired."""
+        self._begin_instant(member.client)
+        firings = self._firings[member.client]
+        firings[key] += 1
+        if firings[key] > MOST_FIRINGS:
+            raise Violation(
+                "busy loop",
+                f"client {member.client}: timer {key!r} has fired {firings[key]} times at "
+                f"{self._books.clock.now!r}, which is {member.now!r} on its own clock",
+            )
+
+    def polled_in_vain(self, member: Member) -> None:
+        """A poll of this member has returned nothing."""
+        client = member.client
+        self._begin_instant(client)
+        self._empty_polls[client] += 1
+        if self._empty_polls[client] > MOST_EMPTY_POLLS:
+            raise Violation(
+                "busy loop",
+                f"client {client}: {self._empty_polls[client]} polls have returned nothing at "
+                f"{self._books.clock.now!r}, which is {member.now!r} on its own clock",
+            )
+
+    def _begin_instant(self, client: int) -> None:
+        now = self._books.clock.now
+        if self._instants.get(client) != now:
+            self._instants[client] = now
+            self._firings[client] = Counter()
+            self._empty_polls[client] = 0

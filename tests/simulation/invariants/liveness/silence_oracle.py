@@ -1,0 +1,50 @@
+"""Oracle over connections that die without a word: members notice in time, and go on by others."""
+
+from __future__ import annotations
+
+from simulation.invariants.oracle_state import Books, View, Violation
+
+# Beyond the session: what a fault may cost.
+_MARGIN = 5.0
+# What the broker's session is under KIP-848, where members are not told.
+_BROKERS_SESSION = 10.0
+
+
+class SilenceOracle:
+    """A session and five seconds after its connections have died, a member waits for no answer on
+    one of them, and has a heartbeat confirmed."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+
+    def began(self, view: View) -> None:
+        """Nothing passes on the connections of this member from now on."""
+        config = view.member.config
+        classic = config.group_protocol == "classic"
+        session = config.session_timeout if classic else _BROKERS_SESSION
+        began_at = self._books.clock.now
+        self._books.clock.after(session + _MARGIN, lambda: self._is_over(view, began_at))
+
+    def _is_over(self, view: View, began_at: float) -> None:
+        books, member = self._books, view.member
+        client = member.client
+        if not member.alive or member.frozen or books.client_frozen.get(client):
+            return
+        waiting = books.network.swallowed(client, began_at)
+        if waiting:
+            raise Violation(
+                "silence",
+                f"client {client} still waits for answers on connections that died at "
+                f"{began_at:.3f}: {waiting}",
+            )
+        # While it joins, it is a member by that.
+        joins = member.config.group_protocol != "consumer" and view.join is not None
+        confirmed = view.confirmed_at
+        if not books.inexcusable or view.closing or joins or view.generation < 0:
+            return
+        if confirmed <= began_at:
+            raise Violation(
+                "silence",
+                f"client {client} has had no heartbeat confirmed since {confirmed:.3f}: its "
+                f"connections died at {began_at:.3f}",
+            )

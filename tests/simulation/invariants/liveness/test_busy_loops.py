@@ -1,0 +1,67 @@
+"""No timer and no poll repeats itself at one instant, also where timers fire too early."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from simulation.members.member import Member
+from simulation.runner import run
+from simulation.schedules.schedule import Kind, Schedule
+
+from asyncrevoke.core.poll.poll import Poller
+
+
+class _Found(msgspec.Struct):
+    why: str
+    schedule: Schedule
+
+
+def _schedule() -> Schedule:
+    file = Path(__file__).parents[2] / "schedules" / "found.jsonl"
+    lines = file.read_text("utf-8").splitlines()
+    found = [msgspec.json.decode(line, type=_Found) for line in lines]
+    (schedule,) = [each.schedule for each in found if "fired too early" in each.why]
+    return schedule
+
+
+def _arm(self: Member, key: str, at: float) -> None:
+    """Rounded as it comes: by the member's own clock a timer may fire before its time."""
+    alarm = self._clock.at(at - self._offset, lambda: self._fire(key))
+    self._timers[key] = (at, alarm)
+
+
+def _compared_with_the_clock(self: Poller, now: float) -> bool:
+    if not self._revocation.delayed_by_user:
+        return False
+    at = self._started_at + self._config.delayed_revoke_poll_interval
+    if now >= at:
+        return True
+    if not self._outbox.has_timer("revoke-tick"):
+        self._outbox.set_timer("revoke-tick", at, lambda _now: self._outbox.wake())
+    return False
+
+
+def _variants() -> Iterator[Schedule]:
+    """The same with clocks that jump by a little more each time: rounding errors differ."""
+    schedule = _schedule()
+    for number in range(60):
+        incidents = tuple(
+            dataclasses.replace(incident, amount=incident.amount + number / 100)
+            if incident.kind is Kind.JUMP
+            else incident
+            for incident in schedule.incidents
+        )
+        yield dataclasses.replace(schedule, incidents=incidents)
+
+
+def test_timers_that_fire_a_rounding_error_early_are_not_set_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Member, "_arm", _arm)
+    with pytest.MonkeyPatch.context() as former:
+        former.setattr(Poller, "_tick_due", _compared_with_the_clock)
+        found = next(each for each in _variants() if run(each).invariant == "busy loop")
+    outcome = run(found)
+    assert outcome.failure is None, outcome.failure

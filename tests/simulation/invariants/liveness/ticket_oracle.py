@@ -1,0 +1,85 @@
+"""Whatever a member asks its core for is answered once, and within the time that is documented."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simulation.invariants.oracle_state import Books, Violation
+
+if TYPE_CHECKING:
+    from simulation.members.member import Member
+
+# How late the event that answers may be, in seconds.
+_SLACK = 0.5
+_LOOK_UPS = ("partitions_for_topic", "offsets_for_times", "committed")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    member: Member
+    call: str
+    since: float
+    # None: for as long as no broker answers.
+    bound: float | None
+    frozen_before: float
+
+
+class TicketOracle:
+    """Follows each ticket from the call that has returned it to its answer."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._waiting: dict[tuple[int, int], _Waiting] = {}
+        self._answered: set[tuple[int, int]] = set()
+
+    def asked(self, member: Member, ticket: int, call: str, bound: float | None) -> None:
+        """A call has returned a ticket that is to be answered within ``bound`` seconds."""
+        key, clock = (member.client, ticket), self._books.clock
+        if key in self._answered:
+            return
+        self._waiting[key] = _Waiting(member, call, clock.now, bound, self._frozen(member))
+        if bound is not None:
+            clock.after(bound + _SLACK, partial(self._look, key))
+
+    def answered(self, client: int, ticket: int) -> None:
+        """A core has answered a ticket."""
+        key = client, ticket
+        if key in self._answered:
+            raise Violation("tickets", f"client {client}: ticket {ticket} is answered twice")
+        self._answered.add(key)
+        self._waiting.pop(key, None)
+
+    def is_looking_up(self, client: int) -> bool:
+        """Whether a member waits for facts of the cluster that it has asked for."""
+        return any(
+            of == client and waiting.call in _LOOK_UPS for (of, _), waiting in self._waiting.items()
+        )
+
+    def unanswered(self) -> list[str]:
+        """What living members wait for."""
+        return [
+            f"client {waiting.member.client} waits for {waiting.call} since {waiting.since:.3f}"
+            for waiting in self._waiting.values()
+            if waiting.member.alive
+        ]
+
+    def _frozen(self, member: Member) -> float:
+        return self._books.client_frozen.get(member.client, 0.0)
+
+    def _look(self, key: tuple[int, int]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.bound is None or not waiting.member.alive:
+            return
+        # A blocked event loop answers nothing.
+        frozen = self._frozen(waiting.member) - waiting.frozen_before
+        left = waiting.since + waiting.bound + frozen + _SLACK - self._books.clock.now
+        if left > 0:
+            self._books.clock.after(left, partial(self._look, key))
+            return
+        raise Violation(
+            "time bound",
+            f"client {waiting.member.client} waits for {waiting.call} since {waiting.since:.3f}, "
+            f"which takes {waiting.bound:g} s at most",
+        )

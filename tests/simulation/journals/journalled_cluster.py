@@ -1,0 +1,250 @@
+"""A simulated group whose members write journals, by the recorder that real consumers have."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from simulation.cluster.large_batches import decode_some_large
+from simulation.cluster.simulated_cluster import World
+from simulation.invariants.invariant_checker import Judge
+from simulation.members.application import Shape
+
+from asyncrevoke.audit.comparison import AuditResult, AuditSettings, Bounds, Range
+from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.core.consumer_core import ConsumerCore
+from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
+from asyncrevoke.journal import Journal
+from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
+from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
+from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from simulation.invariants.oracle_state import Books
+    from simulation.members.member import Member
+    from simulation.schedules.schedule import Schedule
+
+    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.core.io.effects import Effect, Event
+    from asyncrevoke.journal.format.schema import Content
+    from asyncrevoke.journal.recording.recorder import Recorder
+    from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.protocol.records import RecordBatch
+
+_EPOCH = 1_800_000_000
+
+
+class Scribe(Judge):
+    """Judges, and writes down what each member would have written."""
+
+    def __init__(self, books: Books, folder: Path, *, content: Content | None) -> None:
+        super().__init__(books)
+        self._journal = Journal(folder, content=content)
+        self._recorders: dict[int, Recorder] = {}
+        self._tracked: dict[int, bool] = {}
+        # Of the member that is about to come.
+        self.next_shape = Shape.LOOP
+        self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
+
+    def admit(self, member: Member) -> None:
+        """A member comes into the world, and its consumer is entered."""
+        super().admit(member)
+        config = member.config
+        facts = {
+            "group": config.group_id,
+            "commit_mode": config.commit_mode,
+            "isolation_level": "read_committed",
+            "order_by": None,
+            "null_keys": config.null_keys,
+            "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
+        }
+        recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.books.clock.now)
+        recorder.session_opened(member.core, _must_not_fail)
+        self._recorders[member.client] = recorder
+        self._tracked[member.client] = self.next_shape.tracked
+
+    def decode(
+        self, client: int, fetched: FetchedPartition, read_committed: bool
+    ) -> Sequence[RecordBatch]:
+        """An answer to a member."""
+        return self._recorders[client].decoder(decode_some_large)(fetched, read_committed)
+
+    def before(self, member: Member, event: Event) -> None:
+        """An event is about to enter a core."""
+        if isinstance(event, (Replied, Failed)):
+            request = self._commits.pop((member.client, event.request_id), None)
+            if request is not None:
+                self._recorders[member.client].committed(request, event)
+        super().before(member, event)
+
+    def effect(self, member: Member, effect: Effect) -> None:
+        """An effect leaves a core."""
+        recorder = self._recorders[member.client]
+        if isinstance(effect, Send) and isinstance(effect.message, OffsetCommitRequest):
+            _now(recorder.flush())
+            self._commits[member.client, effect.request_id] = effect.message
+        elif isinstance(effect, Notify):
+            recorder.partitions_changed(effect)
+        elif isinstance(effect, Emit):
+            recorder.core_reported(effect)
+        super().effect(member, effect)
+
+    def asked(self, member: Member) -> None:
+        """A step begins."""
+        if not self._tracked[member.client]:
+            self._recorders[member.client].step_begun(counts=True)
+        super().asked(member)
+
+    def returned(self, member: Member, result: PollResult) -> None:
+        """A step has returned this."""
+        self._recorders[member.client].batch_returned(result)
+        super().returned(member, result)
+
+    def done(self, member: Member, record: Record) -> None:
+        """The application has worked on a record."""
+        if self._tracked[member.client]:
+            self._recorders[member.client].record_completed(record)
+        super().done(member, record)
+
+    def changed_style(self, member: Member, tracked: bool) -> None:
+        """From the next step on it takes records in another way; ``tracked``: in a task group."""
+        if tracked:
+            # What it has worked on counts with that step.
+            self._recorders[member.client].step_begun(counts=True)
+        self._tracked[member.client] = tracked
+        super().changed_style(member, tracked)
+
+    def sought(self, member: Member, partition: TopicPartition, offset: int) -> None:
+        """It has sought back to what it was given, and has not worked on."""
+        self._recorders[member.client].step_begun(counts=False)
+        super().sought(member, partition, offset)
+
+    def left_uncounted(self, member: Member) -> None:
+        """It left the loop with work that does not count."""
+        self._recorders[member.client].step_begun(counts=False)
+        super().left_uncounted(member)
+
+    def closed(self, member: Member) -> None:
+        """The consumer has closed."""
+        _now(self._recorders[member.client].aclose())
+        super().closed(member)
+
+
+class JournalledWorld(World):
+    """Writes a journal into ``folder``."""
+
+    def __init__(
+        self, schedule: Schedule, folder: Path, *, content: Content | None = "batches"
+    ) -> None:
+        super().__init__(schedule)
+        self.scribe = self.judge = Scribe(self.books, folder, content=content)
+        self.group.events = self.judge
+        self.network.processed_late = self.judge.processed_late
+        self._folder = folder
+
+    def join(self, shape: Shape, *more: Any, **named: Any) -> Any:
+        """Let a new member join."""
+        self.scribe.next_shape = shape
+        return super().join(shape, *more, **named)
+
+    def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
+        """What its answers hold is written down."""
+        return ConsumerCore(
+            config,
+            self.brokers.bootstrap(),
+            lambda fetched, read_committed: self.scribe.decode(client, fetched, read_committed),
+            member_id=f"client{client}",
+        )
+
+    def audited(self) -> list[AuditResult]:
+        """One audit for each topic that somebody has read."""
+        content = read_journal(self._folder)
+        known = set(content.table["topic"].to_pylist()) - {None}
+        return [
+            asyncio.run(
+                audit(content, _Topic(self, name), name, settings=AuditSettings(exact=True))
+            )
+            for name in sorted(cast("set[str]", known))
+        ]
+
+
+class _Topic:
+    """What the simulated brokers have."""
+
+    compacted = False
+    has_batches = True
+
+    def __init__(self, world: World, name: str) -> None:
+        self._name = name
+        partitions = [tp for tp in world.brokers.topics.partitions() if tp.topic == name]
+        self._logs = {tp.partition: world.brokers.topics.log(tp) for tp in partitions}
+        self.bounds = {
+            number: Bounds(log.start, log.end)
+            for number, log in self._logs.items()
+            if log is not None
+        }
+
+    async def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+        """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
+        for each in ranges:
+            log = self._logs[each.partition]
+            assert log is not None
+            where = TopicPartition(self._name, each.partition)
+            records = log.read(each.lo, 2**62)
+            answer = FetchedPartition(partition=where, error=ErrorCode.none, records=records)
+            rows = [
+                (each.partition, b.base_offset, b.next_offset, b.count, b.checksum, 0)
+                for b in decode_simulated(answer, True)
+                if b.count
+            ]
+            columns = map(list, zip(*rows, strict=True))
+            if rows:
+                take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, columns, strict=True))))
+
+    async def read(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
+        """See :class:`asyncrevoke.audit.local_engine.AuditedTopic`."""
+        for each in ranges:
+            log = self._logs[each.partition]
+            assert log is not None
+            records = [
+                record
+                for offset in log.offsets
+                if max(each.lo, log.start) <= offset < each.hi
+                for record in SimulatedBatch(offset, offset + 1, 1, 0).decode(
+                    self._name, each.partition, -1, offset
+                )
+            ]
+            keys, values = [r.key for r in records], [r.value for r in records]
+            hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
+            of_keys = [None if key is None else key_hash(key) for key in keys]
+            take(
+                pa.table(
+                    {
+                        "part": pa.array([each.partition] * len(records), pa.int32()),
+                        "off": pa.array([r.offset for r in records], pa.int64()),
+                        "timestamp_us": pa.array([0] * len(records), pa.int64()),
+                        "key_hash": pa.array(of_keys, pa.uint64()).view(pa.int64()),
+                        "record_hash": hashes.view(pa.int64()),
+                    }
+                )
+            )
+
+
+def _must_not_fail(error: BaseException) -> None:
+    raise error
+
+
+def _now(work: Coroutine[object, object, None]) -> None:
+    """In virtual time nothing is waited for."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the journal has waited for something")

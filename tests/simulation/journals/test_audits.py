@@ -1,0 +1,44 @@
+"""Journals of chaotic and clean runs: the audit finds nothing that is not there.
+
+``ASYNCREVOKE_AUDITED_RUNS`` says how many runs; `tox -e audits` has 50.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from simulation.journals.journalled_cluster import JournalledWorld
+from simulation.schedules.scenario_run import Course
+from simulation.schedules.schedule import Disturbance, GroupMode, Kind, draw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asyncrevoke.journal.format.schema import Content
+
+RUNS = int(os.environ.get("ASYNCREVOKE_AUDITED_RUNS", "8"))
+MODES = tuple(GroupMode)
+CONTENTS: tuple[Content | None, ...] = ("batches", "records", None)
+# Requests and answers are lost in every second run; members join, leave and close in all.
+DISTURBANCES = (Disturbance.NONE, Disturbance.LOSS)
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int) -> None:
+    schedule = draw(run, MODES[run % len(MODES)], DISTURBANCES[run // len(MODES) % 2])
+    # A topic that is created again is another one, of which the journal says nothing.
+    incidents = tuple(each for each in schedule.incidents if each.kind is not Kind.RECREATE)
+    schedule = replace(schedule, incidents=incidents)
+    # Modes and disturbances repeat by an even number of runs.
+    content = CONTENTS[run % len(CONTENTS)]
+    world = JournalledWorld(schedule, tmp_path, content=content)
+    Course(world).run()
+    audits = world.audited()
+    assert sum(each.done for each in audits) > 0
+    for each in audits:
+        assert each.verdict != "FAIL", [str(anomaly) for anomaly in each.anomalies]
+        compared = all(a.kind != "content_not_compared" for a in each.anomalies)
+        assert compared == (content is not None)

@@ -1,0 +1,129 @@
+"""The thread that keeps a frozen member's membership, as the runtime's does.
+
+It watches the event loop, and sends what the core has declared repeatable over a connection of its
+own. The answers wait for the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    Channel,
+    Event,
+    Failed,
+    Replied,
+    Send,
+)
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulation.cluster.network import Network
+
+    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.testing.fake_kafka.clock import Clock
+
+# So long after the loop was blocked it is noticed.
+PATIENCE = 2.0
+
+
+class Watched(Protocol):
+    """The member whose thread it is."""
+
+    @property
+    def client(self) -> int:
+        """Which client of the world it is."""
+        ...
+
+    @property
+    def now(self) -> float:
+        """Its own clock."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        ...
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its event loop is blocked."""
+        ...
+
+
+class HeartbeatThread:
+    """``deliver`` takes an answer when the event loop runs again."""
+
+    beside = True
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        member: Watched,
+        deliver: Callable[[BackgroundHeartbeatReply], None],
+    ) -> None:
+        self.client = member.client
+        self.heartbeats = 0
+        self._clock = clock
+        self._network = network
+        self._member = member
+        self._deliver = deliver
+        self._standby: BackgroundHeartbeat | None = None
+        self._in_flight: tuple[BackgroundHeartbeat, Request, float] | None = None
+        self._requests = 0
+        self._pauses = False
+
+    def stand_by(self, standby: BackgroundHeartbeat) -> None:
+        """This may be sent from now on."""
+        self._standby = standby if standby.message is not None else None
+
+    def blocked(self) -> None:
+        """The event loop is blocked from now on."""
+        self._clock.after(PATIENCE, self._take_over)
+
+    def _take_over(self) -> None:
+        standby = self._standby
+        if standby is not None and standby.message is not None and not self._pauses:
+            self._send(standby, standby.message)
+
+    def _send(self, standby: BackgroundHeartbeat, message: Request) -> None:
+        self._pauses = False
+        busy = self._in_flight is not None
+        if busy or not self._member.frozen or standby is not self._standby:
+            return
+        if standby.node is None or not self._member.alive:
+            return
+        self._requests += 1
+        self.heartbeats += 1
+        self._in_flight = standby, message, self._member.now
+        timeout = standby.timeout
+        send = Send(
+            self._requests, message, standby.node, Channel.HEARTBEAT, timeout, patience=timeout / 2
+        )
+        self._network.send(self, send)
+
+    def receive(self, event: Event) -> None:
+        """The answer to what was sent."""
+        assert isinstance(event, (Replied, Failed))
+        if self._in_flight is None:
+            return
+        (standby, message, sent_at), self._in_flight = self._in_flight, None
+        after: Request | None = message
+        if isinstance(event, Replied):
+            self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event.message))
+            after = standby.next_message(event.message)
+        else:
+            self._deliver(BackgroundHeartbeatReply(standby.heartbeat_id, sent_at, event))
+            if event.kind in FATAL_FAILURES:
+                after = None
+        if after is not None:
+            again = after
+            self._pauses = True
+            elapsed = self._member.now - sent_at
+            pause = max(0.0, standby.interval - elapsed)
+            self._clock.after(pause, lambda: self._send(standby, again))

@@ -1,0 +1,36 @@
+"""An application that pauses partitions for a while."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulation.members.application_events import Witness
+    from simulation.members.member import Member
+
+    from asyncrevoke.model import TopicPartition
+
+
+class PausedPartitions:
+    """What one application has paused."""
+
+    def __init__(self, member: Member, witness: Witness) -> None:
+        self._member = member
+        self._witness = witness
+
+    def pause(self, choice: int, seconds: float) -> None:
+        """Pause one of the partitions, and resume it later if it is still there."""
+        assigned = sorted(self._member.core.assignment())
+        if assigned:
+            partition = assigned[choice % len(assigned)]
+            self._witness.paused(self._member, partition, True)
+            self._member.core.pause([partition])
+            self._member.take_effects()
+            self._member.later(seconds, partial(self._resume, partition))
+
+    def _resume(self, partition: TopicPartition) -> None:
+        if partition in self._member.core.paused():
+            self._witness.paused(self._member, partition, False)
+            self._member.core.resume(self._member.now, [partition])
+            self._member.take_effects()

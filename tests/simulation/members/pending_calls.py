@@ -1,0 +1,118 @@
+"""What one application has asked its consumer for, and waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from simulation.members.application_events import Witness
+    from simulation.members.member import Member
+
+    from asyncrevoke.core.io.effects import CompleteRequest
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+
+_EARLIEST, _LATEST = -2, -1
+
+
+class Tickets:
+    """Calls whose answers come later: each is asked for here, and its answer handed on."""
+
+    def __init__(self, member: Member, witness: Witness) -> None:
+        self._member = member
+        self._witness = witness
+        self._then: dict[int, Callable[[CompleteRequest], None]] = {}
+        member.completed = self._completed
+
+    def commit(
+        self,
+        then: Callable[[CompleteRequest], None],
+        unfinished: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
+        :meth:`Witness.committing`."""
+        ticket = self._member.core.commit(self._member.now)
+        self._witness.committing(self._member, ticket, unfinished)
+        self._expect(ticket, "commit", None, then)
+
+    def commit_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        then: Callable[[CompleteRequest], None],
+    ) -> None:
+        """Commit these (manual mode)."""
+        ticket = self._member.core.commit(self._member.now, offsets)
+        self._expect(ticket, "commit", None, then)
+
+    def unsubscribe(self, then: Callable[[CompleteRequest], None]) -> None:
+        """Give everything back, and leave the group."""
+        ticket = self._member.core.unsubscribe(self._member.now)
+        self._expect(ticket, "unsubscribe", self._member.config.close_timeout, then)
+
+    def close(self, then: Callable[[CompleteRequest], None]) -> None:
+        """Close the consumer."""
+        ticket = self._member.core.close(self._member.now)
+        self._expect(ticket, "close", self._member.config.close_timeout, then)
+
+    def await_confirmation(self, then: Callable[[CompleteRequest], None]) -> None:
+        """Wait until the membership is confirmed, which may be never."""
+        self._then[self._member.core.await_confirmation(self._member.now)] = then
+        self._member.take_effects()
+
+    def seek_to(
+        self,
+        partitions: Sequence[TopicPartition],
+        then: Callable[[CompleteRequest], None],
+        *,
+        to_end: bool,
+    ) -> None:
+        """Seek to the ends of logs: for as long as no leader answers."""
+        core, now = self._member.core, self._member.now
+        ticket = core.seek_to(now, partitions, _LATEST if to_end else _EARLIEST)
+
+        def done(complete: CompleteRequest) -> None:
+            if complete.error is None:
+                self._witness.sought_to(self._member, partitions)
+            then(complete)
+
+        self._expect(ticket, "seek_to", None, done)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> None:
+        """Ask what the group has committed."""
+        asked_at, member = self._member.now, self._member
+        ticket = member.core.committed(asked_at, partitions)
+
+        def told(complete: CompleteRequest) -> None:
+            if complete.error is None:
+                answer = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
+                self._witness.told_committed(member, member.now - asked_at, answer)
+
+        self._expect(ticket, "committed", member.config.request_timeout, told)
+
+    def look_up(self, topics: tuple[str, ...]) -> None:
+        """Ask for partitions, and where they begin."""
+        core, now = self._member.core, self._member.now
+        bound = self._member.config.request_timeout
+        for topic in topics:
+            ticket = core.partitions_for_topic(now, topic)
+            self._expect(ticket, "partitions_for_topic", bound, _ignore)
+        beginnings = dict.fromkeys(sorted(core.assignment()), _EARLIEST)
+        ticket = core.offsets_for_times(now, beginnings)
+        self._expect(ticket, "offsets_for_times", bound, _ignore)
+
+    def _expect(
+        self, ticket: int, call: str, bound: float | None, then: Callable[[CompleteRequest], None]
+    ) -> None:
+        self._then[ticket] = then
+        self._witness.requested(self._member, ticket, call, bound)
+        self._member.take_effects()
+
+    def _completed(self, complete: CompleteRequest) -> None:
+        then = self._then.pop(complete.ticket, None)
+        if then is not None:
+            then(complete)
+
+
+def _ignore(_complete: CompleteRequest) -> None:
+    """A look-up may fail while brokers do not answer, which harms nobody."""

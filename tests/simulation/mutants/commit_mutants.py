@@ -1,0 +1,115 @@
+"""Cores with one bug each in what they make of refused commits; see :mod:`.mutants`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from simulation.members.application import Pace, Shape
+from simulation.mutants.mutants import Mutant
+from simulation.schedules.schedule import (
+    Disturbance,
+    GroupMode,
+    Incident,
+    Kind,
+    MemberPlan,
+    Schedule,
+)
+
+from asyncrevoke.core.commit.committer import Committer
+from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.core.commit.refused_commits import RejectedCommits
+from asyncrevoke.core.commit.waiters import CommitWaiters
+from asyncrevoke.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    import pytest
+
+    from asyncrevoke.core.partition.instance import PartitionInstance
+
+
+def refusals_amid_joins(schedule: Schedule) -> Schedule:
+    """Commits are refused while members join, and asked for all the time."""
+    members = tuple(MemberPlan(0.1 * n, Shape.ACK, Pace(0.05, 0.2, 0.1)) for n in range(2))
+    incidents = (
+        Incident(2.0, Kind.REFUSE_COMMITS, schedule.seed, 4.0),
+        *(Incident(1.5 + 0.2 * n, Kind.COMMIT, n) for n in range(30)),
+        Incident(3.0, Kind.JOIN, 0),
+        Incident(4.0, Kind.JOIN, 1),
+    )
+    return dataclasses.replace(
+        schedule,
+        members=members,
+        incidents=tuple(sorted(incidents, key=lambda incident: incident.at)),
+        topics=(4,),
+        duration=9.0,
+        produce_every=0.1,
+        static=False,
+        loss=0.0,
+    )
+
+
+def refused_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(COMMIT_ERRORS, ErrorCode.topic_authorization_failed, CommitErrorAction.OK)
+
+
+def refused_is_never_tried_again(patch: pytest.MonkeyPatch) -> None:
+    def has_to_wait(self: RejectedCommits, _now: float, instance: PartitionInstance) -> bool:
+        return instance in self
+
+    patch.setattr(RejectedCommits, "has_to_wait", has_to_wait)
+    patch.setattr(RejectedCommits, "end_wait", has_to_wait)
+
+
+def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
+    def is_satisfied(_self: Committer, _instance: PartitionInstance, _number: int) -> bool:
+        return True
+
+    def refuse(
+        _self: CommitWaiters, _instance: PartitionInstance, _number: int, _error: Exception
+    ) -> None: ...
+
+    patch.setattr(Committer, "_satisfied", is_satisfied)
+    patch.setattr(CommitWaiters, "reject", refuse)
+
+
+def nobody_hears_of_a_refusal(patch: pytest.MonkeyPatch) -> None:
+    def refuse(
+        self: CommitWaiters, instance: PartitionInstance, _number: int, _error: Exception
+    ) -> None:
+        self.ended(instance, acknowledged=True)
+
+    patch.setattr(CommitWaiters, "reject", refuse)
+
+
+MUTANTS = [
+    Mutant(
+        "a refused commit counts as stored",
+        refused_counts_as_stored,
+        ("acknowledged",),
+        disturbance=Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+    Mutant(
+        "a refused commit is never tried again",
+        refused_is_never_tried_again,
+        ("I14", "acknowledged"),
+        disturbance=Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+    Mutant(
+        "any answer to an OffsetCommit ends commit()",
+        any_answer_satisfies_commit,
+        ("acknowledged",),
+        disturbance=Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+    Mutant(
+        "commit() succeeds when it is refused",
+        nobody_hears_of_a_refusal,
+        ("acknowledged",),
+        GroupMode.CONSUMER,
+        Disturbance.FAULTS,
+        tweak=refusals_amid_joins,
+    ),
+]

@@ -1,0 +1,31 @@
+"""The oracles see what they are for: each mutant is caught, and the core itself passes."""
+
+import pytest
+from simulation.mutants.commit_mutants import MUTANTS as OF_COMMITS
+from simulation.mutants.mutants import MUTANTS as OLDER
+from simulation.mutants.mutants import Mutant
+from simulation.mutants.time_mutants import MUTANTS as OF_TIME
+from simulation.mutants.topic_mutants import MUTANTS as NEWER
+from simulation.runner import run
+
+# At most so many schedules may pass before a mutant is caught.
+SEEDS = range(40)
+MUTANTS = [*OLDER, *NEWER, *OF_TIME, *OF_COMMITS]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_is_caught_where_the_core_passes(mutant: Mutant) -> None:
+    caught: list[int] = []
+    missed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.patch(patch)
+        for seed in SEEDS:
+            outcome = run(mutant.schedule(seed))
+            if outcome.invariant in mutant.caught_by:
+                caught.append(seed)
+                break
+            missed.append(outcome.invariant)
+    assert caught, f"not caught in {len(SEEDS)} schedules, which found {set(missed) or 'nothing'}"
+    for seed in range(caught[0] + 1):
+        outcome = run(mutant.schedule(seed))
+        assert outcome.failure is None, f"seed {seed}, without the mutation: {outcome.failure}"

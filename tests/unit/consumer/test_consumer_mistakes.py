@@ -1,0 +1,316 @@
+"""A wrong call of a consumer is answered with a sentence that names the fix."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from unit.runtime.scripted_core import (
+    ORDERS,
+    ScriptedConsumer,
+    record,
+    result,
+    scripted_consumer,
+    until,
+)
+
+from asyncrevoke.consumer import Consumer
+from asyncrevoke.errors import (
+    ConfigError,
+    ConsumerClosedError,
+    IllegalStateError,
+    PartitionLostError,
+)
+from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from typing import Unpack
+
+    from asyncrevoke.config import CommitMode, ConsumerOptions
+
+
+def consumer(*topics: str, **options: Unpack[ConsumerOptions]) -> ScriptedConsumer:
+    return scripted_consumer(*topics, **options)
+
+
+def matching(pattern: str) -> ScriptedConsumer:
+    return ScriptedConsumer(pattern=pattern, group_id="billing")
+
+
+def with_handler() -> ScriptedConsumer:
+    ours = consumer()
+
+    @ours.handler("orders")
+    async def handle(value: bytes) -> None:
+        del value
+
+    return ours
+
+
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [
+        (lambda: Consumer(["a", "b"]), "use Consumer('a', 'b')"),  # type: ignore[arg-type]
+        (lambda: Consumer(5), "names of topics"),  # type: ignore[arg-type]
+        (lambda: Consumer("a b"), "no name of a topic"),
+        (lambda: Consumer("orders.*"), 'use Consumer(pattern="orders.*")'),
+        (lambda: Consumer("a,b"), 'use Consumer("a", "b")'),
+        (lambda: Consumer("a", pattern="b"), "topics and pattern exclude each other"),
+        (lambda: Consumer(pattern="("), "no regular expression"),
+        (lambda: Consumer(pattern=""), "regular expression, not ''"),
+        (lambda: consumer().subscribe(["a"]), "use subscribe('a')"),  # type: ignore[arg-type]
+        (lambda: consumer().subscribe(), "subscribe needs topics"),
+        (lambda: consumer().subscribe("a", pattern="b"), "topics and pattern exclude"),
+        (lambda: consumer("a").assign([ORDERS]), "topics and assign() exclude each other"),
+        (lambda: matching("a").assign([ORDERS]), "topics and assign() exclude"),
+        (lambda: consumer().assign(["orders"]), "TopicPartition(topic"),  # type: ignore[list-item]
+        (lambda: consumer().assign([5]), "TopicPartition(topic"),  # type: ignore[list-item]
+        (lambda: consumer(group_id=None).handler("a"), "give the consumer a group_id"),
+        (lambda: consumer(commit_mode="ack").handler("a"), 'commit_mode="processed"'),
+        (lambda: matching("a").handler("a"), "the consumer none"),
+        (lambda: with_handler().subscribe("b"), "register a handler"),
+        (lambda: with_handler().assign([ORDERS]), "exclude each other"),
+        (lambda: with_handler().records(), "has handlers"),
+        (lambda: with_handler().task_group(), "has handlers"),
+        (lambda: aiter(with_handler()), "has handlers"),
+    ],
+)
+def test_a_wrong_choice_of_topics_or_calls_names_the_fix(
+    make: Callable[[], object], fix: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(fix)):
+        make()
+
+
+def test_topics_and_assign_exclude_each_other_in_this_order_too() -> None:
+    ours = consumer()
+    ours.assign([ORDERS])
+    with pytest.raises(ConfigError, match="unsubscribe"):
+        ours.subscribe("a")
+
+
+def test_a_sync_handler_is_refused_with_the_way_to_call_it() -> None:
+    def blocking(value: bytes) -> None:
+        del value
+
+    with pytest.raises(ConfigError, match=r"anyio\.to_thread\.run_sync"):
+        consumer().handler("orders")(blocking)  # type: ignore[type-var]
+
+
+CALLS: list[Callable[[ScriptedConsumer], object]] = [
+    aiter,
+    lambda ours: ours.records(),
+    lambda ours: ours.assignment(),
+    lambda ours: ours.health(),
+    lambda ours: ours.stop(),
+    lambda ours: ours.ack(record(0)),
+    lambda ours: ours.pause(ORDERS),
+    lambda ours: ours.seek(ORDERS, 5),
+    lambda ours: ours.task_group(),
+    lambda ours: ours.delay_revoke([ORDERS]),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_using_it_before_entering_says_how_to_enter(
+    call: Callable[[ScriptedConsumer], object],
+) -> None:
+    with pytest.raises(IllegalStateError, match="async with consumer"):
+        call(consumer("orders", commit_mode="ack"))
+
+
+async def test_iterating_before_entering_says_how_to_enter() -> None:
+    with pytest.raises(IllegalStateError, match="async with consumer"):
+        async for _ in consumer("orders"):
+            pass
+
+
+async def test_it_is_entered_once() -> None:
+    ours = consumer("orders")
+    async with ours:
+        with pytest.raises(IllegalStateError, match="entered once"):
+            await ours.start()
+    with pytest.raises(IllegalStateError, match="entered once"):
+        await ours.start()
+
+
+async def test_it_is_closed_for_good() -> None:
+    ours = consumer("orders")
+    async with ours:
+        pass
+    with pytest.raises(ConsumerClosedError):
+        await ours.commit()
+    with pytest.raises(ConsumerClosedError):
+        await ours.poll()
+    assert [batch async for batch in ours] == []
+
+
+async def test_a_topic_without_handler_is_an_error_at_start() -> None:
+    ours = ScriptedConsumer("orders", "clicks", group_id="billing")
+
+    @ours.handler("orders")
+    async def handle(value: bytes) -> None:
+        del value
+
+    with pytest.raises(ConfigError, match="clicks"):
+        await ours.start()
+
+
+async def test_run_needs_handlers() -> None:
+    with pytest.raises(ConfigError, match="run\\(\\) needs handlers"):
+        await consumer("orders").run()
+
+
+async def test_handlers_are_registered_before_entering() -> None:
+    async with consumer("orders") as ours:
+        with pytest.raises(IllegalStateError, match="before the consumer is entered"):
+            ours.handler("orders")
+
+
+async def test_a_second_loop_is_refused() -> None:
+    async with consumer("orders") as ours:
+        first = asyncio.create_task(anext(ours))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="one loop per consumer"):
+            await anext(ours)
+        ours.deliver(result(1))
+        assert len((await first).records) == 1
+
+
+async def test_another_thread_is_refused_with_the_way_in() -> None:
+    async with consumer("orders", commit_mode="ack") as ours:
+        for call in (lambda: ours.ack(record(0)), lambda: ours.pause(ORDERS)):
+            with pytest.raises(RuntimeError, match="call_soon_threadsafe"):
+                await asyncio.to_thread(call)
+
+
+async def test_another_event_loop_is_refused() -> None:
+    async with consumer("orders") as ours:
+        errors: list[BaseException] = []
+
+        def elsewhere() -> None:
+            try:
+                asyncio.run(ours.commit())
+            except RuntimeError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        assert "entered in" in str(errors[0])
+
+
+async def test_stop_may_come_from_another_thread() -> None:
+    async with consumer("orders") as ours:
+        await asyncio.to_thread(ours.stop)
+        assert [batch async for batch in ours] == []
+
+
+@pytest.mark.parametrize("mode", ["processed", "ack"])
+async def test_offsets_of_ones_own_need_the_manual_mode(mode: CommitMode) -> None:
+    async with consumer("orders", commit_mode=mode) as ours:
+        for what in (record(0), {ORDERS: 5}):
+            with pytest.raises(ConfigError, match='commit_mode="manual"'):
+                await ours.commit(what)
+        await ours.commit()
+        assert ours.core.asked("commit") == [None]
+
+
+async def test_what_is_committed_by_hand_is_the_next_offset() -> None:
+    async with consumer("orders", commit_mode="manual") as ours:
+        await ours.commit(record(4))
+        await ours.commit({ORDERS: 9})
+        await ours.commit({("orders", 1): OffsetAndMetadata(7, "note")})  # type: ignore[dict-item]
+        assert ours.core.asked("commit") == [
+            {ORDERS: OffsetAndMetadata(5)},
+            {ORDERS: OffsetAndMetadata(9)},
+            {TopicPartition("orders", 1): OffsetAndMetadata(7, "note")},
+        ]
+        for wrong in ({ORDERS: -1}, {ORDERS: "9"}, {"orders": 1}, 5):
+            with pytest.raises(ConfigError):
+                await ours.commit(wrong)  # type: ignore[arg-type]
+
+
+async def test_a_record_of_a_lost_partition_cannot_be_committed_by_hand() -> None:
+    async with consumer("orders", commit_mode="manual") as ours:
+        ours.core.gone.add(4)
+        with pytest.raises(PartitionLostError, match="orders-0"):
+            await ours.commit(record(4))
+        assert ours.core.asked("commit") == []
+
+
+async def test_committing_needs_a_group() -> None:
+    async with consumer("orders", group_id=None) as ours:
+        for call in (ours.commit, ours.committed):
+            with pytest.raises(ConfigError, match="group_id"):
+                await call()
+        with pytest.raises(ConfigError, match="group_id"):
+            ours.group_metadata()
+
+
+async def test_ack_needs_its_mode() -> None:
+    async with consumer("orders") as ours:
+        with pytest.raises(ConfigError, match='commit_mode="ack"'):
+            ours.ack(record(0))
+
+
+async def test_a_task_group_needs_the_processed_mode() -> None:
+    async with consumer("orders", commit_mode="ack") as ours:
+        with pytest.raises(ConfigError, match='commit_mode="processed"'):
+            ours.task_group()
+
+
+async def test_offsets_and_partitions_that_cannot_be_are_refused() -> None:
+    async with consumer("orders") as ours:
+        with pytest.raises(ValueError, match="seek_to_beginning"):
+            ours.seek(ORDERS, -1)
+        with pytest.raises(ValueError, match="beginning_offsets"):
+            await ours.offsets_for_times({ORDERS: -2})
+        with pytest.raises(ConfigError, match="one by one"):
+            ours.pause([ORDERS])  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="at least 1"):
+            await ours.poll(max_records=0)
+
+
+async def test_a_call_that_waits_ends_when_the_consumer_is_closed() -> None:
+    ours = consumer("orders")
+    async with ours:
+        waiting = asyncio.create_task(ours.beginning_offsets(ORDERS))
+        await until(lambda: ours.core.asked("offsets_for_times"))
+    with pytest.raises(ConsumerClosedError):
+        await waiting
+
+
+# -- what handlers share --------------------------------------------------------------------------
+
+
+def test_resources_are_an_async_context_manager() -> None:
+    @asynccontextmanager
+    async def database() -> AsyncGenerator[None]:
+        yield
+
+    with pytest.raises(ConfigError, match=r"call it: resources=database\(\)"):
+        ScriptedConsumer(group_id="billing", resources=cast("Any", database))
+    with pytest.raises(ConfigError, match="use @asynccontextmanager"):
+        ScriptedConsumer(group_id="billing", resources=cast("Any", 7))
+
+
+async def test_resources_need_handlers() -> None:
+    ours = ScriptedConsumer("orders", group_id="billing", resources=nullcontext())
+    with pytest.raises(ConfigError, match="resources= is for handlers"):
+        await ours.start()
+
+
+async def test_batches_are_no_larger_than_what_is_taken() -> None:
+    ours = ScriptedConsumer(group_id="billing", max_in_flight=100)
+
+    @ours.handler("orders", batch=True)
+    async def handle(values: list[bytes]) -> None: ...
+
+    with pytest.raises(ConfigError, match="raise max_in_flight, or lower max_records"):
+        await ours.start()

@@ -1,0 +1,94 @@
+"""Imports go downward only, and the core stays pure: the contracts stand in pyproject.toml."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "asyncrevoke"
+LINT = """
+import sys
+sys.path.insert(0, ".")
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(config_filename="pyproject.toml", no_cache=True))
+"""
+TOP = {"cli", "dashboard", "integrations", "spark", "testing"}
+
+
+def check(project: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on the copy of the package in ``project``."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            LINT,
+        ],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def copied_package(tmp_path: Path) -> Path:
+    shutil.copytree(PACKAGE, tmp_path / "asyncrevoke", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_all_imports_go_downward_and_the_core_is_pure() -> None:
+    result = check(ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "broken_contract"),
+    [
+        ("core/clock.py", "import time", "The core decides"),
+        ("core/clock.py", "def now():\n    import asyncio", "The core decides"),
+        ("protocol/wire.py", "from socket import socket", "The core decides"),
+        ("core/upward.py", "from asyncrevoke.runtime import new_thing", "Imports go downward"),
+        ("handlers/up.py", "def f():\n    import asyncrevoke.cli", "Imports go downward"),
+        ("model.py", "from asyncrevoke.errors import ConfigError", "Imports go downward"),
+        ("broker/use.py", "import asyncrevoke.core.io.effects", "The broker knows nothing"),
+    ],
+)
+def test_a_forbidden_import_is_found_also_inside_a_function(
+    copied_package: Path, module: str, statement: str, broken_contract: str
+) -> None:
+    with (copied_package / "asyncrevoke" / module).open("a") as file:
+        file.write(f"\n{statement}\n")
+    (copied_package / "asyncrevoke/runtime/new_thing.py").touch()
+    result = check(copied_package)
+    assert result.returncode != 0, result.stdout
+    assert any(
+        line.startswith(broken_contract) and " BROKEN" in line
+        for line in result.stdout.splitlines()
+    ), result.stdout
+
+
+def names_of_the_package_itself(module: Path) -> list[str]:
+    """Names taken from ``asyncrevoke``, whose lazy loading no import graph can see."""
+    return [
+        f"{module.relative_to(ROOT)}:{node.lineno}"
+        for node in ast.walk(ast.parse(module.read_text()))
+        if (isinstance(node, ast.ImportFrom) and node.module == "asyncrevoke")
+        and not all((PACKAGE / f"{name.name}.py").exists() for name in node.names)
+        and not all((PACKAGE / name.name).is_dir() for name in node.names)
+    ]
+
+
+def test_lower_layers_take_nothing_from_the_package_itself() -> None:
+    lower = [
+        module
+        for module in PACKAGE.rglob("*.py")
+        if module.relative_to(PACKAGE).parts[0] not in TOP
+    ]
+    assert len(lower) > 10
+    assert [name for module in lower for name in names_of_the_package_itself(module)] == []

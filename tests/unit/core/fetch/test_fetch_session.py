@@ -1,0 +1,256 @@
+"""In a fetch session a broker is told only of changes (KIP-227)."""
+
+from __future__ import annotations
+
+import pytest
+from unit.core.fetch.test_fetching import FetchWorld, asked, data
+from unit.core.scripted_world import NODES, topic, tp
+
+from asyncrevoke.core.io.effects import Channel, FailureKind, Send
+from asyncrevoke.core.poll.leave import Leaving
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FetchedPartition,
+    FetchRequest,
+    FetchResponse,
+)
+
+MANY = 40
+
+
+class SessionWorld(FetchWorld):
+    """All partitions are led by broker 1, which keeps session 7."""
+
+    def __init__(self, partitions: int = MANY) -> None:
+        super().__init__(1)
+        self.cluster.refresh(self.now, "a test")
+        self.advance(0.2)
+        self.answer_metadata(topic("orders", dict.fromkeys(range(partitions), 1), epoch=2))
+        self.advance(1.0)
+        self.assign(*range(partitions))
+
+    def poll_of(self) -> tuple[Send, FetchRequest]:
+        (send,) = [s for s in self.sends(FetchRequest) if s.channel is Channel.FETCH]
+        assert isinstance(send.message, FetchRequest)
+        return send, send.message
+
+    def told(
+        self,
+        *partitions: FetchedPartition,
+        session_id: int = 7,
+        error: ErrorCode = ErrorCode.none,
+        after: float | None = None,
+    ) -> None:
+        send, message = self.poll_of()
+        self.advance(message.max_wait if after is None else after)
+        response = FetchResponse(error=error, session_id=session_id, partitions=partitions)
+        self.reply(send, response)
+        self.plan()
+
+    def told_of_all(self, session_id: int = 7) -> None:
+        """The answer to a fetch that names everything."""
+        _, message = self.poll_of()
+        self.told(*(data(n, "") for n in asked(message)), session_id=session_id)
+
+
+def epochs(message: FetchRequest) -> tuple[int, int]:
+    return message.session_id, message.session_epoch
+
+
+def test_a_session_begins_with_everything_and_goes_on_with_nothing() -> None:
+    world = SessionWorld()
+    _, first = world.poll_of()
+    assert epochs(first) == (0, 0)
+    assert len(first.partitions) == MANY
+    world.told_of_all()
+    for epoch in (1, 2, 3):
+        _, message = world.poll_of()
+        assert epochs(message) == (7, epoch)
+        assert (message.partitions, message.forgotten) == ((), ())
+        world.told()
+    assert world.named("waiting to fetch") == []
+
+
+def test_what_a_waiting_poll_drains_is_all_that_the_next_fetch_of_few_names() -> None:
+    world = SessionWorld(3)
+    world.is_poll_waiting = True
+    world.told_of_all()
+    world.told(data(1, "0+5"))
+    world.fetching.polled()
+    world.drain()
+    _, message = world.poll_of()
+    assert epochs(message) == (7, 2)
+    assert (asked(message), message.forgotten) == ({1: 5}, ())
+
+
+def test_what_moves_to_the_fetch_for_busy_partitions_is_forgotten_until_it_is_quiet() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    world.told(data(3, "0+5"))
+    _, message = world.poll_of()
+    assert (asked(message), message.forgotten) == ({}, (tp(3),))
+    assert world.drain() == {3: [0, 1, 2, 3, 4]}
+    busy = world.fetch_of(1, 3)
+    assert busy.channel is Channel.FETCH_BUSY
+    assert isinstance(busy.message, FetchRequest)
+    assert epochs(busy.message) == (0, -1)
+    world.advance(message.max_wait - 0.01)
+    world.answer(1, data(3, ""))
+    world.told(after=0.01)
+    _, message = world.poll_of()
+    assert (asked(message), message.forgotten) == ({3: 5}, ())
+
+
+def test_a_partition_that_is_gone_is_forgotten_and_a_new_position_is_told() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    world.fetching.remove(world.instances[1])
+    world.place(world.instances[2], 50)
+    world.told()
+    _, message = world.poll_of()
+    assert (asked(message), message.forgotten) == ({2: 50}, (tp(1),))
+
+
+def test_a_new_leader_epoch_is_told() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    world.cluster.refresh(world.now, "a test")
+    world.advance(0.2)
+    world.answer_metadata(topic("orders", dict.fromkeys(range(MANY), 1), epoch=3))
+    world.told()
+    _, message = world.poll_of()
+    assert {p.leader_epoch for p in message.partitions} == {3}
+    assert len(message.partitions) == MANY
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    ],
+)
+def test_a_session_that_the_broker_does_not_know_is_begun_anew_at_once(error: ErrorCode) -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    world.told(error=error, session_id=0)
+    _, message = world.poll_of()
+    assert epochs(message) == (0, 0)
+    assert len(message.partitions) == MANY
+    assert world.named("waiting for a broker to fetch from") == []
+
+
+def test_a_broker_that_refuses_a_session_at_its_beginning_is_not_asked_in_a_hot_loop() -> None:
+    world = SessionWorld()
+    world.told(error=ErrorCode.fetch_session_id_not_found, session_id=0)
+    assert world.fetches() == {}
+    world.advance(0.5)
+    world.plan()
+    assert len(world.poll_of()[1].partitions) == MANY
+
+
+@pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.DISCONNECTED])
+def test_after_a_failure_the_old_session_is_ended_with_a_new_beginning(kind: FailureKind) -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    world.fail(world.poll_of()[0], kind)
+    world.advance(0.5)
+    world.plan()
+    _, message = world.poll_of()
+    assert epochs(message) == (7, 0)
+    assert len(message.partitions) == MANY
+    world.told_of_all(session_id=8)
+    assert epochs(world.poll_of()[1]) == (8, 1)
+
+
+def test_a_broker_without_room_for_a_session_is_told_everything_each_time() -> None:
+    world = SessionWorld()
+    for _ in range(3):
+        _, message = world.poll_of()
+        assert epochs(message) == (0, 0)
+        assert len(message.partitions) == MANY
+        world.told_of_all(session_id=0)
+
+
+def test_an_error_of_one_partition_in_a_session_concerns_it_alone() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    world.told(FetchedPartition(partition=tp(4), error=ErrorCode.not_leader_or_follower))
+    _, message = world.poll_of()
+    assert message.forgotten == (tp(4),)
+    world.answer_metadata(topic("orders", {n: 2 if n == 4 else 1 for n in range(MANY)}, epoch=3))
+    world.plan()
+    (moved,) = [s for s in world.sends(FetchRequest) if s.node == NODES[2]]
+    assert isinstance(moved.message, FetchRequest)
+    assert asked(moved.message) == {4: 0}
+
+
+def test_a_session_that_is_open_at_the_end_is_ended_over_the_other_connection() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    ended: list[bool] = []
+    assert world.fetching.end(lambda: ended.append(True))
+    (send,) = [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY]
+    assert isinstance(send.message, FetchRequest)
+    assert epochs(send.message) == (7, -1)
+    assert (send.message.partitions, send.message.max_wait) == ((), 0)
+    assert ended == []
+    world.reply(send, FetchResponse(error=ErrorCode.none))
+    assert ended == [True]
+    assert not world.fetching.end(lambda: ended.append(True)), "once"
+
+
+def test_a_broker_that_does_not_answer_the_end_of_a_session_is_not_waited_for_long() -> None:
+    world = SessionWorld()
+    world.told_of_all()
+    ended: list[bool] = []
+    world.fetching.end(lambda: ended.append(True))
+    (send,) = [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY]
+    assert send.timeout == 1.0
+    world.fail(send, FailureKind.TIMEOUT)
+    assert ended == [True]
+
+
+def test_without_a_session_there_is_nothing_to_end() -> None:
+    world = SessionWorld()
+    world.told_of_all(session_id=0)
+    assert not world.fetching.end(lambda: None)
+    assert [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY] == []
+
+
+class CountedCloses:
+    """Reactions to closing that only count it."""
+
+    def __init__(self) -> None:
+        self.counted: list[bool] = []
+
+    def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
+        pass
+
+    def leave_uncommitted(self, now: float) -> None:
+        pass
+
+    def stop_leaving(self, now: float) -> None:
+        pass
+
+    def close_timed_out(self, now: float) -> None:
+        pass
+
+    def closed(self) -> None:
+        self.counted.append(True)
+
+
+def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> None:
+    world = SessionWorld()
+    closes = CountedCloses()
+    closed = closes.counted
+    leaving = Leaving(world.outbox, world.config, closes)
+    leaving.set_sessions_ending(True)
+    leaving.close(world.now, 1, graceful=True, joined=True, deadline=None)
+    leaving.left()
+    assert closed == []
+    leaving.sessions_ended()
+    assert closed == [True]
+    leaving.sessions_ended()
+    assert closed == [True]

@@ -1,0 +1,197 @@
+"""What a leader takes of subscriptions that other members have made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+from unit.core.scripted_brokers import tp
+from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
+
+from asyncrevoke.core.assignors.ownership import generation_of
+from asyncrevoke.core.membership.classic.reported_subscription import (
+    MAX_BYTES,
+    MAX_OWNED,
+    MAX_TOPICS,
+    read_subscription,
+)
+from asyncrevoke.core.membership.classic.state_table import ClassicState
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    JoinGroupMember,
+    MetadataRequest,
+    MetadataResponse,
+)
+from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALID = Subscription(topics=("orders",), owned=(tp(1), tp(3)), generation=4, rack="r")
+
+
+def read(subscription: Subscription, version: int = 3) -> Subscription:
+    return read_subscription(encode_subscription(subscription, version), 5).subscription
+
+
+def test_a_valid_subscription_is_taken_as_it_is() -> None:
+    reported = read_subscription(encode_subscription(VALID), 5)
+    assert reported == (VALID, None, ())
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a\n", "a/b", "a\0"])
+def test_names_that_no_topic_can_have_are_ignored_with_what_is_claimed_of_them(name: str) -> None:
+    claimed = (TopicPartition(name, 0), tp(1), tp(3))
+    hostile = dataclasses.replace(VALID, topics=("orders", name), owned=claimed)
+    reported = read_subscription(encode_subscription(hostile), 5)
+    assert reported.subscription == VALID
+    assert len(reported.ignored) == 2
+
+
+def test_topics_and_partitions_that_are_named_twice_count_once() -> None:
+    twice = dataclasses.replace(VALID, topics=("orders", "orders"), owned=VALID.owned * 2)
+    assert read(twice) == VALID
+
+
+@pytest.mark.parametrize("generation", [5, 6, 2**31 - 1])
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_generation_that_has_not_been_counts_as_the_last_one(
+    generation: int, version: int
+) -> None:
+    hostile = dataclasses.replace(
+        VALID, generation=generation, user_data=struct.pack(">i", generation) + b"more"
+    )
+    taken = read(hostile, version)
+    assert generation_of(taken) == 4
+    assert taken.owned == VALID.owned
+    assert taken.user_data == struct.pack(">i", 4) + b"more"
+
+
+def test_a_negative_generation_is_none() -> None:
+    assert generation_of(read(dataclasses.replace(VALID, generation=-(2**31)))) == -1
+
+
+def too_long() -> bytes:
+    return encode_subscription(dataclasses.replace(VALID, user_data=bytes(MAX_BYTES)))
+
+
+def too_many_topics() -> bytes:
+    return struct.pack(">hi", 0, MAX_TOPICS + 1) + b"\0\1a" * (MAX_TOPICS + 1) + b"\xff" * 4
+
+
+def too_many_partitions() -> bytes:
+    count = MAX_OWNED + 1
+    owned = struct.pack(f">ih1si{count}i", 1, 1, b"a", count, *range(count))
+    return struct.pack(">hih1s", 1, 1, 1, b"a") + b"\xff" * 4 + owned
+
+
+def a_negative_partition() -> bytes:
+    return encode_subscription(dataclasses.replace(VALID, owned=(tp(-1),)))
+
+
+@pytest.mark.parametrize(
+    "blob", [too_long, too_many_topics, too_many_partitions, a_negative_partition]
+)
+def test_a_subscription_beyond_all_bounds_is_refused_as_a_whole(
+    blob: Callable[[], bytes],
+) -> None:
+    reported = read_subscription(blob(), 5)
+    assert reported.subscription == Subscription(topics=())
+    assert reported.unreadable
+
+
+def another(subscription: Subscription, member_id: str = "m-2") -> JoinGroupMember:
+    return JoinGroupMember(
+        member_id=member_id, group_instance_id=None, metadata=encode_subscription(subscription)
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.invalid_topic_exception, ErrorCode.topic_authorization_failed]
+)
+def test_a_topic_that_only_another_member_wants_and_the_broker_refuses_ends_nobody(
+    error: ErrorCode,
+) -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.silent.add(MetadataRequest)
+    group.answer_join(leads=True, others=(another(Subscription(topics=("orders", "secret"))),))
+    send, request = group.only(MetadataRequest)
+    assert request.topics == ("orders", "secret")
+    answer = group._metadata(request.topics)
+    refused = [
+        structs.replace(topic, error=error) if topic.name == "secret" else topic
+        for topic in answer.topics
+    ]
+    group.reply(send, MetadataResponse(brokers=answer.brokers, topics=tuple(refused)))
+    plan = group.planned()
+    assert plan[MEMBER] | plan["m-2"] == orders(0, 1, 2, 3)
+    group.answer_sync(tp(0))
+    assert group.poll() is None  # raised BrokerError or TopicAuthorizationError
+    assert group.phase() is ClassicState.STABLE
+
+
+def test_topics_of_others_that_do_not_exist_have_one_line_together() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    many = tuple(f"missing-{number}" for number in range(50))
+    group.answer_join(leads=True, others=(another(Subscription(topics=("orders", *many))),))
+    warned = [event for event in group.events if event.level == "warning"]
+    (line,) = warned
+    assert line.fields["count"] == 50
+    assert line.fields["topics"] == sorted(many)[:10]
+
+
+def test_an_impossible_name_of_one_member_costs_the_others_nothing() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.answer_join(leads=True, others=(another(Subscription(topics=("", "orders"))),))
+    assert len(group.planned()[MEMBER]) == 2
+    (line,) = group.named("part of a member's subscription is not valid and was ignored")
+    assert line.fields["member"] == "m-2"
+    assert all(
+        "" not in (send.message.topics or ())
+        for send in group.sent
+        if isinstance(send.message, MetadataRequest)
+    )
+
+
+def test_who_claims_what_the_leader_has_assigned_to_others_costs_them_nothing() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.answer_join(leads=True, others=(another(Subscription(topics=("orders",))),))
+    first = group.planned()
+    group.answer_sync(*first[MEMBER])
+    group.rebalance()
+    everything = tuple(sorted(orders(0, 1, 2, 3)))
+    hostile = Subscription(topics=("orders",), owned=everything, generation=2**31 - 1)
+    group.answer_join(leads=True, others=(another(hostile),))
+    assert group.planned() == first  # was nothing for anybody
+    (line,) = group.named("part of a member's subscription is not valid and was ignored")
+    assert "2 owned partitions that were assigned to others" in str(line.fields["problems"])
+
+
+def test_what_another_leader_has_assigned_in_between_is_not_held_against_anybody() -> None:
+    group = ScriptedGroup()
+    group.start()
+    group.give_id()
+    group.answer_join(leads=True)
+    group.answer_sync(*orders(0, 1, 2, 3))
+    group.rebalance()
+    group.answer_join()  # another leads
+    group.answer_sync(tp(0))
+    assert group.assigned == orders(0, 1, 2, 3)  # 1 to 3 are on their way out
+    taken = Subscription(topics=("orders",), owned=(tp(1), tp(2), tp(3)), generation=2)
+    group.step()
+    group.step()
+    group.answer_join(leads=True, others=(another(taken),))
+    assert group.planned()["m-2"] <= orders(1, 2, 3)
+    assert not group.named("part of a member's subscription is not valid and was ignored")

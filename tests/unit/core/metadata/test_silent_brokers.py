@@ -1,0 +1,198 @@
+"""A broker that answers nothing and closes nothing: who is asked next, and what is dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.core.scripted_world import NODES, World, topic
+
+from asyncrevoke.core.io.effects import (
+    BrokerProbed,
+    Channel,
+    ConnectionSilent,
+    DropSilentConnections,
+    Failed,
+    FailureKind,
+    Node,
+    ProbeBroker,
+    Replied,
+    Send,
+)
+from asyncrevoke.core.io.outbox import Outbox
+from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
+from asyncrevoke.protocol.messages import (
+    ErrorCode,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    MetadataRequest,
+)
+
+if TYPE_CHECKING:
+    from asyncrevoke.core.io.outbox import Reply
+
+PATIENCE = 3.0
+BEAT = HeartbeatRequest(group_id="g", generation=1, member_id="m", group_instance_id=None)
+
+
+def ignore(_now: float, _reply: Reply) -> None:
+    """Nobody waits."""
+
+
+class Watched(World):
+    """The coordinator is broker 1, which also leads a partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox.set_patience(PATIENCE)
+        self.silent_brokers = SilentBrokers(self.outbox, self.cluster, self.coordinator)
+        self.know(topic("orders", {0: 1, 1: 2}))
+        self.coordinator.call_when_known("test", lambda _now: None, self.now)
+        self.name(1)
+        self.advance(10)
+
+    def name(self, number: int) -> None:
+        """FindCoordinator is answered by this broker's name."""
+        send, _ = self.only(FindCoordinatorRequest)
+        node = NODES[number]
+        self.see(
+            Replied(
+                send.request_id,
+                FindCoordinatorResponse(
+                    error=ErrorCode.none, node_id=node.node_id, host=node.host, port=node.port
+                ),
+            )
+        )
+
+    def see(self, event: ConnectionSilent | BrokerProbed | Replied | Failed) -> None:
+        if isinstance(event, (Replied, Failed)):
+            del self.open[event.request_id]
+        self.silent_brokers.handle(self.now, event)
+        self.outbox.route(self.now, event)
+        self.sync()
+
+    def beat(self, node: Node) -> Send:
+        self.outbox.send(BEAT, node, Channel.HEARTBEAT, 10.0, ignore)
+        return self.sends(HeartbeatRequest)[-1]
+
+    def silent(self, node: Node) -> None:
+        self.see(ConnectionSilent(node, self.now - PATIENCE))
+
+
+def test_a_silent_coordinator_is_looked_for_at_other_brokers_and_stays_the_coordinator() -> None:
+    world = Watched()
+    world.beat(NODES[1])
+    world.silent(NODES[1])
+    search, _ = world.only(FindCoordinatorRequest)
+    assert search.node != NODES[1]
+    assert world.coordinator.node == NODES[1]
+    assert world.only(MetadataRequest)[0].node != NODES[1]
+
+
+def test_it_is_looked_for_every_second_until_another_one_is_named_or_it_answers() -> None:
+    world = Watched()
+    beat = world.beat(NODES[1])
+    world.silent(NODES[1])
+    for _ in range(5):
+        world.name(1)
+        assert not world.sends(FindCoordinatorRequest)
+        world.advance(1.3)
+    world.name(1)
+    world.see(Replied(beat.request_id, HeartbeatResponse(error=ErrorCode.none)))
+    world.advance(10)
+    assert not world.sends(FindCoordinatorRequest)
+
+
+def test_another_coordinator_frees_what_waits_for_the_silent_one() -> None:
+    world = Watched()
+    beat = world.beat(NODES[1])
+    world.silent(NODES[1])
+    world.name(2)
+    assert world.coordinator.node == NODES[2]
+    assert set(world.resets) == {
+        (NODES[1], channel) for channel in (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
+    }
+    # What then fails says nothing of the new one.
+    world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
+    world.coordinator.mark_unknown(world.now, "Heartbeat: gone", NODES[1])
+    assert world.coordinator.node == NODES[2]
+
+
+def test_a_broker_that_answers_on_a_new_connection_loses_those_that_were_silent() -> None:
+    world = Watched()
+    world.silent(NODES[1])
+    world.silent(NODES[1])
+    (probe,) = world.probes
+    assert probe == ProbeBroker(NODES[1], PATIENCE)
+    world.see(BrokerProbed(NODES[1], world.now, answered=True))
+    (drop,) = world.dropped
+    # What has received something in the later half of the silence is alive.
+    assert drop == DropSilentConnections(NODES[1], world.now - PATIENCE / 2, world.now)
+
+
+def test_a_broker_that_does_not_answer_there_either_loses_nothing_yet() -> None:
+    world = Watched()
+    world.silent(NODES[1])
+    world.see(BrokerProbed(NODES[1], world.now, answered=False))
+    assert not world.dropped
+    world.silent(NODES[1])
+    assert len(world.probes) == 2
+
+
+def test_a_coordinator_that_answers_on_a_new_connection_is_asked_there_again_at_once() -> None:
+    world = Watched()
+    beat = world.beat(NODES[1])
+    world.silent(NODES[1])
+    # Others are asked for the coordinator meanwhile, over connections that may be dead as well.
+    assert world.only(FindCoordinatorRequest)[0].node != NODES[1]
+    world.see(BrokerProbed(NODES[1], world.now, answered=True))
+    world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
+    world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
+    assert world.coordinator.node == NODES[1]
+
+
+def test_a_coordinator_that_fails_again_on_a_new_connection_is_looked_for() -> None:
+    world = Watched()
+    world.silent(NODES[1])
+    world.see(BrokerProbed(NODES[1], world.now, answered=True))
+    for _ in range(4):  # a request on each channel of the group, and one more
+        world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
+    assert world.coordinator.node is None
+
+
+def test_a_leader_that_does_not_answer_is_asked_about_every_second_until_it_is_deposed() -> None:
+    world = Watched()
+    world.silent(NODES[2])
+    for _ in range(3):
+        world.answer_metadata(topic("orders", {0: 1, 1: 2}))
+        assert not world.sends(MetadataRequest)
+        world.advance(1.0)
+    world.answer_metadata(topic("orders", {0: 1, 1: 1}))
+    assert {node for node, _ in world.resets} == {NODES[2]}
+    assert {channel for _, channel in world.resets} == set(Channel)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.SILENT, FailureKind.UNREACHABLE])
+def test_whoever_did_not_answer_is_not_asked_next(kind: FailureKind) -> None:
+    world = Watched()
+    for _ in range(3):
+        beat = world.beat(NODES[1])
+        world.see(Failed(beat.request_id, kind, "gone"))
+        assert world.cluster.any_node() != NODES[1]
+
+
+def test_what_nobody_waits_for_is_not_looked_for() -> None:
+    world = Watched()
+    world.advance(60)
+    assert not world.sends(FindCoordinatorRequest)
+
+
+def test_requests_carry_the_patience_of_the_group() -> None:
+    outbox = Outbox(15.0)
+    outbox.send(BEAT, NODES[1], Channel.HEARTBEAT, 10.0, ignore)
+    outbox.set_patience(3.0)
+    outbox.send(BEAT, NODES[1], Channel.HEARTBEAT, 10.0, ignore)
+    sends = [effect for effect in outbox.take() if isinstance(effect, Send)]
+    assert [send.patience for send in sends] == [15.0, 3.0]

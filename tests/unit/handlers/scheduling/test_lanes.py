@@ -1,0 +1,365 @@
+"""Ordered lanes: what may run next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.handlers.scripted_source import ORDERS, OTHERS, record
+
+from asyncrevoke.handlers.scheduling.lanes import LaneQueue
+from asyncrevoke.model import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+
+Lanes: TypeAlias = LaneQueue[Record]
+
+
+def drop(lanes: Lanes, partition: TopicPartition, first: int | None = None) -> list[Record]:
+    """What a revocation drops if nothing is requeued."""
+    return lanes.drop_for_revocation(partition, first, lambda _: False)
+
+
+def take(lanes: Lanes) -> Entry[Record]:
+    entry = lanes.take()
+    assert entry is not None
+    return entry
+
+
+def take_all(lanes: Lanes) -> list[Entry[Record]]:
+    return [take(lanes) for _ in range(lanes.ready)]
+
+
+def offsets(entries: list[Entry[Record]]) -> list[int]:
+    return [entry[1].offset for entry in entries]
+
+
+def test_records_of_one_key_are_taken_one_after_another() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), record(2, b"a")])
+    first, second = take_all(lanes)
+    assert (first[1].offset, second[1].offset) == (0, 1)
+    assert lanes.take() is None
+    lanes.free_lane(first)
+    assert take(lanes)[1].offset == 2
+
+
+def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a")])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    assert len(take_all(lanes)) == 2
+
+
+def test_null_keys_share_one_lane_per_partition() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, None), record(1, None), record(2, b"")])
+    lanes.put(OTHERS, [record(7, None, partition=OTHERS)])
+    assert offsets(take_all(lanes)) == [0, 2, 7]
+
+
+def test_null_keys_may_opt_out_of_order() -> None:
+    lanes: Lanes = LaneQueue("key", "unordered")
+    lanes.put(ORDERS, [record(0, None), record(1, None), record(2, b"a"), record(3, b"a")])
+    taken = take_all(lanes)
+    assert offsets(taken) == [0, 1, 2]
+    for entry in taken:
+        lanes.free_lane(entry)
+    assert take(lanes)[1].offset == 3
+
+
+def test_a_partition_is_one_lane_whatever_the_keys() -> None:
+    lanes: Lanes = LaneQueue("partition")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), record(2, None)])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    first, _ = take_all(lanes)
+    lanes.free_lane(first)
+    assert offsets(take_all(lanes)) == [1]
+
+
+def test_without_order_nothing_waits() -> None:
+    lanes: Lanes = LaneQueue(None)
+    lanes.put(ORDERS, [record(0), record(1), record(2)])
+    assert offsets(take_all(lanes)) == [0, 1, 2]
+    assert lanes.busy_lanes == 0
+
+
+@pytest.mark.parametrize("order_by", ["key", "partition"])
+def test_a_lane_without_entries_is_removed(order_by: Literal["key", "partition"]) -> None:
+    lanes: Lanes = LaneQueue(order_by)
+    lanes.put(ORDERS, [record(i, b"%d" % (i % 50)) for i in range(200)])
+    while (entry := lanes.take()) is not None:
+        lanes.free_lane(entry)
+    assert (lanes.busy_lanes, lanes.queued, lanes.ready) == (0, 0, 0)
+
+
+def test_the_next_entry_of_a_busy_lane_runs_before_keys_that_were_put_later() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"hot"), record(1, b"hot")])
+    hot = take(lanes)
+    lanes.put(ORDERS, [record(2, b"x"), record(3, b"y")])
+    lanes.free_lane(hot)
+    assert offsets(take_all(lanes)) == [1, 2, 3]
+
+
+def test_the_next_entry_of_a_busy_lane_runs_after_keys_that_were_put_earlier() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"hot")])
+    hot = take(lanes)
+    lanes.put(ORDERS, [record(1, b"x")])
+    lanes.put(ORDERS, [record(2, b"hot")])
+    lanes.free_lane(hot)
+    assert offsets(take_all(lanes)) == [1, 2]
+
+
+def test_a_revocation_drops_entries_after_the_last_started_offset() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a")])
+    first, _ = take_all(lanes)  # offsets 0 and 2
+    assert sorted(each.offset for each in drop(lanes, ORDERS)) == [3]
+    lanes.free_lane(first)
+    assert offsets(take_all(lanes)) == [1], "below H, so it runs to its end"
+
+
+def test_a_revocation_drops_every_entry_if_none_has_started() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(5, b"a"), record(6, b"a"), record(9, b"b")])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    assert sorted(each.offset for each in drop(lanes, ORDERS)) == [5, 6, 9]
+    assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
+
+
+def test_a_revocation_counts_entries_that_have_started_and_ended() -> None:
+    lanes: Lanes = LaneQueue(None)
+    lanes.put(ORDERS, [record(0), record(1)])
+    for entry in take_all(lanes):
+        lanes.free_lane(entry)
+    lanes.put(ORDERS, [record(2), record(3)])
+    assert [each.offset for each in drop(lanes, ORDERS)] == [2, 3]
+    assert drop(lanes, ORDERS) == []
+
+
+def test_a_revocation_keeps_entries_from_before_a_seek() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(100, b"a"), record(101, b"a")])
+    old = take(lanes)
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
+    assert [each.offset for each in drop(lanes, ORDERS)] == [0]
+    lanes.free_lane(old)
+    assert offsets(take_all(lanes)) == [101]
+
+
+def test_a_revocation_drops_gaps_from_an_offset_on() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(i, b"b" if i == 6 else b"a") for i in range(9)])
+    slow, _ = take_all(lanes)  # offsets 0 and 6
+    dropped = drop(lanes, ORDERS, 3)
+    assert sorted(each.offset for each in dropped) == [3, 4, 5, 7, 8]
+    lanes.free_lane(slow)
+    assert offsets(take_all(lanes)) == [1]
+
+
+def test_a_revocation_keeps_started_entries_that_were_requeued() -> None:
+    lanes: Lanes = LaneQueue("key")
+    third = record(2, b"a")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"b"), third])
+    failed, _ = take_all(lanes)
+    lanes.requeue(failed)
+    assert lanes.unstarted(ORDERS, lambda each: each.offset == 0) == [third]
+    assert lanes.drop_for_revocation(ORDERS, 0, lambda each: each.offset == 0) == [third]
+    assert take(lanes) is failed
+
+
+def test_during_a_revocation_the_longest_lane_runs_last() -> None:
+    """One worker: the lagging key runs, and has most of what is left."""
+    lanes: Lanes = LaneQueue("key")
+    keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"slow", b"fast"]
+    lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
+    entries = [take(lanes) for _ in range(4)]  # slow 0, x 3, y 4, fast 7
+    assert offsets(entries) == [0, 3, 4, 7]
+    slow, x, y, fast = entries
+    assert drop(lanes, ORDERS) == []
+    lanes.run_longest_lane_last(ORDERS)
+    lanes.free_lane(x)
+    lanes.free_lane(slow)
+    lanes.free_lane(y)
+    lanes.free_lane(fast)
+    order: list[int] = []
+    while (following := lanes.take()) is not None:
+        order.append(following[1].offset)
+        lanes.free_lane(following)
+    assert order[:5] == [5, 1, 2, 6, 0], "the other key, then the lagging one, then the others"
+
+
+def test_during_a_revocation_a_ready_entry_of_the_longest_lane_moves_behind_the_others() -> None:
+    lanes: Lanes = LaneQueue("key")
+    keys = [b"slow", b"slow", b"slow", b"x", b"y", b"x", b"z"]
+    lanes.put(ORDERS, [record(i, key) for i, key in enumerate(keys)])
+    slow = take(lanes)
+    lanes.requeue(slow)
+    lanes.put(ORDERS, [record(9, b"high")])
+    taken = take_all(lanes)
+    assert offsets(taken) == [0, 3, 4, 6, 9]
+    lanes.free_lane(taken[0])  # slow 1 is ready
+    drop(lanes, ORDERS)
+    lanes.run_longest_lane_last(ORDERS)
+    lanes.free_lane(taken[1])  # x 5 is ready
+    assert offsets(take_all(lanes)) == [5, 1]
+
+
+def test_after_a_withdrawn_revocation_lanes_run_in_the_order_of_puts() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(
+        ORDERS, [record(i, key) for i, key in enumerate([b"a", b"a", b"a", b"b", b"b", b"c"])]
+    )
+    taken = take_all(lanes)
+    assert drop(lanes, ORDERS) == []
+    lanes.run_longest_lane_last(ORDERS)
+    lanes.put(ORDERS, [record(6, b"d"), record(7, b"a")])
+    for entry in taken:
+        lanes.free_lane(entry)
+    order: list[int] = []
+    while (following := lanes.take()) is not None:
+        order.append(following[1].offset)
+        lanes.free_lane(following)
+    assert sorted(order) == [1, 2, 4, 6, 7]
+    assert order.index(1) < order.index(2) < order.index(7)
+    assert (lanes.busy_lanes, lanes.queued) == (0, 0)
+
+
+def test_a_seek_keeps_the_order_of_a_key() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(100, b"a")])
+    old = take(lanes)
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
+    assert lanes.take() is None
+    lanes.free_lane(old)
+    assert take(lanes)[1].tracker_id == 2
+
+
+def test_a_lane_whose_entry_never_ends_stays_busy_until_all_are_dropped() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
+    take_all(lanes)
+    assert lanes.take() is None
+    assert [each.offset for each in lanes.drop_all()] == [1]
+
+
+def test_a_lost_partition_s_entries_are_dropped_and_no_others() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
+    lanes.put(OTHERS, [record(0, b"a", partition=OTHERS), record(1, b"a", partition=OTHERS)])
+    running = take(lanes)
+    assert sorted(each.offset for each in lanes.drop_partition(ORDERS)) == [1, 2]
+    lanes.free_lane(running)
+    assert [entry[1].topic_partition for entry in take_all(lanes)] == [OTHERS]
+
+
+def test_a_partition_assigned_again_waits_for_running_entries_of_the_same_key() -> None:
+    lanes: Lanes = LaneQueue("key")
+    lanes.put(ORDERS, [record(0, b"a")])
+    cancelled = take(lanes)
+    lanes.drop_partition(ORDERS)
+    lanes.put(ORDERS, [record(0, b"a", tracker_id=2)])
+    assert lanes.take() is None
+    lanes.free_lane(cancelled)
+    assert take(lanes)[1].tracker_id == 2
+
+
+def lane_of(each: Record, order_by: str | None, null_keys: str) -> object:
+    if order_by is None or (order_by == "key" and each.key is None and null_keys == "unordered"):
+        return each.topic, each.partition, each.offset, each.tracker_id
+    return each.topic, each.partition, each.key if order_by == "key" else None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataObject) -> None:
+    order_by: Literal["key", "partition"] | None = data.draw(
+        st.sampled_from(["key", "partition", None])
+    )
+    null_keys: Literal["ordered", "unordered"] = data.draw(
+        st.sampled_from(["ordered", "unordered"])
+    )
+    lanes: Lanes = LaneQueue(order_by, null_keys)
+    partitions = [ORDERS, OTHERS, TopicPartition("clicks", 0)]
+    next_offset = dict.fromkeys(partitions, 0)
+    paused: set[TopicPartition] = set()
+    queued: list[Record] = []
+    running: list[Entry[Record]] = []
+    highest: dict[TopicPartition, int] = dict.fromkeys(partitions, -1)
+
+    def started(entry: Entry[Record]) -> None:
+        mine = lane_of(entry[1], order_by, null_keys)
+        assert entry[1].topic_partition not in paused
+        same = [each for each in queued if lane_of(each, order_by, null_keys) == mine]
+        assert same[0] is entry[1], "the oldest of its lane comes first"
+        assert all(lane_of(one[1], order_by, null_keys) != mine for one in running)
+        queued.remove(entry[1])
+        running.append(entry)
+        partition = entry[1].topic_partition
+        highest[partition] = max(highest[partition], entry[1].offset)
+
+    for _ in range(data.draw(st.integers(1, 40))):
+        partition = data.draw(st.sampled_from(partitions))
+        actions = ["put", "put", "take", "take", "done", "drain", "lose", "pause", "resume"]
+        if partition in paused:
+            actions = ["take", "done", "resume", "lose"]  # nothing new comes of it
+        match data.draw(st.sampled_from(actions)):
+            case "put":
+                keys = data.draw(st.lists(st.sampled_from([b"a", b"b", None]), max_size=6))
+                begin = next_offset[partition]
+                records = [
+                    record(begin + 2 * i, key, partition=partition) for i, key in enumerate(keys)
+                ]
+                next_offset[partition] = begin + 2 * len(keys)
+                lanes.put(partition, records)
+                queued.extend(records)
+            case "take":
+                entry = lanes.take()
+                if entry is not None:
+                    started(entry)
+            case "done" if running:
+                lanes.free_lane(running.pop(data.draw(st.integers(0, len(running) - 1))))
+            case "pause":
+                lanes.pause(partition)
+                paused.add(partition)
+            case "resume":
+                lanes.resume(partition)
+                paused.discard(partition)
+            case "drain":
+                first = data.draw(st.none() | st.integers(0, 20))
+                expected = [
+                    each
+                    for each in queued
+                    if each.topic_partition == partition
+                    and (
+                        each.offset > highest[partition]
+                        or (first is not None and each.offset >= first)
+                    )
+                ]
+                dropped = sorted(drop(lanes, partition, first), key=lambda each: each.offset)
+                assert dropped == expected
+                queued = [each for each in queued if each not in dropped]
+            case "lose":
+                dropped = lanes.drop_partition(partition)
+                expected = [each for each in queued if each.topic_partition == partition]
+                assert sorted(dropped, key=lambda each: each.offset) == expected
+                queued = [each for each in queued if each not in dropped]
+            case _:
+                pass
+        assert lanes.queued == len(queued)
+    for partition in sorted(paused):
+        lanes.resume(partition)
+    paused.clear()
+    while running or lanes.ready:
+        if (entry := lanes.take()) is not None:
+            started(entry)
+        else:
+            lanes.free_lane(running.pop())
+    assert not queued
+    assert lanes.busy_lanes == 0
